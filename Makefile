@@ -1,0 +1,53 @@
+# Every target sets up what it needs: python3, pip and make are enough.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help run test test-pg15 chaos faketime lint format bench docs clean
+
+help:            ## Show this list
+	@grep -E '^[a-z0-9-]+: .*##|^[a-z0-9-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group dev --editable .
+	@touch $(READY)
+
+run: $(READY)    ## A worker with a few schedules, on the embedded server
+	$(BIN)/evenbeat worker --app examples/schedules.py:app
+
+test: $(READY) faketime ## The whole suite, on real PostgreSQL
+	$(BIN)/python -m pytest --numprocesses 2 --ignore tests/chaos
+	$(BIN)/python -m pytest --numprocesses 2 tests/chaos
+
+test-pg15: $(READY) ## The store's tests on the PostgreSQL that is installed here (Debian's is 15)
+	$(BIN)/python tests/on_installed_postgres.py tests/store
+
+chaos: $(READY) faketime ## The long runs: real kills and outages, default settings, full sizes
+	EVENBEAT_CHAOS=full $(BIN)/python -m pytest tests/chaos -s --timeout=900
+
+faketime:        ## A wrong clock for the chaos tests, where Debian's package can be had
+	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q faketime) >/dev/null 2>&1 || true
+
+lint: $(READY)   ## Format, lint, types, direction of imports
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## Let ruff put the code in order
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(READY)  ## Every benchmark; results are printed
+	$(BIN)/python benchmarks/bulk_enqueue.py
+	$(BIN)/python benchmarks/journey.py
+	$(BIN)/python benchmarks/placement.py
+
+docs: $(READY)   ## Check that the documents name everything that is public
+	$(BIN)/python -m pytest tests/unit/test_docs.py
+
+clean:           ## Remove the virtual environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

@@ -1,0 +1,150 @@
+"""What becomes of a job after a run: the rule between `run` and `finish`, and nothing else."""
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from evenbeat.domain.catch_up import SKIP_GRACE, CatchUpMode, Upcoming, upcoming
+from evenbeat.domain.execution import Outcome
+from evenbeat.domain.job import Job, OnFailure, catch_up_of, recurring_of, retry_of, window_of
+from evenbeat.domain.schedule import LONGEST_INTERVAL, Recurring
+from evenbeat.domain.states import ExecutionStatus, JobStatus
+from evenbeat.domain.window import due_at
+
+TICK = timedelta(seconds=5)
+"""The pause between two bursts of missed plans, each of `max_plans_per_tick`."""
+
+
+class Decision(NamedTuple):
+    """The job's next state and occurrence; `skipped` plans will never run."""
+
+    status: JobStatus
+    plan_time: datetime | None = None
+    next_run_at: datetime | None = None
+    retry_count: int = 0
+    tick_plans: int = 0
+    skipped: int = 0
+
+
+_DONE = Decision(JobStatus.COMPLETED)
+
+
+def decide(job: Job, outcome: Outcome, now: datetime, spread: float = 0.0) -> Decision:
+    """The job's next step. `spread` in [-1, 1] is the caller's random draw for the retry jitter."""
+    if outcome.status is ExecutionStatus.COMPLETED:
+        return _DONE if job.schedule_kind == "once" else _next_occurrence(job, now)
+    if outcome.status is ExecutionStatus.CANCELLED:
+        return Decision(JobStatus.CANCELLED)
+    if outcome.needs_person:
+        return Decision(JobStatus.FAILED)
+    return _after_failure(job, outcome, now, spread)
+
+
+def lost_lease(job: Job) -> Outcome:
+    """The outcome of a run whose worker vanished: an attempt, or a case for a person."""
+    if job.allow_stale_reentry:
+        return Outcome(
+            ExecutionStatus.FAILED,
+            error_code="lease_expired",
+            error_message="The worker stopped renewing its lease; the run was given up.",
+            # At once the first time: the worker most likely died of something else. A job that
+            # loses its workers again and again waits longer and longer, and others get away.
+            retry_after=None if job.current_retry_count else timedelta(0),
+        )
+    return Outcome(
+        ExecutionStatus.FAILED,
+        error_code="stale_timeout",
+        error_message="The worker stopped renewing its lease, and this job must not be re-entered "
+        "by itself. Check what the run left behind, then retry it.",
+        needs_person=True,
+    )
+
+
+class Revision(NamedTuple):
+    """Another plan for a claimed run, or another time to start it; `skipped` plans never run."""
+
+    plan_time: datetime
+    start_at: datetime
+    skipped: int = 0
+
+
+def revise(job: Job, now: datetime) -> Revision | None:
+    """What a claimed job should do instead of starting its stored plan now; None: just start.
+
+    A `start_at` in the future means: start nothing now, wait until then.
+    """
+    if job.plan_time is None:
+        return None
+    plan, skipped = _overtaking(job, job.plan_time, now)
+    start = _start_time(job, plan, now)
+    if plan == job.plan_time and start <= now:
+        return None
+    return Revision(plan, start, skipped)
+
+
+def _overtaking(job: Job, plan: datetime, now: datetime) -> Upcoming:
+    """The plan that a late recurring job's catch-up policy puts in place of its stored one."""
+    schedule = recurring_of(job)
+    if schedule is None or job.current_retry_count or job.releases:
+        return Upcoming(plan, 0)
+    policy = catch_up_of(job)
+    revised = upcoming(schedule, policy, plan, now - _delay(job))
+    # A plan that was held back by its execution window is late by its due time only.
+    late = now - (job.next_run_at or plan)
+    if due_time(job, revised.plan_time) > now and late <= (policy.window or SKIP_GRACE):
+        return Upcoming(plan, 0)
+    return revised
+
+
+def due_time(job: Job, plan_time: datetime) -> datetime:
+    """When a plan of this job is due: after its delay, inside its window."""
+    return due_at(plan_time, _delay(job), window_of(job))
+
+
+def _after_failure(job: Job, outcome: Outcome, now: datetime, spread: float) -> Decision:
+    attempt = job.current_retry_count + 1
+    policy = retry_of(job)
+    if not outcome.final and policy.allows(attempt):
+        wished = outcome.retry_after
+        wait = policy.delay(attempt, spread) if wished is None else _sane(wished)
+        due = due_at(now + wait, timedelta(0), window_of(job))
+        return Decision(JobStatus.SCHEDULED, job.plan_time, due, attempt, job.tick_plans)
+    if job.on_failure == OnFailure.CONTINUE and recurring_of(job) is not None:
+        return _next_occurrence(job, now)
+    return Decision(JobStatus.FAILED)
+
+
+def _next_occurrence(job: Job, now: datetime) -> Decision:
+    schedule = recurring_of(job)
+    if schedule is None or job.plan_time is None:
+        return _DONE
+    return _planned(job, schedule, schedule.next_after(job.plan_time), now)
+
+
+def _planned(job: Job, schedule: Recurring, earliest: datetime, now: datetime) -> Decision:
+    policy = catch_up_of(job)
+    plan, skipped = earliest, 0
+    if due_time(job, earliest) <= now:
+        plan, skipped = upcoming(schedule, policy, earliest, now - _delay(job))
+    due = _start_time(job, plan, now)
+    behind = policy.mode is CatchUpMode.EVERY_PLAN and due <= now
+    burst = job.tick_plans + 1 if behind else 0
+    if burst >= policy.max_plans_per_tick:
+        due, burst = due_at(now + TICK, timedelta(0), window_of(job)), 0
+    return Decision(JobStatus.SCHEDULED, plan, due, 0, burst, skipped)
+
+
+def _start_time(job: Job, plan_time: datetime, now: datetime) -> datetime:
+    """When a plan may start: when it is due, or when a window that it has missed opens again."""
+    due, window = due_time(job, plan_time), window_of(job)
+    if due > now or window is None or window.contains(now):
+        return due
+    return window.next_open(now)
+
+
+def _sane(wished: timedelta) -> timedelta:
+    """A handler's own wait, within what a date can hold."""
+    return min(max(wished, timedelta(0)), LONGEST_INTERVAL)
+
+
+def _delay(job: Job) -> timedelta:
+    return timedelta(seconds=job.schedule_delay_seconds)

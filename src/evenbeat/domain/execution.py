@@ -1,0 +1,61 @@
+"""One attempt at one occurrence: its row, and what its run came to."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from evenbeat.domain.states import ExecutionStatus
+
+
+class Execution(NamedTuple):
+    """A row of `executions`. Its id is the lease token of the claim that started it."""
+
+    id: UUID
+    job_id: UUID
+    plan_time: datetime
+    started_at: datetime
+    completed_at: datetime | None
+    worker_id: UUID
+    duration_ms: float | None
+    wait_ms: float | None
+    cpu_time_ms: float | None
+    memory_peak_mb: float | None
+    rows_affected: int | None
+    execution_number: int
+    retry_attempt: int
+    items_crawled: int | None
+    items_indexed: int | None
+    releases: int
+    status: str
+    error_code: str | None
+    error_message: str | None
+    stack_trace: str | None
+    progress: dict[str, Any] | None
+    result: Any
+    metadata: dict[str, Any] | None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run came to, as its worker saw it.
+
+    `result` is JSON text; `retry_after` is the handler's own wish; `final` says that trying again
+    is pointless; `needs_person` keeps even a recurring job from going on by itself.
+    """
+
+    status: ExecutionStatus = ExecutionStatus.COMPLETED
+    duration_ms: float = 0.0
+    queued_ms: float = 0.0
+    cpu_time_ms: float | None = None
+    memory_peak_mb: float | None = None
+    items_crawled: int | None = None
+    items_indexed: int | None = None
+    rows_affected: int | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    stack_trace: str | None = None
+    result: str | None = None
+    retry_after: timedelta | None = None
+    final: bool = False
+    needs_person: bool = False

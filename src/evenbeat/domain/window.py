@@ -1,0 +1,188 @@
+"""Execution windows: the hours in which a job may start, such as "Mon-Fri 22:00-06:00 UTC"."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import NoReturn
+from zoneinfo import ZoneInfo
+
+from evenbeat.domain.moments import as_utc, offset_change, zone_named
+from evenbeat.errors import InvalidInput, InvalidWindow
+
+EVERY_DAY = frozenset(range(7))
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MIDNIGHT = time(0)
+_EXAMPLE = 'Write for example "Mon-Fri 22:00-06:00 Europe/Berlin" or "09:00-17:30".'
+_TEXT = re.compile(
+    r"(?:(?P<days>[^\W\d_][^\s:]*)\s+)?(?P<start>[0-9]+:[0-9]+)-(?P<end>[0-9]+:[0-9]+)"
+    r"(?:\s+(?P<timezone>\S+))?"
+)
+_CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
+_LONGEST_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionWindow:
+    """On each of `days` (0 is Monday), open from `start` until before `end`, by the zone's clock.
+
+    An end at or before the start lies on the next day; 00:00 to 00:00 is the whole day. Where the
+    clocks jump over a boundary it falls on the end of the gap; where they show it twice, the first
+    time counts.
+    """
+
+    days: frozenset[int]
+    start: time
+    end: time
+    timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "days", frozenset(self.days))
+        if not self.days or not self.days <= EVERY_DAY:
+            raise InvalidWindow(
+                f"{sorted(self.days)!r} are not the days of a window: give at least one of "
+                "0 (Monday) to 6 (Sunday), for example frozenset({0, 1, 2, 3, 4}).",
+                field="days",
+            )
+        _check_clock(self.start, "start")
+        _check_clock(self.end, "end")
+        if self.start == self.end != _MIDNIGHT:
+            _refuse(f"{self.start:%H:%M}-{self.end:%H:%M}", _ALL_DAY)
+        zone_named(self.timezone, error=InvalidWindow)
+
+    def __str__(self) -> str:
+        days = "" if self.days == EVERY_DAY else _days_text(self.days) + " "
+        end = "24:00" if self.end == _MIDNIGHT else f"{self.end:%H:%M}"
+        return f"{days}{self.start:%H:%M}-{end} {self.timezone}"
+
+    def contains(self, moment: datetime) -> bool:
+        """Say whether the window is open at `moment`."""
+        moment = as_utc(moment)
+        return self.next_open(moment) == moment
+
+    def next_open(self, moment: datetime) -> datetime:
+        """Give `moment` itself while the window is open, else the next opening."""
+        moment = as_utc(moment)
+        try:
+            return next(
+                max(opening, moment)
+                for opening, closing in self._spans_around(moment)
+                if opening < closing and moment < closing
+            )
+        except (OverflowError, StopIteration):
+            raise InvalidWindow(
+                f"The window {str(self)!r} does not open between {moment.isoformat()} and the end "
+                "of the year 9999."
+            ) from None
+
+    def _spans_around(self, moment: datetime) -> Iterator[tuple[datetime, datetime]]:
+        zone = ZoneInfo(self.timezone)
+        today = moment.astimezone(zone).date()
+        # Two days back, as a window reaches into the next day and clocks have gone back by a day;
+        # two weeks ahead, as the only opening of a week may vanish in a gap.
+        for distance in range(-2, 15):
+            day = today + timedelta(days=distance)
+            if day.weekday() in self.days:
+                last = day if self.start < self.end else day + timedelta(days=1)
+                yield _instant(zone, day, self.start), _instant(zone, last, self.end)
+
+
+def parse_window(text: str) -> ExecutionWindow:
+    """Read "[days] HH:MM-HH:MM [timezone]"; without days every day, without a timezone UTC."""
+    _check_text(text)
+    match = _TEXT.fullmatch(_tidy(text))
+    if match is None:
+        _refuse(text, "it must be days, hours and a time zone, of which only the hours are needed")
+    days, start, end, timezone = match.group("days", "start", "end", "timezone")
+    opening, closing = _clock(text, start), _clock(text, "00:00" if end == "24:00" else end)
+    if opening == closing and end != "24:00":
+        _refuse(text, _ALL_DAY)
+    return ExecutionWindow(
+        EVERY_DAY if days is None else _days(text, days), opening, closing, timezone or "UTC"
+    )
+
+
+def due_at(plan_time: datetime, delay: timedelta, window: ExecutionWindow | None) -> datetime:
+    """Give the instant from which a plan may start: after `delay`, and inside the window."""
+    if delay < timedelta(0):
+        raise InvalidInput(f"A schedule delay of {delay} must not be negative; for example '5m'.")
+    due = as_utc(plan_time) + delay
+    return due if window is None else window.next_open(due)
+
+
+_ALL_DAY = 'it opens and closes at the same time; all day is written "00:00-24:00"'
+
+
+def _instant(zone: ZoneInfo, day: date, clock: time) -> datetime:
+    """Give the first instant at which the zone's clock shows this time, or the end of the gap."""
+    wall = datetime.combine(day, clock, tzinfo=zone)
+    instant = wall.astimezone(UTC)
+    if instant.astimezone(zone).replace(tzinfo=None) == wall.replace(tzinfo=None):
+        return instant
+    # In a gap, fold=1 reads the wall clock with the later offset: an instant before the change.
+    return offset_change(zone, wall.replace(fold=1).astimezone(UTC), instant)
+
+
+def _check_text(given: object) -> None:
+    if not isinstance(given, str):
+        _refuse(given, "it is not a text")
+    if len(given) > _LONGEST_TEXT:
+        _refuse(given[:_LONGEST_TEXT], f"it goes on beyond {_LONGEST_TEXT} characters")
+
+
+def _tidy(text: str) -> str:
+    # People and word processors write en dashes, and spaces around dashes and commas.
+    return re.sub(r"\s*([-,])\s*", r"\1", re.sub("[–—]", "-", text.strip()))  # noqa: RUF001
+
+
+def _clock(text: str, given: str) -> time:
+    match = _CLOCK.fullmatch(given)
+    if match is None:
+        _refuse(text, f"{given!r} is not a time from 00:00 to 23:59 (or 24:00 as the end)")
+    return time(int(match[1]), int(match[2]))
+
+
+def _days(text: str, given: str) -> frozenset[int]:
+    days: set[int] = set()
+    for part in given.split(","):
+        first, *rest = (_day(text, name) for name in part.split("-"))
+        if len(rest) > 1:
+            _refuse(text, f"{part!r} is not a range of days")
+        last = rest[0] if rest else first
+        days.update((first + step) % 7 for step in range((last - first) % 7 + 1))
+    return frozenset(days)
+
+
+def _day(text: str, name: str) -> int:
+    # "Tue", "Tues" and "Tuesday" are all meant; two letters would be too easy to get wrong.
+    for number, day in enumerate(_DAYS):
+        if len(name) >= 3 and day.startswith(name.lower()):
+            return number
+    return _refuse(text, f"{name!r} is not a day of the week (Mon Tue Wed Thu Fri Sat Sun)")
+
+
+def _days_text(days: frozenset[int]) -> str:
+    runs: list[list[int]] = []
+    for day in sorted(days):
+        if runs and runs[-1][-1] == day - 1:
+            runs[-1].append(day)
+        else:
+            runs.append([day])
+    return ",".join(_run_text([_DAYS[day][:3].title() for day in run]) for run in runs)
+
+
+def _run_text(names: list[str]) -> str:
+    return f"{names[0]}-{names[-1]}" if len(names) > 2 else ",".join(names)
+
+
+def _check_clock(clock: time, field: str) -> None:
+    if clock.tzinfo is not None or clock.second or clock.microsecond:
+        raise InvalidWindow(
+            f"{clock.isoformat()!r} cannot {field} a window: give whole minutes and the time zone "
+            "apart, for example time(22, 0).",
+            field=field,
+        )
+
+
+def _refuse(given: object, reason: str) -> NoReturn:
+    raise InvalidWindow(f"{given!r} is not an execution window: {reason}. {_EXAMPLE}")

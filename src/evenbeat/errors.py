@@ -1,0 +1,146 @@
+"""Every exception that Evenbeat raises, in one tree.
+
+    EvenbeatError
+    ├── InvalidInput (ValueError)      what the caller passed is wrong; says what would be right
+    │   ├── InvalidDuration
+    │   ├── InvalidSchedule
+    │   ├── InvalidWindow
+    │   └── InvalidSettings
+    ├── NotFound (LookupError)         no such job, execution or worker
+    ├── Conflict                       the request is sound, the present state forbids it
+    │   ├── IllegalTransition          names the state and what is allowed from there
+    │   └── NameTaken                  another job has this name in this scope
+    ├── LeaseLost                      the claim belongs to someone else now; stop and write nothing
+    ├── TaskUnknown                    no task of this name in this process
+    └── StoreError
+        ├── DatabaseUnavailable        no connection in time
+        ├── SchemaTooNew               the database was migrated by a newer Evenbeat
+        └── EmbeddedUnavailable        the private server cannot be had on this machine
+
+Two more are raised by handlers, not by Evenbeat: `Retry` (try this run again later) and `Fail`
+(trying again is pointless).
+
+Each message is written for the person who meets it: what was wrong, what is allowed, what to do.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from uuid import UUID
+
+
+class EvenbeatError(Exception):
+    """The root: catching it catches everything that Evenbeat itself raises."""
+
+
+class InvalidInput(EvenbeatError, ValueError):
+    """An argument is wrong. `field` names it when it has a name."""
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class InvalidDuration(InvalidInput):
+    """A text or number that is not a duration."""
+
+
+class InvalidSchedule(InvalidInput):
+    """A schedule that cannot be understood or would never fire."""
+
+
+class InvalidWindow(InvalidInput):
+    """An execution window that cannot be understood or never opens."""
+
+
+class InvalidSettings(InvalidInput):
+    """A setting from the environment or `evenbeat.toml` that cannot be used."""
+
+
+class NotFound(EvenbeatError, LookupError):
+    """Nothing with this id."""
+
+    def __init__(self, kind: str, id_: UUID | str) -> None:
+        super().__init__(f"There is no {kind} with id {id_}.")
+        self.kind = kind
+        self.id = id_
+
+
+class Conflict(EvenbeatError):
+    """The request makes sense, but not in the present state."""
+
+
+class IllegalTransition(Conflict):
+    """A job cannot go from `state` to `wanted`; `allowed` lists where it can go. A `verb` such as
+    "retried" says what was asked for, and `sources` which jobs it is for."""
+
+    def __init__(
+        self,
+        state: str,
+        wanted: str,
+        allowed: Iterable[str],
+        *,
+        verb: str | None = None,
+        sources: Iterable[str] = (),
+    ) -> None:
+        self.state = state
+        self.wanted = wanted
+        self.allowed = tuple(sorted(allowed))
+        options = ", ".join(self.allowed) or "nothing: this state is final"
+        problem = f"A job that is {state} cannot become {wanted}."
+        if verb is not None:
+            suitable = " or ".join(sorted(sources))
+            problem = f"A job that is {state} cannot be {verb}; one that is {suitable} can."
+        super().__init__(f"{problem} From {state} it can become: {options}.")
+
+
+class NameTaken(Conflict):
+    """A job with this name and scope exists already; `job_id` is its id."""
+
+    def __init__(self, name: str, scope: str, job_id: UUID) -> None:
+        super().__init__(
+            f"A job named {name!r} exists already in scope {scope} (id {job_id}). "
+            "Update that job, or choose another name or scope."
+        )
+        self.name = name
+        self.scope = scope
+        self.job_id = job_id
+
+
+class LeaseLost(EvenbeatError):
+    """This claim was taken over or cancelled: stop the run, its result no longer counts."""
+
+
+class TaskUnknown(EvenbeatError, LookupError):
+    """No task of this name is registered in this process."""
+
+
+class StoreError(EvenbeatError):
+    """The database refused or failed in a way the caller cannot mend by other arguments."""
+
+
+class DatabaseUnavailable(StoreError):
+    """No connection to the database could be had in time."""
+
+
+class SchemaTooNew(StoreError):
+    """The database was migrated by a newer Evenbeat than this one."""
+
+
+class EmbeddedUnavailable(StoreError):
+    """The embedded PostgreSQL server cannot run here; the message says what to set instead."""
+
+
+class Retry(Exception):
+    """Raised by a handler: try this run again, `after` a while of its own choosing (seconds, a
+    timedelta or a text such as "5m"), else by the job's retry policy. It counts as an attempt."""
+
+    def __init__(
+        self, reason: str = "The handler asked for a retry.", *,
+        after: timedelta | float | str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(reason)
+        self.after = after
+
+
+class Fail(Exception):
+    """Raised by a handler: this run has failed, and trying it again is pointless."""

@@ -1,0 +1,97 @@
+"""Adding many jobs in one stream."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import NamedTuple
+from uuid import UUID
+
+import psycopg
+
+from evenbeat.domain.ids import uuid7_many
+from evenbeat.domain.job import FirstRun, NewJob, first_run
+from evenbeat.errors import Conflict
+from evenbeat.store.database import Connection, Database
+from evenbeat.store.rows import COPY_COLUMNS, copy_lines
+
+_LINES_PER_WRITE = 500
+
+Planned = tuple[UUID, NewJob, FirstRun]
+
+
+class Added(NamedTuple):
+    """The job that stands for the request; not `created` when a live one was there already."""
+
+    id: UUID
+    created: bool
+
+
+def add_in_bulk(
+    database: Database, connection: Connection, jobs: Sequence[NewJob], now: datetime, limit: int
+) -> list[Added]:
+    """Add jobs within the transaction that is open on `connection`."""
+    ids = [job.id or new for job, new in zip(jobs, uuid7_many(len(jobs)), strict=True)]
+    planned = (
+        (id_, job, first_run(job.spec, job.start, now)) for id_, job in zip(ids, jobs, strict=True)
+    )
+    if any(job.dedup_key is not None or job.name is not None for job in jobs):
+        stage = _make_stage(database, connection)
+        _copy(connection, stage, planned, now, limit)
+        return _move_from_stage(database, connection, ids, jobs)
+    _copy(connection, f'"{database.schema}".jobs', planned, now, limit)
+    return [Added(id_, created=True) for id_ in ids]
+
+
+def named(database: Database, job: NewJob, connection: Connection | None) -> UUID | None:
+    """The job that has the name of this one."""
+    params = {"name": job.name, "scope_kind": job.scope.kind, "scope_id": job.scope.id}
+    row = database.row("id_by_name", params, connection)
+    return row[0] if row else None
+
+
+def _copy(
+    connection: Connection, table: str, planned: Iterable[Planned], now: datetime, limit: int
+) -> None:
+    lines = copy_lines(planned, now, limit)
+    columns = ", ".join(COPY_COLUMNS)
+    statement = f"/* evenbeat:add_many */ COPY {table} ({columns}) FROM STDIN"
+    with psycopg.Cursor(connection) as cursor, cursor.copy(statement) as copy:
+        while chunk := "".join(islice(lines, _LINES_PER_WRITE)):
+            copy.write(chunk)
+
+
+def _make_stage(database: Database, connection: Connection) -> str:
+    """A place beside the table, so that rows whose keys or names are taken can be left out."""
+    connection.execute("DROP TABLE IF EXISTS pg_temp.evenbeat_stage", prepare=False)
+    connection.execute(
+        f'CREATE TEMPORARY TABLE evenbeat_stage (LIKE "{database.schema}".jobs INCLUDING DEFAULTS) '
+        "ON COMMIT DROP",
+        prepare=False,
+    )
+    return "pg_temp.evenbeat_stage"
+
+
+def _move_from_stage(
+    database: Database, connection: Connection, ids: Sequence[UUID], jobs: Sequence[NewJob]
+) -> list[Added]:
+    inserted = {row[0] for row in database.rows("add_from_stage", {}, connection)}
+    pairs = list(zip(ids, jobs, strict=True))
+    keys = [j.dedup_key for id_, j in pairs if j.dedup_key is not None and id_ not in inserted]
+    rows = database.rows("live_by_dedup_key", {"keys": keys}, connection)
+    live: dict[str | None, UUID] = dict(rows)
+    return [
+        Added(id_, created=True)
+        if id_ in inserted
+        else Added(_standing_in(database, connection, job, live), created=False)
+        for id_, job in pairs
+    ]
+
+
+def _standing_in(
+    database: Database, connection: Connection, job: NewJob, live: dict[str | None, UUID]
+) -> UUID:
+    """The job because of which this one was left out."""
+    found = live.get(job.dedup_key) or named(database, job, connection)
+    if found is None:
+        raise Conflict(f"The job {job.name or job.dedup_key!r} was taken and freed meanwhile.")
+    return found

@@ -1,0 +1,339 @@
+"""What operators do to jobs, one or many: pause, resume, cancel, retry, edit, delete …"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import psycopg
+
+from evenbeat.domain.job import (
+    FirstRun,
+    Job,
+    JobSpec,
+    check_name,
+    check_priority,
+    first_run,
+    resumed_run,
+    scope_of,
+    spec_of,
+)
+from evenbeat.domain.schedule import Cron, Interval, Once
+from evenbeat.domain.states import FINISHED, TRANSITIONS, JobStatus, sources_of
+from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
+from evenbeat.store.database import Connection, Database
+from evenbeat.store.filters import JobFilter
+from evenbeat.store.reads import Reads
+from evenbeat.store.rows import MAX_JSON_BYTES, RawJson, encode_json, spec_columns
+
+_CHUNK = 1000
+
+
+class _Verb(NamedTuple):
+    """What an operator does: its name in a sentence, where it leads, and from which states."""
+
+    done: str
+    wanted: JobStatus
+    sources: frozenset[JobStatus]
+
+
+_PAUSE = _Verb("paused", JobStatus.PAUSED, sources_of(JobStatus.PAUSED))
+_RESUME = _Verb("resumed", JobStatus.SCHEDULED, frozenset({JobStatus.PAUSED}))
+_CANCEL = _Verb("cancelled", JobStatus.CANCELLED, sources_of(JobStatus.CANCELLED))
+_RETRY = _Verb("retried", JobStatus.PENDING, frozenset({JobStatus.FAILED, JobStatus.CANCELLED}))
+_RUN_NOW = _Verb(
+    "run now",
+    JobStatus.PENDING,
+    frozenset({JobStatus.PENDING, JobStatus.SCHEDULED}) | FINISHED,
+)
+_ANY = _Verb("changed", JobStatus.PENDING, frozenset(JobStatus))
+
+
+class Refused(NamedTuple):
+    """A job that a verb left alone, with the state that forbade it; no state: no such job.
+    `replaced_by` is a live job that has its dedup key by now."""
+
+    id: UUID
+    status: JobStatus | None
+    verb: "_Verb"
+    replaced_by: UUID | None = None
+
+    def error(self) -> NotFound | Conflict:
+        """The refusal as the exception that a single verb raises."""
+        if self.status is None:
+            return NotFound("job", self.id)
+        if self.replaced_by is not None:
+            return Conflict(
+                f"The live job {self.replaced_by} has the dedup key of the {self.status} job "
+                f"{self.id} by now. Let it end or cancel it first."
+            )
+        return IllegalTransition(
+            self.status,
+            self.verb.wanted,
+            TRANSITIONS[self.status],
+            verb=self.verb.done,
+            sources=self.verb.sources,
+        )
+
+
+class Changes(NamedTuple):
+    """What a verb did to the jobs it was given."""
+
+    changed: list[Job]
+    refused: list[Refused]
+
+    def only(self) -> Job:
+        """The one job that was meant, or the error that explains why it was left alone."""
+        if self.refused:
+            raise self.refused[0].error()
+        return self.changed[0]
+
+
+class Tally(NamedTuple):
+    """How many jobs a verb over a filter changed and left alone."""
+
+    changed: int
+    refused: int
+
+
+Verb = Callable[[Sequence[UUID]], Changes]
+
+
+class Control:
+    """Verbs over jobs by their ids; `everywhere` applies any of them to all that match a filter."""
+
+    def __init__(self, database: Database, *, max_json_bytes: int = MAX_JSON_BYTES) -> None:
+        self._database = database
+        self._reads = Reads(database)
+        self._max_json_bytes = max_json_bytes
+
+    def pause(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
+        """Keep jobs from running; a run in progress is finished first."""
+        return self._step("pause", ids, _PAUSE, now)
+
+    def resume(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
+        """Let paused jobs run again, recurring ones at the next plan of their rhythm."""
+        changed = self._database.atomically(lambda open_: self._resume(ids, now, open_))
+        return self._with_refused(ids, changed, _RESUME)
+
+    def cancel(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
+        """End jobs for good; a run in progress is stopped and its result thrown away."""
+        return self._step("cancel", ids, _CANCEL, now)
+
+    def retry(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
+        """Run failed or cancelled jobs again, now, with their retries back at 0."""
+        return self._step("run_again", ids, _RETRY, now)
+
+    def run_now(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
+        """Run jobs now, besides their schedule: waiting ones, or finished ones once more."""
+        return self._step("run_again", ids, _RUN_NOW, now)
+
+    def set_priority(
+        self, ids: Sequence[UUID], priority: int, *, now: datetime | None = None
+    ) -> Changes:
+        """Set the priority, 0 to 100."""
+        check_priority(priority)
+        params = {"ids": list(ids), "priority": priority, "now": now}
+        return self._any_state(ids, self._jobs("set_priority", params))
+
+    def boost(self, ids: Sequence[UUID], by: int, *, now: datetime | None = None) -> Changes:
+        """Raise the priority by `by`, at most to 100."""
+        if type(by) is not int or not 1 <= by <= 100:
+            raise InvalidInput(
+                f"boost must be a whole number from 1 to 100, got {by!r}.", field="boost"
+            )
+        params = {"ids": list(ids), "by": by, "now": now}
+        return self._any_state(ids, self._jobs("boost", params))
+
+    def delete(self, ids: Sequence[UUID]) -> Changes:
+        """Remove jobs with their history, whatever their state."""
+        return self._any_state(ids, self._jobs("delete", {"ids": list(ids)}))
+
+    def update(
+        self,
+        job_id: UUID,
+        edit: Callable[[JobSpec], JobSpec] = lambda spec: spec,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        now: datetime | None = None,
+    ) -> Job:
+        """Edit a job in one transaction. An unchanged schedule keeps its plan; a changed one is
+        planned anew, and a run in progress ends under the old definition."""
+        if name is not None:
+            check_name("name", name)
+        given = {
+            "name": name,
+            "payload": self._json("payload", payload),
+            "metadata": self._json("metadata", metadata),
+            "now": now,
+        }
+        return self._database.atomically(lambda open_: self._update(job_id, edit, given, open_))
+
+    def everywhere(self, chosen: JobFilter, verb: Verb) -> Tally:
+        """Apply a verb to all that match, in chunks: `everywhere(failed, control.retry)`."""
+        changed = refused = 0
+        after: UUID | None = None
+        while ids := self._reads.ids(chosen, after=after, limit=_CHUNK):
+            done = verb(ids)
+            changed += len(done.changed)
+            refused += len(done.refused)
+            after = ids[-1]
+        return Tally(changed, refused)
+
+    def pause_queue(self, name: str, *, now: datetime | None = None) -> None:
+        """Claim nothing more from this queue; what runs goes on."""
+        self._set_queue_paused(name, True, now)
+
+    def resume_queue(self, name: str, *, now: datetime | None = None) -> None:
+        """Claim from this queue again."""
+        self._set_queue_paused(name, False, now)
+
+    # --------------------------------------------------------------------------------------------
+
+    def _resume(
+        self, ids: Sequence[UUID], now: datetime | None, connection: Connection
+    ) -> list[Job]:
+        paused = self._jobs("paused_for_update", {"ids": list(ids)}, connection)
+        moment = self._database.clock(now, connection)
+        runs = [resumed_run(job, moment) for job in paused]
+        params = {
+            "ids": [job.id for job in paused],
+            "statuses": [str(run.status) for run in runs],
+            "plan_times": [run.plan_time for run in runs],
+            "next_runs": [run.next_run_at for run in runs],
+            "now": now,
+        }
+        return self._jobs("resume", params, connection)
+
+    def _update(
+        self,
+        job_id: UUID,
+        edit: Callable[[JobSpec], JobSpec],
+        given: Mapping[str, Any],
+        connection: Connection,
+    ) -> Job:
+        row = self._database.row("job_for_update", {"id": job_id}, connection)
+        if row is None:
+            raise NotFound("job", job_id)
+        job = Job._make(row)
+        spec = edit(spec_of(job))
+        plan = self._replanned(job, spec, self._database.clock(given["now"], connection))
+        name = given["name"] or job.name
+        params = {**given, **spec_columns(spec), **plan, "id": job_id, "name": name}
+        try:
+            return self._jobs("update_job", params, connection)[0]
+        except psycopg.errors.UniqueViolation as error:
+            raise self._taken(job, name or "", error) from error
+
+    def _step(
+        self, statement: str, ids: Sequence[UUID], verb: _Verb, now: datetime | None
+    ) -> Changes:
+        params = {
+            "ids": list(ids),
+            "sources": sorted(verb.sources),
+            "channel": self._database.channel,
+            "now": now,
+        }
+        try:
+            changed = self._jobs(statement, params)
+        except psycopg.errors.UniqueViolation as error:
+            raise _stands_already(error) from error
+        return self._with_refused(ids, changed, verb)
+
+    def _jobs(
+        self, statement: str, params: Mapping[str, Any], connection: Connection | None = None
+    ) -> list[Job]:
+        return [Job._make(row) for row in self._database.rows(statement, params, connection)]
+
+    def _with_refused(self, ids: Sequence[UUID], changed: list[Job], verb: _Verb) -> Changes:
+        done = {job.id for job in changed}
+        rest = [id_ for id_ in dict.fromkeys(ids) if id_ not in done]
+        if not rest:
+            return Changes(changed, [])
+        states = {row[0]: row for row in self._database.rows("states_of", {"ids": rest})}
+        refused = [_refused(id_, states.get(id_), verb) for id_ in rest]
+        return Changes(changed, refused)
+
+    def _any_state(self, ids: Sequence[UUID], changed: list[Job]) -> Changes:
+        done = {job.id for job in changed}
+        missing = [id_ for id_ in dict.fromkeys(ids) if id_ not in done]
+        return Changes(changed, [Refused(id_, None, _ANY) for id_ in missing])
+
+    def _replanned(self, job: Job, spec: JobSpec, now: datetime) -> dict[str, Any]:
+        """Status, plan and version after an edit."""
+        if not _schedule_changed(job, spec):
+            run = FirstRun(JobStatus(job.status), job.plan_time, job.next_run_at, job.anchor_at)
+            return {**run._asdict(), "schedule_version": job.schedule_version}
+        # A one-off keeps its moment unless the edit names another.
+        start = job.plan_time if spec.schedule == spec_of(job).schedule == Once() else None
+        run = first_run(spec, start, now)
+        status = _status_after_edit(JobStatus(job.status), run.status, spec)
+        if status in FINISHED:
+            run = FirstRun(status, None, None, run.anchor_at)
+        return {
+            **run._replace(status=status)._asdict(),
+            "schedule_version": job.schedule_version + 1,
+        }
+
+    def _taken(self, job: Job, name: str, error: psycopg.errors.UniqueViolation) -> Conflict:
+        if error.diag.constraint_name != "jobs_name":
+            return _stands_already(error)
+        other = self._reads.job_by_name(name, scope_of(job))
+        return NameTaken(name, str(scope_of(job)), other.id if other else job.id)
+
+    def _json(self, field: str, value: Mapping[str, Any] | None) -> RawJson | None:
+        if value is None:
+            return None
+        return RawJson(encode_json(field, value, self._max_json_bytes))
+
+    def _set_queue_paused(self, name: str, paused: bool, now: datetime | None) -> None:
+        check_name("queue", name)
+        params = {"name": name, "paused": paused, "channel": self._database.channel, "now": now}
+        self._database.rows("set_queue_paused", params)
+
+
+def _schedule_changed(job: Job, spec: JobSpec) -> bool:
+    before = spec_of(job)
+    if _rhythm(before) != _rhythm(spec):
+        return True
+    anchor = spec.schedule.anchor if isinstance(spec.schedule, Interval) else None
+    return anchor is not None and anchor != job.anchor_at
+
+
+def _rhythm(spec: JobSpec) -> JobSpec:
+    """The part of a spec that decides when it runs."""
+    schedule = spec.schedule
+    if isinstance(schedule, Interval):
+        schedule = Interval(schedule.every)
+    return JobSpec(
+        task="any",
+        schedule=schedule,
+        placement=spec.placement,
+        schedule_delay=spec.schedule_delay,
+        window=spec.window,
+    )
+
+
+def _status_after_edit(status: JobStatus, planned: JobStatus, spec: JobSpec) -> JobStatus:
+    """A new schedule wakes a completed job; running, paused, failed and cancelled ones stay so."""
+    if status in (JobStatus.PENDING, JobStatus.SCHEDULED):
+        return planned
+    if status is JobStatus.COMPLETED and isinstance(spec.schedule, Interval | Cron):
+        return JobStatus.SCHEDULED
+    return status
+
+
+def _refused(id_: UUID, row: tuple[Any, ...] | None, verb: _Verb) -> Refused:
+    """The refusal; a running job that is to be paused after its run counts as paused."""
+    if row is None:
+        return Refused(id_, None, verb)
+    _, status, is_paused, replaced_by = row
+    seen = JobStatus.PAUSED if is_paused else JobStatus(status)
+    return Refused(id_, seen, verb, replaced_by if seen in verb.sources else None)
+
+
+def _stands_already(error: psycopg.errors.UniqueViolation) -> Conflict:
+    detail = error.diag.message_detail
+    return Conflict(f"Another job stands where this one would come to stand. {detail}")

@@ -1,0 +1,205 @@
+"""Connections and the running of statements: all that the rest of the store knows of psycopg."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, LiteralString, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from evenbeat.errors import DatabaseUnavailable, InvalidInput
+from evenbeat.store.statements import Statement, bind, load_statements
+
+logger = logging.getLogger(__name__)
+
+Connection = psycopg.Connection[Any]
+Row = tuple[Any, ...]
+_Result = TypeVar("_Result")
+
+# What a session of ours always wants: one timezone, and no compilation for millisecond statements.
+_EVERY_SESSION = "SET timezone = 'UTC'; SET jit = off"
+
+# A journey statement has one right plan, down its index, at any table size. The planner may think
+# otherwise of a table that was empty when it looked; these settings leave it no other way.
+_HOT_SESSION = (
+    _EVERY_SESSION + "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off"
+    "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off"
+)
+
+_ATTEMPTS = 5
+
+
+class Database:
+    """A PostgreSQL database and the schema in it: runs statements by name.
+
+    Two small pools: journey statements (claim, finish, renew …) have connections of their own, so
+    that a slow report can never keep a lease from being renewed.
+    """
+
+    def __init__(
+        self, url: str, *, schema: str = "evenbeat", pool_size: int = 10, timeout: float = 30.0
+    ) -> None:
+        _check_url(url)
+        self.url = url
+        self.schema = schema
+        self.channel = schema
+        self.statements = load_statements(schema)
+        self._timeout = timeout
+        self._pool = self._make_pool("evenbeat", pool_size, _configure)
+        self._hot_pool = self._make_pool("evenbeat-journey", max(4, pool_size // 2), _configure_hot)
+
+    def close(self) -> None:
+        """Close every pooled connection; running statements are waited for briefly."""
+        for pool in (self._pool, self._hot_pool):
+            pool.close(timeout=2)
+
+    def rows(
+        self, name: str, params: Mapping[str, Any], connection: Connection | None = None
+    ) -> list[Row]:
+        """Run one statement; in its own transaction, or in that of the `connection` given."""
+        statement = self.statements[name]
+        if connection is not None:
+            with _bad_input_explained():
+                return _execute(connection, statement, params)
+        return self._run_with_retries(statement, params)
+
+    def row(
+        self, name: str, params: Mapping[str, Any], connection: Connection | None = None
+    ) -> Row | None:
+        """Like `rows`, for a statement that gives at most one."""
+        found = self.rows(name, params, connection)
+        return found[0] if found else None
+
+    def clock(self, now: datetime | None, connection: Connection | None = None) -> datetime:
+        """The database's time, unless another `now` is given."""
+        moment: datetime = now or self.rows("clock", {"now": now}, connection)[0][0]
+        return moment
+
+    def query(self, name: str, text: LiteralString, params: Mapping[str, Any]) -> list[Row]:
+        """Run a composed SELECT, written like the named statements."""
+        return self._run_with_retries(bind(name, text, self.schema, hot=False), params)
+
+    @contextmanager
+    def transaction(self, connection: Connection | None = None) -> Iterator[Connection]:
+        """A connection with an open transaction; the caller's own when one is given."""
+        if connection is not None:
+            yield connection
+            return
+        try:
+            with self._connection(self._pool) as own, _bad_input_explained(), own.transaction():
+                yield own
+        except psycopg.errors.DeadlockDetected:
+            raise
+        except psycopg.OperationalError as error:
+            raise DatabaseUnavailable(_unreachable(error)) from error
+
+    def atomically(self, work: Callable[[Connection], _Result]) -> _Result:
+        """Do `work` in a transaction of its own; from the start again when a deadlock undid it."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with self.transaction() as connection:
+                    return work(connection)
+            except psycopg.errors.DeadlockDetected:
+                if attempt == _ATTEMPTS:
+                    raise
+                logger.info("deadlock in a transaction, trying again")
+        raise AssertionError("unreachable")
+
+    def connect(self) -> Connection:
+        """A connection outside the pools, for listening."""
+        try:
+            connection = psycopg.connect(self.url, autocommit=True, connect_timeout=10)
+            _configure(connection)
+        except psycopg.OperationalError as error:
+            raise DatabaseUnavailable(_unreachable(error)) from error
+        return connection
+
+    def _run_with_retries(self, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
+        """Repeat what was surely not done: any deadlock victim, and a read cut off by a restart."""
+        pool = self._hot_pool if statement.hot else self._pool
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with _bad_input_explained(), self._connection(pool) as connection:
+                    return _execute(connection, statement, params)
+            except psycopg.errors.DeadlockDetected:
+                if attempt == _ATTEMPTS:
+                    raise
+                logger.info("deadlock in %s, trying again", statement.name)
+            except psycopg.OperationalError as error:
+                if statement.writes or attempt == _ATTEMPTS:
+                    raise DatabaseUnavailable(_unreachable(error)) from error
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def _connection(self, pool: ConnectionPool[Connection]) -> Iterator[Connection]:
+        if pool.closed:
+            try:
+                pool.open()
+            except psycopg.OperationalError as error:  # pragma: no cover - opened in background
+                raise DatabaseUnavailable(_unreachable(error)) from error
+        try:
+            connection = pool.getconn()
+        except (PoolTimeout, PoolClosed) as error:
+            raise DatabaseUnavailable(_unreachable(error)) from error
+        try:
+            yield connection
+        finally:
+            pool.putconn(connection)
+
+    def _make_pool(self, name: str, size: int, configure: Any) -> ConnectionPool[Connection]:
+        return ConnectionPool(
+            self.url,
+            name=name,
+            min_size=1,
+            max_size=size,
+            open=False,
+            timeout=self._timeout,
+            configure=configure,
+            kwargs={"autocommit": True, "prepare_threshold": 0, "connect_timeout": 10},
+        )
+
+
+def _configure(connection: Connection) -> None:
+    connection.execute(_EVERY_SESSION, prepare=False)
+
+
+def _configure_hot(connection: Connection) -> None:
+    connection.execute(_HOT_SESSION, prepare=False)
+
+
+def _execute(connection: Connection, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
+    # Not `connection.cursor()`: a caller's own connection may make another kind.
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        cursor.execute(statement.text, params, binary=True)
+        return cursor.fetchall()
+
+
+@contextmanager
+def _bad_input_explained() -> Iterator[None]:
+    """What PostgreSQL cannot hold (a NUL in a text, a number out of range) is the caller's."""
+    try:
+        yield
+    except psycopg.DataError as error:
+        reason = error.diag.message_primary or str(error)
+        raise InvalidInput(f"The database cannot hold this value: {reason}.") from error
+
+
+def _check_url(url: str) -> None:
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        # The reason would quote a part of the URL, which may be the password.
+        raise InvalidInput(
+            "The database URL cannot be read. Write it as postgresql://user:password@host:5432/name"
+            ", with special characters in the password percent-encoded ('@' as '%40').",
+            field="database_url",
+        ) from None
+
+
+def _unreachable(error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return f"The database cannot be reached ({reason}). Is it running, and is its URL right?"

@@ -1,0 +1,139 @@
+"""Who may reach the embedded server: its directory, its socket, the system user it runs as.
+
+The server trusts whoever can open its socket. So the socket lies in a directory of mode 0700 that
+belongs to the server's user, and nobody but that user and root gets there.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from evenbeat.errors import EmbeddedUnavailable
+
+if sys.platform != "win32":
+    import pwd
+
+SYSTEM_USER = "pgserver"  # PostgreSQL refuses to run as root; this is who runs it then
+PORT = 5432  # only a part of the socket's name
+SOCKET_PATH_LIMIT = 103  # bytes that fit into sun_path on macOS, the shortest of our platforms
+
+INSTEAD = (
+    "Set EVENBEAT_DATABASE_URL to a PostgreSQL server of your own, "
+    "for example postgresql://user:password@localhost:5432/mydatabase."
+)
+
+
+@dataclass(frozen=True)
+class Account:
+    """The system user that the server runs as when root starts it."""
+
+    uid: int
+    gid: int
+
+
+def prepare(home: Path, binaries: Path) -> Account | None:
+    """Make `home` a private directory that the server can use; give its user if we are root."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    present = {entry.name for entry in home.iterdir()}
+    if present and not present & {"lock", "pgdata"}:
+        raise EmbeddedUnavailable(
+            f"{home} is no directory of an embedded server, and it is not empty. "
+            "Set EVENBEAT_DATA_DIR to an empty or new directory."
+        )
+    account = _account_for(home) if os.geteuid() == 0 else None
+    if account:
+        _let_others_through(home)
+        _let_others_run(binaries)
+    if stat.S_IMODE(home.stat().st_mode) != 0o700:
+        home.chmod(0o700)
+    return account
+
+
+def socket_dir(home: Path, account: Account | None) -> Path:
+    """`home` itself; if its path does not suit a socket, a short directory just as private."""
+    if _suits_socket(home):
+        return home
+    name = f"evenbeat-{hashlib.sha256(os.fsencode(home)).hexdigest()[:12]}"
+    short = Path(tempfile.gettempdir()) / name
+    if not _suits_socket(short):
+        short = Path("/tmp") / name  # noqa: S108 - somebody else's is refused
+    _make_private(short, account)
+    return short
+
+
+def _suits_socket(directory: Path) -> bool:
+    """Short enough, and free of what `unix_socket_directories` takes for a list or a quote."""
+    path = os.fsencode(directory / f".s.PGSQL.{PORT}")
+    return len(path) <= SOCKET_PATH_LIMIT and not re.search(rb'[,"\n]', path)
+
+
+def _make_private(directory: Path, account: Account | None) -> None:
+    """Make `directory` for the server alone; refuse it if somebody else made it first."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
+    if account and found.st_uid == 0:
+        os.chown(directory, account.uid, account.gid, follow_symlinks=False)
+        found = directory.lstat()
+    mine = found.st_uid == (account.uid if account else os.geteuid())
+    if not mine or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
+        raise EmbeddedUnavailable(
+            f"The socket needs {directory} as a private directory, but somebody else made it. "
+            "Remove it, or set EVENBEAT_DATA_DIR to a shorter path."
+        )
+
+
+def _account_for(home: Path) -> Account:
+    """Whose server it is when root starts it: the directory's owner; if that is root, our own."""
+    found = home.stat()
+    if found.st_uid != 0:
+        return Account(found.st_uid, found.st_gid)
+    entry = _system_user()
+    for folder, _, files in os.walk(home):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            with suppress(FileNotFoundError):  # another start may be at work here
+                os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+    return Account(entry.pw_uid, entry.pw_gid)
+
+
+def _system_user() -> "pwd.struct_passwd":
+    with suppress(KeyError):
+        return pwd.getpwnam(SYSTEM_USER)
+    useradd = shutil.which("useradd") or "/usr/sbin/useradd"
+    command = [useradd, "--system", "--no-create-home", "--shell", "/bin/false", SYSTEM_USER]
+    reason = f"there is no {useradd}"
+    with suppress(FileNotFoundError):
+        made = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
+        reason = made.stderr.strip()
+    try:  # Asked again even after a failure: another process may have made it just now.
+        return pwd.getpwnam(SYSTEM_USER)
+    except KeyError:
+        raise EmbeddedUnavailable(
+            f"PostgreSQL does not run as root, and the user {SYSTEM_USER!r} to run it as cannot be "
+            f"made: {reason}. Run Evenbeat as an ordinary user. {INSTEAD}"
+        ) from None
+
+
+def _let_others_through(path: Path) -> None:
+    """Let the server's user pass through the directories above `path`, without listing them."""
+    for parent in path.parents:
+        mode = stat.S_IMODE(parent.stat().st_mode)
+        if not mode & stat.S_IXOTH:
+            parent.chmod(mode | stat.S_IXOTH)
+
+
+def _let_others_run(binaries: Path) -> None:
+    """Let the server's user run programs that root installed under a strict umask."""
+    _let_others_through(binaries)
+    if binaries.stat().st_mode & (binaries / "postgres").stat().st_mode & stat.S_IXOTH:
+        return
+    for path in (binaries.parent, *binaries.parent.rglob("*")):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        path.chmod(mode | (mode & 0o500) >> 6)

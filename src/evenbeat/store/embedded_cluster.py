@@ -1,0 +1,347 @@
+"""The cluster behind the embedded server: made, started, watched and stopped, from any state."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil  # type: ignore[import-untyped]
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from evenbeat.errors import EmbeddedUnavailable
+from evenbeat.store.embedded_access import PORT, Account, socket_dir
+
+if sys.platform != "win32":
+    import fcntl
+
+MAJOR_VERSION = 18
+DATABASE = "evenbeat"
+SUPERUSER = "postgres"
+
+CONFIGURATION = """\
+# Written once by Evenbeat. To change a value, set it at the end of postgresql.conf: the last wins.
+listen_addresses = ''             # the unix socket only
+unix_socket_permissions = 0700
+cluster_name = 'evenbeat'
+max_connections = 200
+shared_buffers = 256MB
+wal_compression = on
+max_wal_size = 2GB
+checkpoint_timeout = 15min
+fsync = on                        # durability is the product: leave these two on
+synchronous_commit = on
+timezone = 'UTC'
+log_timezone = 'UTC'
+logging_collector = on            # one file per weekday, emptied when its day returns
+log_directory = 'log'
+log_filename = 'postgresql-%a.log'
+log_file_mode = 0600
+log_rotation_age = 1d
+log_rotation_size = 0
+log_truncate_on_rotation = on
+log_min_messages = error
+log_error_verbosity = terse       # a failing row may hold a payload: keep it out of the log
+log_checkpoints = off
+"""
+
+INCLUDE = """
+include 'evenbeat.conf'
+# Your own settings go below this line.
+"""
+
+
+@dataclass(frozen=True)
+class Postmaster:
+    """What `postmaster.pid` says, true or stale."""
+
+    pid: int
+    port: int
+    socket_dir: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One server directory. Everything but `locked` wants the lock held."""
+
+    home: Path
+    binaries: Path
+    account: Account | None
+
+    @property
+    def pgdata(self) -> Path:
+        return self.home / "pgdata"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.pgdata / "postmaster.pid"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other process, and thread, from starting or stopping this server."""
+        lock = self._open("lock")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            unlock(lock)
+
+    def join(self) -> int:
+        """Become a user; the descriptor holds the share."""
+        users = self._open("users")
+        fcntl.flock(users, fcntl.LOCK_SH)
+        return users
+
+    def _open(self, name: str) -> int:
+        descriptor = os.open(self.home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if self.account:
+            os.fchown(descriptor, self.account.uid, self.account.gid)
+        return descriptor
+
+    # -- starting ------------------------------------------------------------------------------
+
+    def ensure_running(self, deadline: float) -> str:
+        """Bring the server and its database up, from whatever state they are in; give the URL."""
+        self._ensure_initialised()
+        if self.ping() == pq.Ping.NO_RESPONSE:
+            self._clear_leftovers(deadline)
+        if self.ping() == pq.Ping.NO_RESPONSE:
+            self._launch(deadline)
+        self._await_ready(deadline)
+        self._ensure_database()
+        return self._url()
+
+    def _ensure_initialised(self) -> None:
+        if not self.pgdata.exists():
+            self._initialise()
+        found = (self.pgdata / "PG_VERSION").read_text().strip()
+        if found != str(MAJOR_VERSION):
+            raise EmbeddedUnavailable(
+                f"{self.pgdata} was made by PostgreSQL {found}, but this Evenbeat carries "
+                f"PostgreSQL {MAJOR_VERSION}. Dump the data with the Evenbeat that made it and "
+                "restore it into a new directory, or set EVENBEAT_DATA_DIR to start an empty one."
+            )
+
+    def _initialise(self) -> None:
+        """Make the cluster beside its place, so that a start that dies halfway leaves no half."""
+        for left in self.home.glob("pgdata.new.*"):
+            shutil.rmtree(left, ignore_errors=True)
+        # A name of its own: the initdb of a killed starter may be at work still.
+        staged = self.home / f"pgdata.new.{os.getpid()}"
+        made = self._run(
+            "initdb",
+            *("-D", staged.name, "-U", SUPERUSER, "--no-instructions"),
+            *("--auth-local=trust", "--auth-host=reject", "--encoding=UTF8"),
+            # The builtin provider sorts alike on every machine, whatever locales it has.
+            *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
+        )
+        if made.returncode != 0:
+            shutil.rmtree(staged, ignore_errors=True)
+            raise EmbeddedUnavailable(
+                f"A new PostgreSQL cluster could not be made in {self.home}:\n{_tail(made.stdout)}"
+            )
+        self._configure(staged)
+        staged.rename(self.pgdata)
+        _sync(self.home)
+
+    def _configure(self, pgdata: Path) -> None:
+        ours = pgdata / "evenbeat.conf"
+        ours.write_text(CONFIGURATION)
+        if self.account:
+            os.chown(ours, self.account.uid, self.account.gid)
+        with (pgdata / "postgresql.conf").open("a") as configuration:
+            configuration.write(INCLUDE)
+
+    def _clear_leftovers(self, deadline: float) -> None:
+        """Nobody answers: await a postmaster that is coming or going, clear up after a dead one."""
+        left = self.postmaster()
+        while left and self._is_postmaster(left.pid):
+            if self.ping() != pq.Ping.NO_RESPONSE:
+                return
+            if time.monotonic() > deadline:
+                raise EmbeddedUnavailable(
+                    f"PostgreSQL (process {left.pid}) runs in {self.pgdata} but does not answer. "
+                    f"End it with `kill -INT {left.pid}`, then start again."
+                )
+            time.sleep(0.05)
+        (self._socket_dir() / f".s.PGSQL.{PORT}.lock").unlink(missing_ok=True)
+        if left is None:
+            self.pid_file.unlink(missing_ok=True)
+        elif psutil.pid_exists(left.pid):
+            self._disown_pid_file()
+
+    def _disown_pid_file(self) -> None:
+        """Some other program has the dead postmaster's pid, and PostgreSQL would refuse to start.
+
+        Removing the file would also remove its guard against backends that outlived their
+        postmaster. So put our own pid in: PostgreSQL disregards the pid of its grandparent.
+        """
+        with suppress(FileNotFoundError):
+            _, _, rest = self.pid_file.read_text().partition("\n")
+            self.pid_file.write_text(f"{os.getpid()}\n{rest}")
+
+    def _launch(self, deadline: float) -> None:
+        options = f"-p {PORT} -k {shlex.quote(str(self._socket_dir()))}"
+        while True:
+            (self.home / "server.log").unlink(missing_ok=True)
+            seconds = max(1, round(deadline - time.monotonic()))
+            # Relative names, since pg_ctl hands them to a shell.
+            begun = self._run(
+                "pg_ctl",
+                *("start", "-w", "-t", str(seconds), "-D", self.pgdata.name),
+                *("-l", "server.log", "-o", options),
+            )
+            if begun.returncode == 0 or self.is_running():
+                return
+            # Backends of a killed postmaster leave when they next look up from their work.
+            occupied = "shared memory block" in self._early_log()
+            if not occupied or time.monotonic() > deadline:
+                raise EmbeddedUnavailable(
+                    f"The embedded PostgreSQL server in {self.home} does not start. "
+                    f"It said:\n{self._last_words() or _tail(begun.stdout)}"
+                )
+            time.sleep(0.1)
+
+    def _await_ready(self, deadline: float) -> None:
+        while self.ping() != pq.Ping.OK:
+            if time.monotonic() > deadline:
+                raise EmbeddedUnavailable(
+                    f"The embedded PostgreSQL server in {self.home} is not ready yet. It may be "
+                    "recovering from a crash still: wait, then try again. "
+                    f"It said:\n{self._last_words()}"
+                )
+            time.sleep(0.05)
+
+    def _ensure_database(self) -> None:
+        with psycopg.connect(self._conninfo(), autocommit=True) as connection:
+            known = connection.execute(
+                "SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)
+            ).fetchone()
+            if known is None:
+                connection.execute(f"CREATE DATABASE {DATABASE}")
+
+    # -- stopping ------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop the server if it runs. Its pid is used only when it is surely the postmaster's."""
+        running = self.postmaster()
+        if running is None or not self.is_running():
+            return
+        for mode in ("fast", "immediate"):
+            order = ("stop", "-w", "-t", "60", "-m", mode, "-D", self.pgdata.name)
+            if self._run("pg_ctl", *order).returncode == 0:
+                break
+        if running.socket_dir != str(self.home):
+            with suppress(OSError):
+                Path(running.socket_dir).rmdir()
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def postmaster(self) -> Postmaster | None:
+        try:
+            lines = self.pid_file.read_text().splitlines()
+            return Postmaster(pid=abs(int(lines[0])), port=int(lines[3]), socket_dir=lines[4])
+        except (FileNotFoundError, IndexError, ValueError):
+            return None
+
+    def is_running(self) -> bool:
+        """True from a postmaster's first moment to its last, also while nobody can connect."""
+        known = self.postmaster()
+        alive = known is not None and self._is_postmaster(known.pid)
+        return alive or self.ping() != pq.Ping.NO_RESPONSE
+
+    def ping(self) -> int:
+        """Whether a server answers at the socket: the one sign that holds across pid namespaces."""
+        return pq.PGconn.ping(self._conninfo().encode())
+
+    def _is_postmaster(self, pid: int) -> bool:
+        """A pid alone proves nothing, it may be another program's by now. A postmaster lives in
+        its data directory."""
+        try:
+            process = psutil.Process(pid)
+            return process.name() == "postgres" and Path(process.cwd()) == self.pgdata
+        except psutil.Error:
+            return False
+
+    def _address(self) -> tuple[str, int]:
+        known = self.postmaster()
+        if known and known.socket_dir:
+            return known.socket_dir, known.port
+        return str(self._socket_dir()), PORT
+
+    def _conninfo(self) -> str:
+        host, port = self._address()
+        return make_conninfo(
+            host=host, port=port, user=SUPERUSER, dbname="postgres", connect_timeout=5
+        )
+
+    def _url(self) -> str:
+        host, port = self._address()
+        return f"postgresql://{SUPERUSER}@/{DATABASE}?host={quote(host, safe='')}&port={port}"
+
+    def _socket_dir(self) -> Path:
+        return socket_dir(self.home, self.account)
+
+    def _early_log(self) -> str:
+        with suppress(FileNotFoundError):
+            return (self.home / "server.log").read_text(errors="replace")
+        return ""
+
+    def _last_words(self) -> str:
+        words = _tail(self._early_log())
+        logs = sorted(self.pgdata.glob("log/*.log"), key=lambda log: log.stat().st_mtime)
+        if logs and "logging collector" in words:
+            words += "\n" + _tail(logs[-1].read_text(errors="replace"))
+        return words
+
+    def _run(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a program of the wheel, in `home`, as the server's user; give code and output.
+
+        The output goes to a file because a pipe would stay open for as long as the server runs, and
+        PG* variables meant for other servers must not reach this one.
+        """
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_"))}
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            done = subprocess.run(  # noqa: S603 - the wheel's own programs
+                [self.binaries / program, *arguments],
+                check=False,
+                cwd=self.home,
+                env=environment | {"LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                user=self.account.uid if self.account else None,
+                group=self.account.gid if self.account else None,
+                extra_groups=[] if self.account else None,
+                umask=0o077,
+                start_new_session=True,  # Ctrl-C is for the caller, not for a server half started
+            )
+            output.seek(0)
+            return subprocess.CompletedProcess(done.args, done.returncode, stdout=output.read())
+
+
+def unlock(descriptor: int) -> None:
+    # Closing alone would leave the lock with a forked child, which shares the open file.
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _tail(text: str, lines: int = 8) -> str:
+    return "\n".join(text.strip().splitlines()[-lines:])

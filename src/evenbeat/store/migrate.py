@@ -1,0 +1,110 @@
+"""Numbered migrations, forward only, applied once however many processes start together."""
+
+import re
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import psycopg
+
+from evenbeat.errors import DatabaseUnavailable, SchemaTooNew
+from evenbeat.store.statements import in_schema
+
+_FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
+
+_VERSIONS_TABLE = """
+CREATE TABLE IF NOT EXISTS evenbeat.migrations (
+    version    integer     PRIMARY KEY,
+    name       text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)"""
+
+
+class Migration(NamedTuple):
+    """One step of the schema."""
+
+    version: int
+    name: str
+    text: str
+
+
+def migrations() -> list[Migration]:
+    """Every migration this Evenbeat knows, in order."""
+    found = []
+    for file in files(__package__).joinpath("migrations").iterdir():
+        if match := _FILE.match(file.name):
+            text = file.read_text(encoding="utf-8")
+            found.append(Migration(int(match[1]), match[2], text))
+    return sorted(found)
+
+
+def migrate(url: str, schema: str) -> list[int]:
+    """Apply what is missing and return its numbers; a database newer than the code is refused."""
+    try:
+        connection = psycopg.connect(url, autocommit=True, connect_timeout=10)
+    except psycopg.OperationalError as error:
+        raise DatabaseUnavailable(f"Cannot migrate, no connection: {error}") from error
+    with connection:
+        known = migrations()
+        if _missing(connection, schema, known) == []:
+            return []
+        # Held until this connection closes; whoever comes second finds the work done.
+        connection.execute(
+            "SELECT pg_advisory_lock(hashtextextended(%s, 0))", (f"evenbeat:{schema}",)
+        )
+        if _current(connection, schema) is None:
+            _create(connection, schema)
+        missing = _missing(connection, schema, known)
+        for step in missing:
+            _apply(connection, schema, step)
+        return [step.version for step in missing]
+
+
+def schema_version(connection: psycopg.Connection[Any], schema: str) -> int:
+    """The newest migration in the database; 0 before the first."""
+    return _current(connection, schema) or 0
+
+
+def _missing(
+    connection: psycopg.Connection[Any], schema: str, known: list[Migration]
+) -> list[Migration]:
+    current = _current(connection, schema) or 0
+    newest = known[-1].version
+    if current > newest:
+        raise SchemaTooNew(
+            f"The schema {schema!r} is at version {current}, but this Evenbeat knows only up to "
+            f"{newest}. Upgrade Evenbeat on this machine, or use another schema."
+        )
+    return [step for step in known if step.version > current]
+
+
+def _current(connection: psycopg.Connection[Any], schema: str) -> int | None:
+    """The newest version, or None where there is no table of versions yet."""
+    table = f'"{schema}".migrations'
+    row = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
+    if row is None or row[0] is None:
+        return None
+    row = _run(connection, "SELECT coalesce(max(version), 0) FROM evenbeat.migrations", schema)
+    return int(row[0]) if row else 0
+
+
+def _create(connection: psycopg.Connection[Any], schema: str) -> None:
+    exists = connection.execute("SELECT to_regnamespace(%s)", (f'"{schema}"',)).fetchone()
+    with connection.transaction():
+        if exists is None or exists[0] is None:
+            connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
+        connection.execute(in_schema(_VERSIONS_TABLE, schema).encode())
+
+
+def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) -> None:
+    with connection.transaction():
+        connection.execute(in_schema(step.text, schema).encode())
+        connection.execute(
+            in_schema(
+                "INSERT INTO evenbeat.migrations (version, name) VALUES (%s, %s)", schema
+            ).encode(),
+            (step.version, step.name),
+        )
+
+
+def _run(connection: psycopg.Connection[Any], text: str, schema: str) -> Any:
+    return connection.execute(in_schema(text, schema).encode()).fetchone()

@@ -1,0 +1,235 @@
+"""Between values and rows: what a new job, a finished run or a report becomes in the database."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from evenbeat.domain.decision import Decision
+from evenbeat.domain.execution import Outcome
+from evenbeat.domain.job import FirstRun, Job, JobSpec, NewJob
+from evenbeat.domain.schedule import After, Cron, Interval, Once
+from evenbeat.domain.states import JobStatus
+from evenbeat.errors import InvalidInput
+
+MAX_JSON_BYTES = 256 * 1024
+SECOND = timedelta(seconds=1)
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+class Finished(NamedTuple):
+    """A run that ended: the job as claimed, what the run came to, and what was decided."""
+
+    job: Job
+    outcome: Outcome
+    decision: Decision
+
+
+class Handed(NamedTuple):
+    """A claim to give back: as it was, or moved on to another plan that is due later."""
+
+    job: Job
+    plan_time: datetime | None = None
+    next_run_at: datetime | None = None
+
+
+def encode_json(field: str, value: Any, limit: int = MAX_JSON_BYTES) -> str:
+    """The value as JSON text, or an error that names the field and what is wrong with it."""
+    try:
+        text = _encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{field} cannot be stored as JSON: {error}.", field=field) from error
+    if len(text) > limit:
+        raise InvalidInput(
+            f"{field} takes {len(text):,} bytes as JSON; at most {limit:,} are allowed. "
+            "Store large data elsewhere and pass a reference.",
+            field=field,
+        )
+    return text
+
+
+def spec_columns(spec: JobSpec) -> dict[str, Any]:
+    """The columns of a job that its spec fixes."""
+    schedule, retry = spec.schedule, spec.retry
+    recurring = isinstance(schedule, Interval | Cron)
+    return {
+        "task": spec.task,
+        "queue": spec.queue,
+        "priority": spec.priority,
+        "schedule_kind": _KINDS[type(schedule)],
+        "interval_seconds": schedule.every // SECOND if isinstance(schedule, Interval) else None,
+        "cron_expression": schedule.expression if isinstance(schedule, Cron) else None,
+        "timezone": schedule.timezone if isinstance(schedule, Cron) else "UTC",
+        "schedule_delay_seconds": _seconds(spec.schedule_delay),
+        "execution_window": None if spec.window is None else str(spec.window),
+        "placement": str(spec.placement) if isinstance(schedule, Interval) else None,
+        "cost_ms": None if spec.cost is None else spec.cost / timedelta(milliseconds=1),
+        "catch_up": str(spec.catch_up.mode),
+        "catch_up_window_seconds": _seconds(spec.catch_up.window) if recurring else None,
+        "max_plans_per_tick": spec.catch_up.max_plans_per_tick,
+        "max_retries": retry.max_retries,
+        "retry_backoff_seconds": _seconds(retry.base),
+        "retry_cap_seconds": _seconds(retry.cap),
+        "retry_jitter": retry.jitter,
+        "retry_delays_seconds": [_seconds(d) for d in retry.delays] or None,
+        "on_failure": str(spec.on_failure),
+        "timeout_seconds": _seconds(spec.timeout),
+        "lease_seconds": _seconds(spec.lease),
+        "allow_stale_reentry": spec.allow_stale_reentry,
+    }
+
+
+_KINDS = {Once: "once", Interval: "interval", Cron: "cron", After: "after"}
+
+
+def _seconds(value: timedelta | None) -> float | None:
+    return None if value is None else value.total_seconds()
+
+
+def new_job_params(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> dict[str, Any]:
+    """Parameters of the `add` statement."""
+    return {
+        "id": job_id,
+        "plan_time": first.plan_time,
+        "next_run_at": first.next_run_at,
+        "status": str(first.status),
+        "anchor_at": first.anchor_at,
+        "payload": RawJson(encode_json("payload", job.payload, limit)),
+        "name": job.name,
+        "scope_kind": job.scope.kind,
+        "scope_id": job.scope.id,
+        "dedup_key": job.dedup_key,
+        "parent_id": job.parent_id,
+        "metadata": RawJson(encode_json("metadata", job.metadata, limit)),
+        "created_by": job.created_by,
+        **spec_columns(job.spec),
+    }
+
+
+_OF_EACH_JOB = ("task", "queue", "priority")
+_DEFAULTS = {
+    column: value
+    for column, value in spec_columns(JobSpec(task="any")).items()
+    if column not in _OF_EACH_JOB
+}
+
+
+def is_plain(params: Mapping[str, Any]) -> bool:
+    """Whether the spec's columns have the values that the table gives them anyway."""
+    return params["parent_id"] is None and all(
+        params[column] == value for column, value in _DEFAULTS.items()
+    )
+
+
+class RawJson(Jsonb):
+    """JSON text that is encoded already."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, dumps=str)
+
+
+# The order of a COPY line: first what differs from job to job, then what the spec fixes.
+_OWN_COLUMNS = (
+    "id", "created_at", "updated_at", "plan_time", "next_run_at", "status", "anchor_at", "payload",
+    "name", "scope_kind", "scope_id", "dedup_key", "parent_id", "metadata", "created_by",
+)  # fmt: skip
+COPY_COLUMNS = (*_OWN_COLUMNS, *spec_columns(JobSpec(task="any")))
+
+
+def copy_lines(
+    jobs: Iterable[tuple[UUID, NewJob, FirstRun]], now: datetime, limit: int
+) -> Iterator[str]:
+    """COPY's text format, a line a job. Specs are shared by many jobs, so each is encoded once."""
+    stamp = now.isoformat()
+    tails: dict[int, str] = {}
+    for job_id, job, first in jobs:
+        spec = job.spec
+        tail = tails.get(id(spec))
+        if tail is None:
+            tail = tails[id(spec)] = "\t".join(map(_copy_text, spec_columns(spec).values())) + "\n"
+        payload = encode_json("payload", job.payload, limit)
+        metadata = encode_json("metadata", job.metadata, limit) if job.metadata else "{}"
+        plan, due = first.plan_time, first.next_run_at
+        yield (
+            f"{job_id.int:032x}\t{stamp}\t{stamp}\t{_copy_time(plan)}\t{_copy_time(due)}\t{first.status}"
+            f"\t{_copy_time(first.anchor_at)}\t{_escape(payload)}\t{_copy_text(job.name)}"
+            f"\t{_escape(job.scope.kind)}\t{_escape(job.scope.id)}\t{_copy_text(job.dedup_key)}"
+            f"\t{job.parent_id or NULL}\t{_escape(metadata)}\t{_copy_text(job.created_by)}\t{tail}"
+        )
+
+
+NULL = "\\N"
+
+
+def _copy_time(moment: datetime | None) -> str:
+    return NULL if moment is None else moment.isoformat()
+
+
+def _copy_text(value: Any) -> str:
+    if value is None:
+        return NULL
+    if isinstance(value, list):
+        return "{" + ",".join(map(str, value)) + "}"
+    return _escape(value) if isinstance(value, str) else str(value)
+
+
+def _escape(text: str) -> str:
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    if "\t" in text or "\n" in text or "\r" in text:
+        text = text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    return text
+
+
+def finish_params(batch: Sequence[Finished]) -> dict[str, Any]:
+    """Parameters of the `finish` statement: one array for each column."""
+    jobs = [finished.job for finished in batch]
+    outcomes = [finished.outcome for finished in batch]
+    decisions = [finished.decision for finished in batch]
+    return {
+        "job_ids": [job.id for job in jobs],
+        "tokens": [job.lock_token for job in jobs],
+        "outcomes": [o.status.value for o in outcomes],
+        "statuses": [d.status.value for d in decisions],
+        "plan_times": [d.plan_time for d in decisions],
+        "next_runs": [d.next_run_at for d in decisions],
+        "retry_counts": [d.retry_count for d in decisions],
+        "tick_plans": [d.tick_plans for d in decisions],
+        "schedule_versions": [_version(finished) for finished in batch],
+        "durations_ms": [o.duration_ms for o in outcomes],
+        "queued_ms": [o.queued_ms for o in outcomes],
+        "cpu_times_ms": [o.cpu_time_ms for o in outcomes],
+        "memory_peaks_mb": [o.memory_peak_mb for o in outcomes],
+        "items_crawled": [o.items_crawled for o in outcomes],
+        "items_indexed": [o.items_indexed for o in outcomes],
+        "rows_affected": [o.rows_affected for o in outcomes],
+        "error_codes": [o.error_code for o in outcomes],
+        "error_messages": [_storable(o.error_message) for o in outcomes],
+        "stack_traces": [_storable(o.stack_trace) for o in outcomes],
+        "results": [o.result for o in outcomes],
+    }
+
+
+def _version(finished: Finished) -> int | None:
+    """The schedule that was decided by; None where only this run's own failure counts."""
+    decision = finished.decision
+    moves_on = decision.status in (JobStatus.COMPLETED, JobStatus.SCHEDULED)
+    return finished.job.schedule_version if moves_on and not decision.retry_count else None
+
+
+def _storable(text: str | None) -> str | None:
+    """Error texts come from anywhere; what PostgreSQL cannot hold must not cost the outcome."""
+    if text is None or (text.isascii() and "\x00" not in text):
+        return text
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def claim_keys(jobs: Iterable[Job]) -> dict[str, list[UUID | None]]:
+    """The ids and tokens of claims, as two arrays."""
+    held = list(jobs)
+    return {"job_ids": [job.id for job in held], "tokens": [job.lock_token for job in held]}

@@ -1,0 +1,180 @@
+-- What operators do to jobs, by ids. The states a job may come from are passed in, because the
+-- table of transitions lives in one place, in Python.
+
+-- name: pause
+-- Waiting jobs stop waiting; a running one finishes its run first.
+UPDATE evenbeat.jobs j
+SET is_paused = true,
+    paused_at = coalesce(%(now)s::timestamptz, now()),
+    status = CASE WHEN status = 'running' THEN status ELSE 'paused' END,
+    updated_at = coalesce(%(now)s::timestamptz, now())
+WHERE id = ANY (%(ids)s::uuid[]) AND status = ANY (%(sources)s::text[]) AND NOT is_paused
+RETURNING {job};
+
+-- name: paused_for_update
+-- The paused ones among these jobs, locked until the transaction ends.
+SELECT {job} FROM evenbeat.jobs j
+WHERE j.id = ANY (%(ids)s::uuid[]) AND j.is_paused
+ORDER BY j.id
+FOR UPDATE;
+
+-- name: resume
+-- Puts paused jobs back to their plans; one that still runs only loses the mark. A new plan starts
+-- with no retries behind it.
+UPDATE evenbeat.jobs j
+SET is_paused = false,
+    paused_at = NULL,
+    status = CASE WHEN j.status = 'running' THEN j.status ELSE r.status END,
+    plan_time = CASE WHEN j.status = 'running' THEN j.plan_time ELSE r.plan_time END,
+    next_run_at = CASE WHEN j.status = 'running' THEN j.next_run_at ELSE r.next_run_at END,
+    current_retry_count = CASE WHEN j.status = 'running' OR j.plan_time = r.plan_time
+                               THEN j.current_retry_count ELSE 0 END,
+    releases = CASE WHEN j.status = 'running' OR j.plan_time = r.plan_time
+                    THEN j.releases ELSE 0 END,
+    updated_at = coalesce(%(now)s::timestamptz, now())
+FROM unnest(%(ids)s::uuid[], %(statuses)s::text[], %(plan_times)s::timestamptz[],
+            %(next_runs)s::timestamptz[]) AS r (id, status, plan_time, next_run_at)
+WHERE j.id = r.id AND j.is_paused
+RETURNING {job};
+
+-- name: cancel
+-- Ends jobs at once. A running one loses its lease, by which its worker learns to stop.
+WITH target AS (
+    SELECT id, lock_token FROM evenbeat.jobs
+    WHERE id = ANY (%(ids)s::uuid[]) AND status = ANY (%(sources)s::text[])
+    ORDER BY id
+    FOR UPDATE
+),
+closed AS (
+    UPDATE evenbeat.executions e
+    SET status = 'cancelled',
+        completed_at = coalesce(%(now)s::timestamptz, now()),
+        duration_ms = extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - e.started_at) * 1000,
+        error_code = 'cancelled', error_message = 'Cancelled by an operator.'
+    FROM target t
+    WHERE e.id = t.lock_token
+),
+told AS (
+    SELECT pg_notify(%(channel)s, 'cancel:' || id) FROM target WHERE lock_token IS NOT NULL
+)
+UPDATE evenbeat.jobs j
+SET status = 'cancelled',
+    cancelled_at = coalesce(%(now)s::timestamptz, now()),
+    completed_at = coalesce(%(now)s::timestamptz, now()),
+    plan_time = CASE WHEN j.parent_id IS NOT NULL THEN j.plan_time END,
+    releases = CASE WHEN j.parent_id IS NOT NULL THEN j.releases ELSE 0 END,
+    next_run_at = NULL, is_paused = false, paused_at = NULL, tick_plans = 0,
+    lock_token = NULL, locked_by = NULL, lock_acquired_at = NULL, lock_expires_at = NULL,
+    updated_at = coalesce(%(now)s::timestamptz, now())
+FROM target t
+WHERE j.id = t.id AND (SELECT count(*) FROM told) >= 0
+RETURNING {job};
+
+-- name: run_again
+-- Makes jobs due now, as a new occurrence planned for this moment, with their retries back at 0.
+-- A job that waits for a retry, or was handed back, goes on with that. The rhythm of a recurring
+-- job is untouched, and a child keeps the plan it was made for. A job stays as it is when a live one has taken over its dedup key.
+WITH chosen AS (
+    SELECT DISTINCT ON (j.dedup_key, CASE WHEN j.dedup_key IS NULL THEN j.id END)
+           j.id,
+           j.status IN ('pending', 'scheduled') AND (j.current_retry_count > 0 OR j.releases > 0)
+               AS has_begun
+    FROM evenbeat.jobs j
+    WHERE j.id = ANY (%(ids)s::uuid[]) AND j.status = ANY (%(sources)s::text[])
+      AND (j.status IN ('pending', 'scheduled') OR NOT EXISTS (
+              SELECT FROM evenbeat.jobs o
+              WHERE o.dedup_key = j.dedup_key
+                AND o.status IN ('pending', 'scheduled', 'running', 'paused')))
+    ORDER BY j.dedup_key, CASE WHEN j.dedup_key IS NULL THEN j.id END, j.id DESC
+),
+target AS (
+    UPDATE evenbeat.jobs j
+    SET status = 'pending',
+        plan_time = CASE WHEN has_begun OR parent_id IS NOT NULL THEN plan_time
+                         ELSE coalesce(%(now)s::timestamptz, now()) END,
+        current_retry_count = CASE WHEN has_begun THEN current_retry_count ELSE 0 END,
+        releases = CASE WHEN has_begun THEN releases
+                        WHEN parent_id IS NOT NULL THEN releases + 1 ELSE 0 END,
+        next_run_at = coalesce(%(now)s::timestamptz, now()),
+        tick_plans = 0, cancelled_at = NULL, error_message = NULL,
+        updated_at = coalesce(%(now)s::timestamptz, now())
+    FROM chosen c
+    WHERE j.id = c.id AND j.status = ANY (%(sources)s::text[])
+    RETURNING j.*
+),
+told AS (
+    SELECT pg_notify(%(channel)s, 'due:' || queue) FROM (SELECT DISTINCT queue FROM target) q
+)
+SELECT {job} FROM target j WHERE (SELECT count(*) FROM told) >= 0;
+
+-- name: set_priority
+-- Sets the priority; what aging had added is forgotten.
+UPDATE evenbeat.jobs j
+SET priority = %(priority)s, aged = 0, updated_at = coalesce(%(now)s::timestamptz, now())
+WHERE id = ANY (%(ids)s::uuid[])
+RETURNING {job};
+
+-- name: boost
+-- Raises the priority, at most to 100; what aging had added makes room for it.
+UPDATE evenbeat.jobs j
+SET priority = least(100, priority + %(by)s),
+    aged = greatest(0, least(aged, 100 - (priority - aged + %(by)s))),
+    updated_at = coalesce(%(now)s::timestamptz, now())
+WHERE id = ANY (%(ids)s::uuid[])
+RETURNING {job};
+
+-- name: job_for_update
+-- One job, locked until the transaction ends.
+SELECT {job} FROM evenbeat.jobs j WHERE j.id = %(id)s FOR UPDATE;
+
+-- name: update_job
+-- Writes an edited definition. The version tells a run in flight whether to plan by its own copy.
+-- What aging had added stays on top, and another plan starts with no retries behind it.
+UPDATE evenbeat.jobs j
+SET task = %(task)s, queue = %(queue)s, priority = least(100, %(priority)s + aged),
+    aged = least(aged, 100 - %(priority)s),
+    payload = coalesce(%(payload)s, payload), metadata = coalesce(%(metadata)s, metadata),
+    name = %(name)s,
+    current_retry_count = CASE WHEN status = 'running' OR plan_time = %(plan_time)s
+                               THEN current_retry_count ELSE 0 END,
+    releases = CASE WHEN status = 'running' OR plan_time = %(plan_time)s THEN releases ELSE 0 END,
+    schedule_kind = %(schedule_kind)s, interval_seconds = %(interval_seconds)s,
+    cron_expression = %(cron_expression)s, timezone = %(timezone)s, anchor_at = %(anchor_at)s,
+    schedule_delay_seconds = %(schedule_delay_seconds)s, execution_window = %(execution_window)s,
+    placement = %(placement)s, cost_ms = %(cost_ms)s, catch_up = %(catch_up)s,
+    catch_up_window_seconds = %(catch_up_window_seconds)s,
+    max_plans_per_tick = %(max_plans_per_tick)s, max_retries = %(max_retries)s,
+    retry_backoff_seconds = %(retry_backoff_seconds)s, retry_cap_seconds = %(retry_cap_seconds)s,
+    retry_jitter = %(retry_jitter)s, retry_delays_seconds = %(retry_delays_seconds)s,
+    on_failure = %(on_failure)s, timeout_seconds = %(timeout_seconds)s,
+    lease_seconds = %(lease_seconds)s, allow_stale_reentry = %(allow_stale_reentry)s,
+    status = %(status)s, plan_time = %(plan_time)s, next_run_at = %(next_run_at)s,
+    schedule_version = %(schedule_version)s,
+    updated_at = coalesce(%(now)s::timestamptz, now())
+WHERE j.id = %(id)s
+RETURNING {job};
+
+-- name: delete
+-- Removes jobs with their history. A worker that runs one finds its claim lost.
+WITH history AS (
+    DELETE FROM evenbeat.executions WHERE job_id = ANY (%(ids)s::uuid[])
+)
+DELETE FROM evenbeat.jobs j WHERE j.id = ANY (%(ids)s::uuid[])
+RETURNING {job};
+
+-- name: states_of
+-- The states of these jobs, and the live job that has taken over the dedup key of an ended one.
+-- A job that does not come back does not exist.
+SELECT j.id, j.status, j.is_paused, o.id
+FROM evenbeat.jobs j
+LEFT JOIN evenbeat.jobs o
+       ON o.dedup_key = j.dedup_key AND j.status IN ('completed', 'failed', 'cancelled')
+      AND o.status IN ('pending', 'scheduled', 'running', 'paused')
+WHERE j.id = ANY (%(ids)s::uuid[]);
+
+-- name: set_queue_paused
+-- Pauses or resumes a queue: its jobs wait, running ones finish.
+INSERT INTO evenbeat.queues (name, paused_at)
+VALUES (%(name)s, CASE WHEN %(paused)s THEN coalesce(%(now)s::timestamptz, now()) END)
+ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at
+RETURNING name, pg_notify(%(channel)s, 'due:' || name);

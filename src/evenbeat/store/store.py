@@ -1,0 +1,255 @@
+"""The store: a job's journey through the database, verb by verb, and the doors to the rest."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import psycopg
+
+from evenbeat.domain.ids import uuid7
+from evenbeat.domain.job import FirstRun, Job, NewJob, first_run
+from evenbeat.domain.schedule import Once
+from evenbeat.domain.states import JobStatus
+from evenbeat.errors import Conflict, NameTaken
+from evenbeat.store.bulk import Added, add_in_bulk, named
+from evenbeat.store.control import Control
+from evenbeat.store.database import Connection, Database
+from evenbeat.store.listener import Listener
+from evenbeat.store.migrate import migrate
+from evenbeat.store.reads import Reads
+from evenbeat.store.rows import (
+    MAX_JSON_BYTES,
+    Finished,
+    Handed,
+    claim_keys,
+    finish_params,
+    is_plain,
+    new_job_params,
+)
+from evenbeat.store.upkeep import Upkeep
+
+logger = logging.getLogger(__name__)
+
+_NOW = FirstRun(JobStatus.PENDING, None, None, None)
+
+
+class Store:
+    """Everything durable. The verbs below are one job's way, from left to right; `control` is for
+    operators, `read` for lists and figures, `upkeep` for maintenance.
+
+    Every verb takes an optional `now` in place of the database's clock. A verb that takes a
+    `connection` runs in the transaction that is open on it, and takes effect when that commits.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "evenbeat",
+        pool_size: int = 10,
+        timeout: float = 30.0,
+        max_json_bytes: int = MAX_JSON_BYTES,
+    ) -> None:
+        self.database = Database(url, schema=schema, pool_size=pool_size, timeout=timeout)
+        self.control = Control(self.database, max_json_bytes=max_json_bytes)
+        self.read = Reads(self.database)
+        self.upkeep = Upkeep(self.database)
+        self._max_json_bytes = max_json_bytes
+
+    def migrate(self) -> list[int]:
+        """Bring the schema up to date, safely from many processes at once; says what it applied."""
+        return migrate(self.database.url, self.database.schema)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.database.close()
+
+    def clock(self, now: datetime | None = None) -> datetime:
+        """The database's time."""
+        return self.database.clock(now)
+
+    # -- enqueue ---------------------------------------------------------------------------------
+
+    def add(
+        self, job: NewJob, *, connection: Connection | None = None, now: datetime | None = None
+    ) -> Added:
+        """Add one job. A live job with the same dedup key is returned instead; a name that is
+        taken in its scope raises `NameTaken`."""
+        job_id = job.id or uuid7()
+        first = self._first_run(job, now)
+        params = new_job_params(job_id, job, first, self._max_json_bytes)
+        statement = "add_plain" if first is _NOW and is_plain(params) else "add"
+        params |= {"now": now, "placed_at": now, "channel": self.database.channel}
+        for _ in range(3):
+            if self.database.row(statement, params, connection):
+                return Added(job_id, created=True)
+            live = self._standing_in(job, connection)
+            if live is not None:
+                return Added(live, created=False)
+        raise Conflict(
+            f"The job with dedup key {job.dedup_key!r} kept starting and ending while this one was "
+            "added. Try again."
+        )
+
+    def add_many(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        connection: Connection | None = None,
+        now: datetime | None = None,
+    ) -> list[Added]:
+        """Add many jobs, all or none, in one stream. Keys and names that are taken, before or
+        within the batch, are answered with the job that has them."""
+        if not jobs:
+            return []
+        with self.database.transaction(connection) as own:
+            moment = self.database.clock(now, own)
+            added = add_in_bulk(self.database, own, jobs, moment, self._max_json_bytes)
+            self._signal(sorted({f"due:{job.spec.queue}" for job in jobs}), own)
+        return added
+
+    # -- claim → run -----------------------------------------------------------------------------
+
+    def claim(
+        self,
+        worker_id: UUID,
+        limit: int,
+        *,
+        queues: Sequence[str] | None = None,
+        tasks: Sequence[str] | None = None,
+        lease: timedelta = timedelta(seconds=30),
+        now: datetime | None = None,
+    ) -> list[Job]:
+        """Take up to `limit` due jobs, most urgent first; each is this worker's until its lease
+        runs out. None for `queues` or `tasks` means all."""
+        params = {
+            "worker_id": worker_id,
+            "limit": limit,
+            "lease_seconds": lease.total_seconds(),
+            **_lane_filter(queues, tasks),
+            "now": now,
+        }
+        try:
+            return [Job._make(row) for row in self.database.rows("claim", params)]
+        except psycopg.errors.UniqueViolation:
+            # Cannot happen by any verb of ours; if it ever does, one row must not stop all claims.
+            stuck = self.database.rows("set_aside_doubled", {"now": now})
+            logger.critical("set aside jobs whose occurrence has run before: %s", stuck)
+            return []
+
+    def next_due(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        tasks: Sequence[str] | None = None,
+        now: datetime | None = None,
+    ) -> tuple[datetime | None, datetime]:
+        """When the earliest waiting job is (or was) due, and what time it is now."""
+        params = {**_lane_filter(queues, tasks), "now": now}
+        due, present = self.database.rows("next_due", params)[0]
+        return due, present
+
+    def renew(
+        self, jobs: Iterable[Job], *, lease: timedelta = timedelta(seconds=30),
+        now: datetime | None = None,
+    ) -> set[UUID]:  # fmt: skip
+        """Extend the leases of these claims; returns the tokens that still hold."""
+        params = {**claim_keys(jobs), "lease_seconds": lease.total_seconds(), "now": now}
+        return self._tokens("renew", params)
+
+    def progress(self, reports: Sequence[tuple[UUID, str]]) -> set[UUID]:
+        """Write progress (token, JSON text) of runs; returns the tokens that still run."""
+        params = {"tokens": [r[0] for r in reports], "progress": [r[1] for r in reports]}
+        return self._tokens("progress", params)
+
+    def revise(self, plans: Sequence[tuple[Job, datetime]]) -> set[UUID]:
+        """Give claimed runs that have not started another plan time (catch-up)."""
+        keys = claim_keys(job for job, _ in plans)
+        return self._tokens("revise", {**keys, "plan_times": [plan for _, plan in plans]})
+
+    # -- decide → finish -------------------------------------------------------------------------
+
+    def finish(
+        self, batch: Sequence[Finished], *, expired_only: bool = False, now: datetime | None = None
+    ) -> set[UUID]:
+        """Write outcomes and decisions; returns the tokens that still held their lease. For the
+        others nothing was written: those runs are lost. The reaper passes `expired_only`."""
+        params = {**finish_params(batch), "expired_only": expired_only, "now": now}
+        return self._tokens("finish", params)
+
+    def release(
+        self,
+        handed: Sequence[Handed],
+        *,
+        error_code: str = "released",
+        error_message: str = "The worker stopped; the run was handed back.",
+        now: datetime | None = None,
+    ) -> set[UUID]:
+        """Hand claims back without costing an attempt; returns the tokens that still held."""
+        params = {
+            **claim_keys(hand.job for hand in handed),
+            "plan_times": [hand.plan_time for hand in handed],
+            "next_runs": [hand.next_run_at for hand in handed],
+            "error_code": error_code,
+            "error_message": error_message,
+            "channel": self.database.channel,
+            "now": now,
+        }
+        return self._tokens("release", params)
+
+    def expired(self, limit: int = 500, *, now: datetime | None = None) -> list[Job]:
+        """Running jobs whose lease has run out, for the reaper to decide on."""
+        rows = self.database.rows("expired", {"limit": limit, "now": now})
+        return [Job._make(row) for row in rows]
+
+    def expire_leases_of(self, worker_ids: Sequence[UUID], *, now: datetime | None = None) -> int:
+        """End the leases of workers known to be gone; returns how many."""
+        params = {"worker_ids": list(worker_ids), "now": now}
+        return len(self.database.rows("expire_leases_of", params))
+
+    # -- signals ---------------------------------------------------------------------------------
+
+    def notify(self, *signals: str, connection: Connection | None = None) -> None:
+        """Send hints such as `due:default`; they may get lost, nothing may depend on them."""
+        self._signal(signals, connection)
+
+    def listen(self) -> Listener:
+        """Hear the hints of all processes, on a connection of its own."""
+        return Listener(self.database)
+
+    # --------------------------------------------------------------------------------------------
+
+    def _first_run(self, job: NewJob, now: datetime | None) -> FirstRun:
+        """Plan the first run; the plainest job, due at once, leaves the clock to its statement."""
+        if job.start is None and job.spec.schedule == Once() and job.spec.window is None:
+            return _NOW
+        return first_run(job.spec, job.start, now or self.clock())
+
+    def _standing_in(self, job: NewJob, connection: Connection | None) -> UUID | None:
+        """The job because of which `job` was not inserted."""
+        if job.dedup_key is not None:
+            row = self.database.row("live_by_dedup_key", {"keys": [job.dedup_key]}, connection)
+            if row:
+                found: UUID = row[1]
+                return found
+        taken = named(self.database, job, connection)
+        if taken is not None:
+            raise NameTaken(job.name or "", str(job.scope), taken)
+        return None
+
+    def _signal(self, signals: Sequence[str], connection: Connection | None) -> None:
+        params = {"channel": self.database.channel, "signals": list(signals)}
+        self.database.rows("notify", params, connection)
+
+    def _tokens(self, statement: str, params: Mapping[str, object]) -> set[UUID]:
+        return {row[0] for row in self.database.rows(statement, params)}
+
+
+def _lane_filter(
+    queues: Sequence[str] | None, tasks: Sequence[str] | None
+) -> dict[str, list[str] | None]:
+    return {
+        "queues": None if queues is None else list(queues),
+        "tasks": None if tasks is None else list(tasks),
+    }

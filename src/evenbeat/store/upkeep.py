@@ -1,0 +1,175 @@
+"""Maintenance: aging, retention, the registry of workers, and the leases of chores."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from evenbeat.store.database import Database
+
+BATCH = 5000
+
+
+class Worker(NamedTuple):
+    """A worker as the registry knows it. Host, pid and the process's start name one process."""
+
+    id: UUID
+    host: str
+    pid: int
+    process_started_at: float
+    version: str
+    queues: list[str] | None
+    tasks: list[str] | None
+    concurrency: int
+    running: int
+    status: str
+    started_at: datetime
+    heartbeat_at: datetime
+
+
+class NewWorker(NamedTuple):
+    """What a worker says of itself when it starts."""
+
+    id: UUID
+    host: str
+    pid: int
+    process_started_at: float
+    version: str
+    concurrency: int
+    queues: Sequence[str] | None = None
+    tasks: Sequence[str] | None = None
+
+
+class Figure(NamedTuple):
+    """A kept figure and its age."""
+
+    value: Any
+    updated_at: datetime
+
+
+class Upkeep:
+    """What keeps the tables small, the waiting fair and the workers known."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def age(
+        self,
+        *,
+        waited: timedelta = timedelta(hours=1),
+        by: int = 10,
+        limit: int = BATCH,
+        now: datetime | None = None,
+    ) -> int:
+        """Raise by `by`, at most to 100, the priority of every job that has been due for `waited`.
+        The claim takes the raises back. Returns how many jobs."""
+        params = {"waited_seconds": waited.total_seconds(), "by": by, "limit": limit, "now": now}
+        return len(self._database.rows("age", params))
+
+    def prune_executions(self, *, older_than: datetime, keep: int = 100, batch: int = BATCH) -> int:
+        """Remove history that is neither younger than the moment nor among its job's `keep` newest
+        runs. Returns how many rows went."""
+        removed, after, seen = 0, None, batch
+        while seen == batch:
+            params = {"older_than": older_than, "keep": keep, "after": after, "limit": batch}
+            seen, gone, after = self._database.rows("prune_executions", params)[0]
+            removed += gone
+        return removed
+
+    def prune_jobs(self, *, older_than: datetime, batch: int = BATCH) -> int:
+        """Remove one-off jobs that ended before the moment, with their history."""
+        removed = 0
+        while True:
+            gone = self._database.rows("prune_jobs", {"older_than": older_than, "limit": batch})
+            removed += len(gone)
+            if len(gone) < batch:
+                return removed
+
+    def register_worker(self, worker: NewWorker, *, now: datetime | None = None) -> None:
+        """Make a worker known."""
+        params = worker._asdict() | {
+            "queues": None if worker.queues is None else list(worker.queues),
+            "tasks": None if worker.tasks is None else list(worker.tasks),
+            "now": now,
+        }
+        self._database.rows("register_worker", params)
+
+    def beat(
+        self, worker_id: UUID, *, running: int, draining: bool = False, now: datetime | None = None
+    ) -> str | None:
+        """A sign of life. Returns the worker's status as others want it, None if forgotten."""
+        status = "draining" if draining else "active"
+        params = {"id": worker_id, "running": running, "status": status, "now": now}
+        row = self._database.row("beat", params)
+        return row[0] if row else None
+
+    def drain_worker(self, worker_id: UUID) -> bool:
+        """Ask a worker to take no more jobs; False if it is not known."""
+        return bool(self._database.rows("drain_worker", {"id": worker_id}))
+
+    def forget_workers(self, worker_ids: Sequence[UUID]) -> int:
+        """Strike workers from the registry."""
+        return len(self._database.rows("forget_workers", {"ids": list(worker_ids)}))
+
+    def workers(self) -> list[Worker]:
+        """Every known worker."""
+        return [Worker._make(row) for row in self._database.rows("workers", {})]
+
+    def silent_workers(self, silent: timedelta, *, now: datetime | None = None) -> list[UUID]:
+        """Workers without a sign of life for this long."""
+        params = {"silent_seconds": silent.total_seconds(), "now": now}
+        return [row[0] for row in self._database.rows("silent_workers", params)]
+
+    def save_figure(self, name: str, value: Any, *, now: datetime | None = None) -> None:
+        """Keep a figure for those who read it often."""
+        self._database.rows("save_figure", {"name": name, "value": Jsonb(value), "now": now})
+
+    def add_to_counter(self, name: str, amount: int, *, now: datetime | None = None) -> int:
+        """Add to a counter of all processes; returns its new value."""
+        params = {"name": name, "amount": amount, "now": now}
+        return int(self._database.rows("add_to_counter", params)[0][0])
+
+    def figures(self) -> dict[str, Figure]:
+        """Everything that is kept, by name."""
+        return {row[0]: Figure(*row[1:]) for row in self._database.rows("figures", {})}
+
+    @contextmanager
+    def exclusive(self, name: str) -> Iterator[None]:
+        """Let no other process into the block of this name while we are in it."""
+        with self._database.transaction() as connection:
+            lock = {"name": f"{self._database.schema}:{name}"}
+            self._database.rows("lock_until_commit", lock, connection)
+            yield
+
+    @contextmanager
+    def chore(
+        self,
+        name: str,
+        holder: UUID,
+        *,
+        every: timedelta,
+        lease: timedelta = timedelta(minutes=5),
+        now: datetime | None = None,
+    ) -> Iterator[bool]:
+        """Hold a chore for the length of the block. Gives False when it is not due or someone
+        else has it; a block that raises leaves it due."""
+        params = {
+            "name": name,
+            "holder": holder,
+            "every_seconds": every.total_seconds(),
+            "lease_seconds": lease.total_seconds(),
+            "now": now,
+        }
+        if not self._database.rows("begin_chore", params):
+            yield False
+            return
+        done = False
+        try:
+            yield True
+            done = True
+        finally:
+            end = {"name": name, "holder": holder, "done": done, "now": now}
+            self._database.rows("end_chore", end)

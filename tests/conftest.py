@@ -1,0 +1,118 @@
+"""What every test can ask for: a real, migrated, empty database."""
+
+import os
+from collections.abc import Callable, Iterator
+from urllib.parse import quote, urlencode
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from evenbeat.store.store import Store
+from evenbeat.testing import temporary_server
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    """A PostgreSQL server: the one that EVENBEAT_TEST_DATABASE_URL names, or a private one."""
+    if url := os.environ.get("EVENBEAT_TEST_DATABASE_URL"):
+        yield url
+        return
+    with temporary_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def evenbeat_server(server_url: str) -> str:
+    """Our own tests of the plugin share the suite's server."""
+    return server_url
+
+
+@pytest.fixture(scope="session")
+def template(server_url: str) -> Iterator[str]:
+    """The name of a database with the schema in it and nothing else."""
+    with _temporary_database(server_url) as (name, url):
+        store = Store(url)
+        store.migrate()
+        store.close()
+        yield name
+
+
+@pytest.fixture(scope="session")
+def shared_database_url(server_url: str, template: str) -> Iterator[str]:
+    with _temporary_database(server_url, template) as (_, url):
+        yield url
+
+
+@pytest.fixture
+def database_url(shared_database_url: str) -> str:
+    """A migrated, empty database. Emptying one takes a tenth of the time of cloning one."""
+    with psycopg.connect(shared_database_url, autocommit=True) as connection:
+        connection.execute(_END_OTHER_SESSIONS)
+        connection.execute(
+            "TRUNCATE evenbeat.jobs, evenbeat.executions, evenbeat.workers, evenbeat.queues, "
+            "evenbeat.chores, evenbeat.figures"
+        )
+    return shared_database_url
+
+
+@pytest.fixture
+def empty_database_url(server_url: str) -> Iterator[str]:
+    """A database in which Evenbeat has never been."""
+    with _temporary_database(server_url) as (_, url):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def module_database_url(server_url: str, template: str) -> Iterator[str]:
+    """A migrated database that the tests of one module share, for data that is slow to make."""
+    with _temporary_database(server_url, template) as (_, url):
+        yield url
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    """A store on a database of its own."""
+    store = Store(database_url, timeout=10)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def connect(database_url: str) -> Iterator[Callable[[], psycopg.Connection]]:
+    """Makes plain connections to the test's database; they are closed for you."""
+    made: list[psycopg.Connection] = []
+
+    def make() -> psycopg.Connection:
+        made.append(psycopg.connect(database_url))
+        return made[-1]
+
+    yield make
+    for connection in made:
+        connection.close()
+
+
+_END_OTHER_SESSIONS = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+
+
+class _temporary_database:  # noqa: N801 - reads as the verb it is
+    def __init__(self, server_url: str, template: str = "template0") -> None:
+        self._server_url = server_url
+        self._template = template
+        self._name = f"eb_{uuid4().hex[:16]}"
+
+    def __enter__(self) -> tuple[str, str]:
+        self._execute("CREATE DATABASE {} TEMPLATE {}", self._name, self._template)
+        parts = conninfo_to_dict(self._server_url) | {"dbname": self._name}
+        return self._name, f"postgresql:///?{urlencode(parts, quote_via=quote)}"
+
+    def __exit__(self, *_: object) -> None:
+        self._execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", self._name)
+
+    def _execute(self, text: str, *names: str) -> None:
+        with psycopg.connect(self._server_url, autocommit=True) as connection:
+            connection.execute(sql.SQL(text).format(*map(sql.Identifier, names)))

@@ -1,0 +1,153 @@
+"""Claiming costs the same whether a thousand jobs wait or a million: guards on plan and buffers."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from evenbeat.store.database import _HOT_SESSION
+from evenbeat.store.statements import load_statements
+
+pytestmark = pytest.mark.scale
+
+# 2 queues x 3 tasks x 21 priorities; a tenth of the due jobs is for a task this worker lacks.
+FILL = """
+INSERT INTO evenbeat.jobs (id, created_at, updated_at, plan_time, next_run_at, status, priority,
+                           queue, task, schedule_kind, interval_seconds, anchor_at, placement)
+SELECT evenbeat.uuid7(now()), now(), now(), due, due, 'scheduled', (n %% 21) * 5,
+       CASE WHEN n %% 2 = 0 THEN 'default' ELSE 'mail' END,
+       CASE WHEN n %% 10 = 0 THEN 'foreign' WHEN n %% 3 = 0 THEN 'report' ELSE 'sync' END,
+       'interval', 3600, now(), 'balanced'
+FROM (SELECT n, now() + n * interval '1 millisecond' * %(sign)s
+                + %(sign)s * interval '1 hour' AS due
+      FROM generate_series(1, %(count)s) n) rows
+"""
+
+
+class Backlog:
+    """A database with a backlog, and the cost of one claim on it."""
+
+    def __init__(self, url: str) -> None:
+        self.connection = psycopg.connect(url, autocommit=True)
+        self.connection.execute(_HOT_SESSION, prepare=False)
+
+    def fill(self, *, future: int, due: int) -> None:
+        self.connection.execute("TRUNCATE evenbeat.jobs, evenbeat.executions")
+        self.connection.execute(FILL, {"sign": 1, "count": future})
+        self.connection.execute(FILL, {"sign": -1, "count": due})
+        self.connection.execute("VACUUM ANALYZE evenbeat.jobs")
+
+    def explain(self, name: str, **params: Any) -> dict[str, Any]:
+        """The generic plan of a statement as the engine runs it, with what it really touched."""
+        text, values = _numbered(load_statements("evenbeat")[name].text, params)
+        # A claim's own writes would blur the next measurement, so they are taken back.
+        with self.connection.transaction(force_rollback=True):
+            self.connection.execute(f"PREPARE measured AS {text}", prepare=False)
+            explain = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE measured"
+            cursor = psycopg.ClientCursor(self.connection)
+            cursor.execute(f"{explain} ({', '.join(['%s'] * len(values))})", values)
+            plan = cursor.fetchone()[0][0]["Plan"]
+        self.connection.execute("DEALLOCATE measured")
+        return plan
+
+    def claim(self, limit: int = 100) -> dict[str, Any]:
+        return self.explain(
+            "claim",
+            now=None,
+            queues=["default", "mail"],
+            tasks=["report", "sync"],
+            limit=limit,
+            worker_id=uuid4(),
+            lease_seconds=30.0,
+        )
+
+
+def _numbered(text: str, params: dict[str, Any]) -> tuple[str, list[Any]]:
+    order = list(params)
+    numbered = re.sub(r"%\((\w+)\)s", lambda m: f"${order.index(m[1]) + 1}", text)
+    return numbered, [params[name] for name in order]
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+def touched(plan: dict[str, Any]) -> int:
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+
+def rows_claimed(plan: dict[str, Any]) -> int:
+    return next(n for n in nodes(plan) if n.get("Operation") == "Update")["Actual Rows"]
+
+
+def assert_never_reads_the_backlog(plan: dict[str, Any], most: int) -> None:
+    for node in nodes(plan):
+        assert node["Node Type"] != "Seq Scan" or node["Relation Name"] == "queues", node
+        if node["Node Type"] in ("Sort", "Incremental Sort"):
+            assert node["Actual Rows"] <= most, node
+
+
+@pytest.fixture(scope="module")
+def backlog(module_database_url: str) -> Iterator[Backlog]:
+    made = Backlog(module_database_url)
+    yield made
+    made.connection.close()
+
+
+@pytest.mark.timeout(300)
+def test_claim_cost_does_not_grow_with_the_backlog(backlog: Backlog):
+    backlog.fill(future=10_000, due=5_000)
+    small = backlog.claim()
+    small_idle = backlog.explain("next_due", queues=None, tasks=None, now=None)
+
+    backlog.fill(future=1_000_000, due=100_000)
+    large = backlog.claim()
+    assert rows_claimed(small) == rows_claimed(large) == 100
+    # Sorts may see one row a lane or the rows that were claimed, never the jobs that wait.
+    assert_never_reads_the_backlog(large, most=126)
+    assert touched(large) < 1.6 * touched(small)
+    large_idle = backlog.explain("next_due", queues=None, tasks=None, now=None)
+    assert_never_reads_the_backlog(large_idle, most=126)
+    assert touched(large_idle) < 1.6 * touched(small_idle)
+
+    backlog.connection.execute("DELETE FROM evenbeat.jobs WHERE next_run_at < now()")
+    backlog.connection.execute("VACUUM evenbeat.jobs")
+    nothing_due = backlog.claim()
+    assert rows_claimed(nothing_due) == 0
+    assert_never_reads_the_backlog(nothing_due, most=126)
+    assert touched(nothing_due) < touched(large)
+
+
+def test_claim_plan_holds_on_a_table_that_was_empty_when_planned(backlog: Backlog):
+    backlog.fill(future=0, due=0)
+    backlog.connection.execute(FILL, {"sign": -1, "count": 20_000})  # no ANALYZE since
+    plan = backlog.claim()
+    assert rows_claimed(plan) == 100
+    assert_never_reads_the_backlog(plan, most=126)
+    assert touched(plan) < 10_000
+
+
+@pytest.mark.parametrize("statement", ["finish", "renew", "release", "progress"])
+def test_batched_writes_reach_each_row_by_its_key(backlog: Backlog, statement: str):
+    backlog.fill(future=20_000, due=20_000)
+    text = load_statements("evenbeat")[statement].text
+    params = dict.fromkeys(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
+    params |= {"expired_only": False, "lease_seconds": 30.0, "channel": "evenbeat"}
+    numbered, values = _numbered(text, {k: v for k, v in params.items() if f"%({k})s" in text})
+    with backlog.connection.transaction(force_rollback=True):
+        backlog.connection.execute(f"PREPARE measured AS {numbered}", prepare=False)
+        cursor = psycopg.ClientCursor(backlog.connection)
+        cursor.execute(
+            f"EXPLAIN (FORMAT JSON) EXECUTE measured ({', '.join(['%s'] * len(values))})", values
+        )
+        plan = cursor.fetchone()[0][0]["Plan"]
+    backlog.connection.execute("DEALLOCATE measured")
+    scans = [n for n in nodes(plan) if n.get("Relation Name") in ("jobs", "executions")]
+    reads = [n for n in scans if n["Node Type"] != "ModifyTable"]
+    assert reads
+    assert all(n["Node Type"] == "Index Scan" and "Index Cond" in n for n in reads), reads

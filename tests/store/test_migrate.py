@@ -1,0 +1,183 @@
+"""Migrations: applied once, by whoever comes first, and never backwards."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.errors import DatabaseUnavailable, InvalidInput, SchemaTooNew
+from evenbeat.store.migrate import migrate, migrations, schema_version
+from evenbeat.store.store import Store
+
+KNOWN = [step.version for step in migrations()]
+
+# Another process: says when it is ready, and migrates when it is told to.
+MIGRATOR = """
+import sys
+from evenbeat.store.migrate import migrate
+print("ready", flush=True)
+sys.stdin.readline()
+print(migrate(sys.argv[1], "evenbeat"), flush=True)
+"""
+
+
+def applied(url: str, schema: str = "evenbeat") -> list[int]:
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(f'SELECT version FROM "{schema}".migrations ORDER BY version')  # noqa: S608
+        return [row[0] for row in rows]
+
+
+def test_the_migrations_are_numbered_without_gaps():
+    assert list(range(1, len(KNOWN) + 1)) == KNOWN
+
+
+def test_ten_processes_that_start_together_migrate_once(empty_database_url):
+    command = [sys.executable, "-W", "error", "-c", MIGRATOR, empty_database_url]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(10)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    answers = [process.communicate(timeout=60)[0].strip() for process in processes]
+    assert [process.returncode for process in processes] == [0] * 10
+    assert sorted(answers) == sorted([str(KNOWN)] + ["[]"] * 9)
+    assert applied(empty_database_url) == KNOWN
+
+
+def test_a_second_run_applies_nothing(empty_database_url):
+    assert migrate(empty_database_url, "evenbeat") == KNOWN
+    assert migrate(empty_database_url, "evenbeat") == []
+    with psycopg.connect(empty_database_url) as connection:
+        assert schema_version(connection, "evenbeat") == KNOWN[-1]
+        assert schema_version(connection, "elsewhere") == 0
+
+
+def test_a_database_of_a_newer_evenbeat_is_refused_with_both_versions(empty_database_url):
+    migrate(empty_database_url, "evenbeat")
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute("INSERT INTO evenbeat.migrations VALUES (977, 'from_the_future')")
+    with pytest.raises(SchemaTooNew, match=rf"at version 977.*up to {KNOWN[-1]}\."):
+        migrate(empty_database_url, "evenbeat")
+
+
+@pytest.fixture
+def two_stores(empty_database_url: str) -> Iterator[tuple[Store, Store]]:
+    stores = (
+        Store(empty_database_url, schema="evenbeat", timeout=10),
+        Store(empty_database_url, schema="my_app", timeout=10),
+    )
+    yield stores
+    for store in stores:
+        store.close()
+
+
+def test_two_schemas_of_one_database_know_nothing_of_each_other(two_stores):
+    one, other = two_stores
+    assert [store.migrate() for store in two_stores] == [KNOWN, KNOWN]
+    added = one.add(NewJob(JobSpec("noop"), name="same"))
+    assert other.read.jobs().total == 0
+    assert other.claim(uuid4(), 9) == []
+    with one.listen() as listener:
+        again = other.add_many([NewJob(JobSpec("noop"), name="same")])[0]
+        assert again.created
+        assert listener.wait(0.05) == []
+    (job,) = one.claim(uuid4(), 9)
+    assert job.id == added.id
+    other.control.cancel([again.id, added.id])
+    assert one.read.counts_by_status() == {"running": 1}
+    assert other.read.counts_by_status() == {"cancelled": 1}
+
+
+def test_every_object_of_another_schema_lies_in_it(two_stores, empty_database_url):
+    _, other = two_stores
+    other.migrate()
+    with psycopg.connect(empty_database_url) as connection:
+        rows = connection.execute(
+            """SELECT DISTINCT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+               WHERE nspname !~ '^pg_|^information_schema'
+               UNION SELECT nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespace
+               WHERE nspname !~ '^pg_|^information_schema'"""
+        )
+        assert rows.fetchall() == [("my_app",)]
+
+
+@pytest.mark.parametrize("schema", ["evenbeat", "my_app", "Odd Name-2"])
+def test_a_schema_that_is_there_already_is_filled(empty_database_url, schema):
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute(f'CREATE SCHEMA "{schema}"')
+    assert migrate(empty_database_url, schema) == KNOWN
+    assert applied(empty_database_url, schema) == KNOWN
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(empty_database_url):
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute("CREATE SCHEMA evenbeat CREATE TABLE chores (mine text)")
+    with pytest.raises(psycopg.errors.DuplicateTable):
+        migrate(empty_database_url, "evenbeat")
+    with psycopg.connect(empty_database_url) as connection:
+        assert connection.execute("SELECT to_regclass('evenbeat.jobs')").fetchone() == (None,)
+        connection.execute("DROP TABLE evenbeat.chores")
+    assert migrate(empty_database_url, "evenbeat") == KNOWN
+
+
+# -- no database ---------------------------------------------------------------------------------
+
+NOBODY = "postgresql://someone:geheim@127.0.0.1:1/nothing"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store: store.migrate(),
+        lambda store: store.clock(),
+        lambda store: store.read.jobs(),
+        lambda store: store.add(NewJob(JobSpec("noop"))),
+        lambda store: store.add_many([NewJob(JobSpec("noop"))]),
+        lambda store: store.control.resume([uuid4()]),
+        lambda store: store.listen(),
+    ],
+    ids=["migrate", "clock", "read", "add", "add_many", "resume", "listen"],
+)
+def test_a_server_that_is_not_there_is_named_without_the_password(use, caplog):
+    store = Store(NOBODY, timeout=0.2)
+    with pytest.raises(DatabaseUnavailable) as caught:
+        use(store)
+    store.close()
+    assert "geheim" not in str(caught.value) + caplog.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql//me:geheim@host/db",
+        "postgresql://me:ge heim@host/db",
+        "postgresql://%zz:geheim@h",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused_without_the_password(url):
+    with pytest.raises(InvalidInput, match="percent-encoded") as caught:
+        Store(url)
+    assert not re.search("ge ?heim", str(caught.value))
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_transaction_that_is_cut_off_says_so(store, connect):
+    admin = connect()
+
+    def work(connection: psycopg.Connection) -> None:
+        admin.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+        connection.execute("SELECT 1")
+
+    with pytest.raises(DatabaseUnavailable, match="cannot be reached"):
+        store.database.atomically(work)
+    assert store.clock()

@@ -1,0 +1,382 @@
+"""The application: tasks, schedules and enqueueing; where the parts are put together."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, ParamSpec, TypeVar, overload
+
+from evenbeat.connections import psycopg_connection
+from evenbeat.declared import (
+    DeclaredSchedule,
+    Duration,
+    ScheduleSync,
+    ScopeProvider,
+    SyncReport,
+    periodic_spec,
+)
+from evenbeat.domain.catch_up import CatchUp, CatchUpMode
+from evenbeat.domain.duration import parse_duration
+from evenbeat.domain.job import JobSpec, NewJob, OnFailure, Placement
+from evenbeat.domain.retry import RetryPolicy
+from evenbeat.domain.schedule import Cron, Interval, Recurring
+from evenbeat.domain.window import parse_window
+from evenbeat.engine.chores.schedule_sync import ScheduleSync as ScheduleSyncChore
+from evenbeat.engine.clock import Clock
+from evenbeat.engine.worker import Worker
+from evenbeat.events import EventBus, Listener
+from evenbeat.settings import Settings, load_settings
+from evenbeat.store import embedded
+from evenbeat.store.bulk import Added
+from evenbeat.store.store import Store
+from evenbeat.task import Task, override, retry_policy
+from evenbeat.tasks.registry import Registry, define
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Decorator = Callable[[Callable[P, R]], Task[P, R]]
+
+
+class Evenbeat:
+    """A scheduler: declare tasks and schedules on it, enqueue jobs, run workers.
+
+    Nothing connects until it is needed. Without a database URL (argument, EVENBEAT_DATABASE_URL or
+    evenbeat.toml) a private PostgreSQL server is started in the data directory.
+    """
+
+    def __init__(
+        self, database_url: str | None = None, *, name: str = "app", **settings: Any
+    ) -> None:
+        self.name = name
+        self.registry = Registry()
+        self.events = EventBus()
+        self.schedules: dict[str, DeclaredSchedule] = {}
+        self.clock: Clock | None = None
+        self._overrides = settings | {"database_url": database_url}
+        self._settings: Settings | None = None
+        self._server: embedded.EmbeddedServer | None = None
+        self._store: Store | None = None
+        self._opening = threading.Lock()
+
+    # -- declaring -------------------------------------------------------------------------------
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        timeout: Duration | None = None,
+        max_retries: int | None = None,
+        backoff: Duration | Sequence[Duration] | None = None,
+        retry: RetryPolicy | None = None,
+        never_retry: Sequence[type[BaseException]] = (),
+        isolate: bool = False,
+        allow_stale_reentry: bool = True,
+        on_failure: OnFailure | str = OnFailure.CONTINUE,
+        lease: Duration | None = None,
+        cost: Duration | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(  # type: ignore[misc]  # mypy cannot match a ParamSpec with **options
+        self, function: Callable[P, R] | None = None, /, **options: Any
+    ) -> Any:
+        """Make a function a task. Async functions run on the event loop, plain ones in threads,
+        and with `isolate=True` either runs in a process of its own, which can be killed."""
+        if function is not None:
+            return self._declare(function, {})
+        return lambda wrapped: self._declare(wrapped, options)
+
+    def every(
+        self,
+        interval: Duration,
+        *,
+        placement: Placement | str = Placement.BALANCED,
+        schedule_name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        window: str | None = None,
+        catch_up: CatchUpMode | str = CatchUpMode.LATEST_ONLY,
+        catch_up_window: Duration | None = None,
+        schedule_delay: Duration = 0,
+        scopes: ScopeProvider | None = None,
+        **task_options: Any,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Run a function every so often ("30m", "1h30m", seconds), in a rhythm that late or long
+        runs never shift."""
+        schedule = Interval(parse_duration(interval, field="interval"))
+        return self._scheduled(
+            schedule,
+            task_options,
+            schedule_name,
+            payload,
+            scopes,
+            placement=Placement(placement),
+            window=None if window is None else parse_window(window),
+            catch_up=_catch_up(catch_up, catch_up_window),
+            schedule_delay=parse_duration(schedule_delay, field="schedule_delay"),
+        )
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        schedule_name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        window: str | None = None,
+        catch_up: CatchUpMode | str = CatchUpMode.LATEST_ONLY,
+        catch_up_window: Duration | None = None,
+        schedule_delay: Duration = 0,
+        scopes: ScopeProvider | None = None,
+        **task_options: Any,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Run a function by five cron fields, or @daily and its kin, in a time zone."""
+        return self._scheduled(
+            Cron(expression, timezone),
+            task_options,
+            schedule_name,
+            payload,
+            scopes,
+            window=None if window is None else parse_window(window),
+            catch_up=_catch_up(catch_up, catch_up_window),
+            schedule_delay=parse_duration(schedule_delay, field="schedule_delay"),
+        )
+
+    def periodic(
+        self,
+        name: str,
+        *,
+        cadence: Duration,
+        run_timeout: Duration,
+        stale_timeout: Duration,
+        heartbeat_interval: Duration,
+        schedule_delay: Duration = 0,
+        catch_up: CatchUpMode | str = CatchUpMode.LATEST_ONLY,
+        catch_up_window: Duration | None = None,
+        max_plans_per_tick: int = 10,
+        allow_stale_reentry: bool = True,
+        max_attempts: int = 4,
+        retry_backoff: Sequence[Duration] = (),
+        scopes: ScopeProvider | None = None,
+        payload: Mapping[str, Any] | None = None,
+        **task_options: Any,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Run a function for plan buckets of `cadence`, with every rule of its lease, catch-up and
+        retries spelled out. `ctx.plan_time` is the bucket, `ctx.scope` the shard."""
+
+        def declare(function: Callable[P, R]) -> Task[P, R]:
+            task = self._declare(function, {"name": name} | task_options)
+            spec = periodic_spec(
+                name,
+                task.spec,
+                cadence=cadence,
+                schedule_delay=schedule_delay,
+                catch_up=catch_up,
+                catch_up_window=catch_up_window,
+                max_plans_per_tick=max_plans_per_tick,
+                run_timeout=run_timeout,
+                stale_timeout=stale_timeout,
+                heartbeat_interval=heartbeat_interval,
+                allow_stale_reentry=allow_stale_reentry,
+                max_attempts=max_attempts,
+                retry_backoff=retry_backoff,
+            )
+            self._add_schedule(task, spec, name, payload, scopes)
+            return task
+
+        return declare
+
+    def on(self, event: str) -> Callable[[Listener], Listener]:
+        """Call a function, plain or async, when something happens to a job in this process's
+        workers: `@app.on("job:failed")`; "*" means everything."""
+
+        def register(listener: Listener) -> Listener:
+            self.events.on(event, listener)
+            return listener
+
+        return register
+
+    # -- enqueueing ------------------------------------------------------------------------------
+
+    def add(self, job: NewJob, connection: Any = None) -> Added:
+        """Add one job; with a connection, as part of the transaction that is open on it."""
+        return self.store.add(job, connection=psycopg_connection(connection), now=self._now())
+
+    def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Added]:
+        """Add many jobs, all or none: `app.enqueue_many(send.job(to=x) for x in people)`."""
+        return self.store.add_many(
+            list(jobs), connection=psycopg_connection(connection), now=self._now()
+        )
+
+    async def enqueue_many_async(self, jobs: Iterable[NewJob]) -> list[Added]:
+        """`enqueue_many` without holding up the event loop."""
+        return await asyncio.to_thread(self.enqueue_many, jobs)
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def worker(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        concurrency: int | None = None,
+    ) -> Worker:
+        """A worker for this application's tasks; schedules are synchronised first."""
+        settings = self.settings
+        if concurrency is not None:
+            settings = load_settings(**(self._overrides | {"concurrency": concurrency}))
+        self.sync_schedules()
+        dynamic = any(schedule.scopes for schedule in self.schedules.values())
+        chores = [ScheduleSyncChore(lambda: self.sync_schedules().changed)] if dynamic else []
+        return Worker(
+            self.store,
+            self.registry,
+            settings,
+            queues=queues,
+            events=self.events,
+            clock=self.clock,
+            chores=chores,
+        )
+
+    def sync_schedules(self, *, disable_removed: bool = False) -> SyncReport:
+        """Bring the database in line with the schedules that this code declares."""
+        sync = ScheduleSync(self.store, f"code:{self.name}")
+        return sync.run_once(
+            list(self.schedules.values()), disable_removed=disable_removed, now=self._now()
+        )
+
+    def configure(self, **settings: Any) -> None:
+        """Change settings, before or between uses: `app.configure(database_url=...)`. An open
+        database is closed; the next use opens the one that is meant now."""
+        self.close()
+        self._overrides = self._overrides | settings
+        self._settings = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force, read on first use."""
+        if self._settings is None:
+            self._settings = load_settings(**self._overrides)
+        return self._settings
+
+    @property
+    def store(self) -> Store:
+        """The store, opened and migrated on first use."""
+        if self._store is None:
+            with self._opening:
+                if self._store is None:
+                    self._store = self._open_store()
+        return self._store
+
+    def close(self) -> None:
+        """Give connections back and leave the embedded server."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def __enter__(self) -> "Evenbeat":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --------------------------------------------------------------------------------------------
+
+    def _now(self) -> datetime | None:
+        return None if self.clock is None else self.clock.override()
+
+    def _open_store(self) -> Store:
+        settings = self.settings
+        if settings.database_url is not None:
+            url = settings.database_url.get_secret_value()
+        else:
+            self._server = embedded.start(settings.server_dir)
+            url = self._server.url
+        store = Store(
+            url,
+            schema=settings.db_schema,
+            pool_size=settings.pool_size,
+            max_json_bytes=settings.max_payload_bytes,
+        )
+        store.migrate()
+        return store
+
+    def _declare(self, function: Callable[P, R], options: Mapping[str, Any]) -> Task[P, R]:
+        chosen = dict(options)
+        name = chosen.pop("name", None) or _default_name(function)
+        spec = override(
+            JobSpec(task=name, on_failure=OnFailure(chosen.pop("on_failure", OnFailure.CONTINUE))),
+            queue=chosen.pop("queue", None),
+            priority=chosen.pop("priority", None),
+            timeout=chosen.pop("timeout", None),
+            retry=retry_policy(
+                RetryPolicy(),
+                max_retries=chosen.pop("max_retries", None),
+                retry=chosen.pop("retry", None),
+                backoff=chosen.pop("backoff", None),
+            ),
+        )
+        lease, cost = chosen.pop("lease", None), chosen.pop("cost", None)
+        spec = replace(
+            spec,
+            allow_stale_reentry=chosen.pop("allow_stale_reentry", True),
+            lease=None if lease is None else parse_duration(lease, field="lease"),
+            cost=None if cost is None else parse_duration(cost, field="cost"),
+        )
+        isolate, never = chosen.pop("isolate", False), tuple(chosen.pop("never_retry", ()))
+        if chosen:
+            known = ", ".join(sorted(_TASK_OPTIONS))
+            raise TypeError(f"A task has no option {min(chosen)!r}. Its options are: {known}.")
+        definition = define(function, spec, isolate=isolate, never_retry=never)
+        self.registry.add(definition)
+        return Task(self, definition, function)
+
+    def _scheduled(
+        self,
+        schedule: Recurring,
+        task_options: Mapping[str, Any],
+        schedule_name: str | None,
+        payload: Mapping[str, Any] | None,
+        scopes: ScopeProvider | None,
+        **spec_changes: Any,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        def declare(function: Callable[P, R]) -> Task[P, R]:
+            task = self._declare(function, task_options)
+            spec = replace(task.spec, schedule=schedule, **spec_changes)
+            self._add_schedule(task, spec, schedule_name or task.name, payload, scopes)
+            return task
+
+        return declare
+
+    def _add_schedule(
+        self,
+        task: Task[Any, Any],
+        spec: JobSpec,
+        name: str,
+        payload: Mapping[str, Any] | None,
+        scopes: ScopeProvider | None,
+    ) -> None:
+        encoded = task.definition.signature.encode((), payload or {})
+        self.schedules[name] = DeclaredSchedule(name, spec, encoded, scopes)
+
+
+_TASK_OPTIONS = frozenset({
+    "name", "queue", "priority", "timeout", "max_retries", "backoff", "retry", "never_retry",
+    "isolate", "allow_stale_reentry", "on_failure", "lease", "cost",
+})  # fmt: skip
+
+
+def _default_name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _catch_up(mode: CatchUpMode | str, window: Duration | None) -> CatchUp:
+    parsed: timedelta | None = None
+    if window is not None:
+        parsed = parse_duration(window, field="catch_up_window")
+    return CatchUp(CatchUpMode(mode), parsed)

@@ -1,0 +1,243 @@
+"""Schedules declared in code, and how the database is brought in line with them."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from evenbeat.domain.catch_up import CatchUp, CatchUpMode
+from evenbeat.domain.duration import format_duration, parse_duration
+from evenbeat.domain.job import Job, JobSpec, NewJob, Placement, scope_of, spec_of
+from evenbeat.domain.retry import RetryPolicy
+from evenbeat.domain.schedule import Interval
+from evenbeat.domain.scope import GLOBAL, Scope
+from evenbeat.errors import InvalidInput
+from evenbeat.store.filters import JobFilter
+from evenbeat.store.rows import spec_columns
+from evenbeat.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+ScopeProvider = Callable[[], Iterable[Scope]]
+Duration = timedelta | float | str
+
+_STOPPED = "stopped_by_sync"
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSchedule:
+    """One schedule of the code: its name is its identity across releases."""
+
+    name: str
+    spec: JobSpec
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    scopes: ScopeProvider | None = None
+
+    def current_scopes(self) -> list[Scope]:
+        """The scopes that should have a row now."""
+        return [GLOBAL] if self.scopes is None else list(dict.fromkeys(self.scopes()))
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """What a synchronisation did, by the names of the schedules (with scope, where not global)."""
+
+    created: list[str] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
+    resumed: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+
+    @property
+    def changed(self) -> int:
+        """How many rows are different now."""
+        return len(self.created) + len(self.updated) + len(self.resumed) + len(self.stopped)
+
+
+def static_scopes(*scopes: Scope) -> ScopeProvider:
+    """A provider for scopes that never change."""
+    return lambda: scopes
+
+
+def periodic_spec(
+    name: str,
+    task_spec: JobSpec,
+    *,
+    cadence: Duration,
+    schedule_delay: Duration = 0,
+    catch_up: CatchUpMode | str = CatchUpMode.LATEST_ONLY,
+    catch_up_window: Duration | None = None,
+    max_plans_per_tick: int = 10,
+    run_timeout: Duration,
+    stale_timeout: Duration,
+    heartbeat_interval: Duration,
+    allow_stale_reentry: bool = True,
+    max_attempts: int = 4,
+    retry_backoff: Sequence[Duration] = (),
+) -> JobSpec:
+    """A periodic job in full, as plan buckets on the epoch's grid; every rule is checked here."""
+    spec = _Checked(name)
+    every = spec.positive("cadence", cadence)
+    timeout = spec.positive("run_timeout", run_timeout)
+    lease = spec.positive("stale_timeout", stale_timeout)
+    beat = spec.positive("heartbeat_interval", heartbeat_interval)
+    spec.greater("stale_timeout", lease, "run_timeout", timeout)
+    spec.greater("stale_timeout", lease, "heartbeat_interval", beat)
+    if max_attempts < 1:
+        raise spec.wrong(f"max_attempts must be at least 1, got {max_attempts}", "max_attempts")
+    if catch_up == CatchUpMode.EVERY_PLAN and max_plans_per_tick < 1:
+        raise spec.wrong(
+            "max_plans_per_tick must be at least 1 for every_plan catch-up, "
+            f"got {max_plans_per_tick}",
+            "max_plans_per_tick",
+        )
+    delays = tuple(spec.duration("retry_backoff", delay) for delay in retry_backoff)
+    window = None if catch_up_window is None else spec.positive("catch_up_window", catch_up_window)
+    return JobSpec(
+        task=task_spec.task,
+        queue=task_spec.queue,
+        priority=task_spec.priority,
+        schedule=Interval(every),
+        placement=Placement.GRID,
+        schedule_delay=spec.duration("schedule_delay", schedule_delay),
+        window=task_spec.window,
+        catch_up=CatchUp(CatchUpMode(catch_up), window, max(1, max_plans_per_tick)),
+        retry=RetryPolicy(max_retries=max_attempts - 1 if delays else 0, delays=delays),
+        on_failure=task_spec.on_failure,
+        timeout=timeout,
+        lease=lease,
+        allow_stale_reentry=allow_stale_reentry,
+        cost=task_spec.cost,
+    )
+
+
+class _Checked:
+    """Checks that name the job and both values when they fail."""
+
+    def __init__(self, job: str) -> None:
+        if not job.strip():
+            raise InvalidInput("A periodic job needs a name that stays the same.", field="name")
+        self._job = job
+
+    def wrong(self, problem: str, field_name: str) -> InvalidInput:
+        return InvalidInput(f"Job {self._job!r}: {problem}.", field=field_name)
+
+    def duration(self, name: str, value: Duration) -> timedelta:
+        try:
+            return parse_duration(value)
+        except InvalidInput as error:
+            raise self.wrong(f"{name}: {str(error).rstrip('.')}", name) from None
+
+    def positive(self, name: str, value: Duration) -> timedelta:
+        parsed = self.duration(name, value)
+        if parsed <= timedelta(0):
+            raise self.wrong(f"{name} must be longer than zero, got {value!r}", name)
+        return parsed
+
+    def greater(self, name: str, value: timedelta, other: str, bound: timedelta) -> None:
+        if value <= bound:
+            raise self.wrong(
+                f"{name} ({format_duration(value)}) must be longer than "
+                f"{other} ({format_duration(bound)})",
+                name,
+            )
+
+
+class ScheduleSync:
+    """Brings the rows of one application's schedules in line with its code. Safe when many
+    processes start at once: one works, the others wait and find nothing to do."""
+
+    def __init__(self, store: Store, owner: str) -> None:
+        self._store = store
+        self._owner = owner
+
+    def run_once(
+        self,
+        declared: Sequence[DeclaredSchedule],
+        *,
+        disable_removed: bool = False,
+        now: datetime | None = None,
+    ) -> SyncReport:
+        """Add what is new, update what changed, stop scopes that are gone, report what the code no
+        longer declares (and stop that too when asked)."""
+        report = SyncReport()
+        wanted = {(d.name, scope): d for d in declared for scope in d.current_scopes()}
+        names = {d.name for d in declared}
+        with self._store.upkeep.exclusive("schedule_sync"):
+            present = self._present()
+            self._add_missing(wanted, present, report, now)
+            for key, job in present.items():
+                if key in wanted:
+                    self._bring_in_line(job, wanted[key], report, now)
+                elif job.name in names or disable_removed:
+                    self._stop(job, report, now)
+                if job.name not in names and _STOPPED not in job.metadata:
+                    report.removed.append(_label(key))
+        return report
+
+    def _present(self) -> dict[tuple[str, Scope], Job]:
+        mine = self._store.read.each(JobFilter(created_by=self._owner))
+        return {(job.name or "", scope_of(job)): job for job in mine}
+
+    def _add_missing(
+        self,
+        wanted: Mapping[tuple[str, Scope], DeclaredSchedule],
+        present: Mapping[tuple[str, Scope], Job],
+        report: SyncReport,
+        now: datetime | None,
+    ) -> None:
+        missing = [key for key in wanted if key not in present]
+        jobs = [
+            NewJob(
+                wanted[key].spec,
+                wanted[key].payload,
+                name=key[0],
+                scope=key[1],
+                created_by=self._owner,
+            )
+            for key in missing
+        ]
+        for key, added in zip(missing, self._store.add_many(jobs, now=now), strict=True):
+            if added.created:
+                report.created.append(_label(key))
+            else:
+                raise InvalidInput(
+                    f"The schedule {_label(key)!r} cannot be declared in code: a job of that name "
+                    f"was made elsewhere (id {added.id}). Rename one of them, or delete that job.",
+                    field="name",
+                )
+
+    def _bring_in_line(
+        self, job: Job, declared: DeclaredSchedule, report: SyncReport, now: datetime | None
+    ) -> None:
+        label = _label((declared.name, scope_of(job)))
+        if _differs(job, declared):
+            self._store.control.update(
+                job.id, lambda _old: declared.spec, payload=declared.payload, now=now
+            )
+            report.updated.append(label)
+        if _STOPPED in job.metadata:
+            kept = {name: value for name, value in job.metadata.items() if name != _STOPPED}
+            self._store.control.update(job.id, metadata=kept, now=now)
+            self._store.control.resume([job.id], now=now)
+            report.resumed.append(label)
+
+    def _stop(self, job: Job, report: SyncReport, now: datetime | None) -> None:
+        if _STOPPED in job.metadata:
+            return
+        self._store.control.update(job.id, metadata=job.metadata | {_STOPPED: True}, now=now)
+        self._store.control.pause([job.id], now=now)
+        report.stopped.append(_label((job.name or "", scope_of(job))))
+
+
+def _differs(job: Job, declared: DeclaredSchedule) -> bool:
+    """Whether a person would see a difference; where in its rhythm the job stands is not one."""
+    return spec_columns(spec_of(job)) != spec_columns(declared.spec) or job.payload != dict(
+        declared.payload
+    )
+
+
+def _label(key: tuple[str, Scope]) -> str:
+    name, scope = key
+    return name if scope == GLOBAL else f"{name} [{scope}]"

@@ -1,0 +1,30 @@
+"""Keeping the tables small: old history, finished one-off jobs, silent workers."""
+
+from datetime import timedelta
+
+from evenbeat.engine.clock import Clock
+from evenbeat.store.store import Store
+
+SILENT = timedelta(hours=1)
+
+
+class Retention:
+    """Removes what is neither young nor among its job's newest, once an hour."""
+
+    name = "retention"
+    every = timedelta(hours=1)
+
+    def __init__(self, store: Store, clock: Clock, *, days: int, executions: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._age = timedelta(days=days)
+        self._executions = executions
+
+    def run_once(self) -> int:
+        """Remove it, in batches."""
+        upkeep, now = self._store.upkeep, self._clock.now()
+        cutoff = now - self._age
+        removed = upkeep.prune_executions(older_than=cutoff, keep=self._executions)
+        removed += upkeep.prune_jobs(older_than=cutoff)
+        silent = upkeep.silent_workers(SILENT, now=self._clock.override())
+        return removed + (upkeep.forget_workers(silent) if silent else 0)

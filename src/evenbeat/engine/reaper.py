@@ -1,0 +1,115 @@
+"""Expired leases: whose worker is gone, what becomes of the job."""
+
+import logging
+import random
+from functools import partial
+from uuid import UUID
+
+import psutil  # type: ignore[import-untyped]
+
+from evenbeat.domain.decision import decide, lost_lease
+from evenbeat.domain.job import Job
+from evenbeat.engine.clock import Clock
+from evenbeat.engine.identity import Identity, process_birth
+from evenbeat.errors import StoreError
+from evenbeat.store.rows import Finished
+from evenbeat.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 500
+_spread = partial(random.uniform, -1, 1)
+
+
+class Reaper:
+    """Any node may reap at any time: the write itself makes sure that the lease has expired and
+    that nobody else was first."""
+
+    def __init__(self, store: Store, clock: Clock, identity: Identity) -> None:
+        self._store = store
+        self._clock = clock
+        self._identity = identity
+
+    def run_once(self) -> list[Finished]:
+        """Give up expired runs, and those of dead workers on this host; returns what was reaped."""
+        self._expire_dead_neighbours()
+        reaped: list[Finished] = []
+        while jobs := self._store.expired(MOST_AT_ONCE, now=self._clock.override()):
+            done = self._reap(jobs)
+            reaped += done
+            if len(jobs) < MOST_AT_ONCE or not done:
+                break
+        return reaped
+
+    def _reap(self, jobs: list[Job]) -> list[Finished]:
+        try:
+            return self._reap_together(jobs)
+        except StoreError:
+            raise
+        except Exception:
+            logger.exception("reaping %d jobs failed, going on", len(jobs))
+            if len(jobs) == 1:
+                return []
+            # One job that cannot be reaped must not keep the others from it.
+            return [done for job in jobs for done in self._reap([job])]
+
+    def _reap_together(self, jobs: list[Job]) -> list[Finished]:
+        now = self._clock.override() or self._store.clock()
+        batch = []
+        for job in jobs:
+            outcome = lost_lease(job)
+            outcome.duration_ms = _lived_ms(job)
+            batch.append(Finished(job, outcome, decide(job, outcome, now, _spread())))
+        taken = self._store.finish(batch, expired_only=True, now=self._clock.override())
+        reaped = [done for done in batch if done.job.lock_token in taken]
+        self._hint(reaped)
+        for done in reaped:
+            age = (now - (done.job.lock_acquired_at or now)).total_seconds()
+            logger.warning(
+                "Cleared stale lock",
+                extra={
+                    "job_id": str(done.job.id),
+                    "task": done.job.task,
+                    "lock_age": f"{age:.0f}s",
+                },
+            )
+        return reaped
+
+    def _hint(self, reaped: list[Finished]) -> None:
+        """Most of these are due again at once: nobody should have to wait for a poll."""
+        queues = {done.job.queue for done in reaped if done.decision.next_run_at is not None}
+        if queues:
+            self._store.notify(*(f"due:{queue}" for queue in sorted(queues)))
+
+    def _expire_dead_neighbours(self) -> None:
+        """A worker of this very host whose process is gone will never renew: do not wait for it."""
+        dead = [
+            worker.id
+            for worker in self._store.upkeep.workers()
+            if worker.host == self._identity.host
+            and not _is_alive(worker.pid, worker.process_started_at)
+        ]
+        if dead:
+            self._bury(dead)
+
+    def _bury(self, dead: list[UUID]) -> None:
+        ended = self._store.expire_leases_of(dead, now=self._clock.override())
+        self._store.upkeep.forget_workers(dead)
+        logger.warning("A worker of this host died; %d of its leases were ended", ended)
+
+
+def _is_alive(pid: int, started_at: float) -> bool:
+    """Whether that process, and not another one that got its pid, is still there."""
+    try:
+        same = abs(process_birth(pid) - started_at) < 1.0
+        return bool(same and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
+
+
+def _lived_ms(job: Job) -> float:
+    if job.started_at is None or job.lock_expires_at is None:
+        return 0.0
+    return max(0.0, (job.lock_expires_at - job.started_at).total_seconds() * 1000)

@@ -1,0 +1,112 @@
+"""One run in this process: a claimed job, its task, and how it is stopped."""
+
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from evenbeat.domain.job import Job
+from evenbeat.tasks.context import Context
+from evenbeat.tasks.registry import TaskDefinition
+
+
+class StopReason(StrEnum):
+    """Why a run is ended before its handler has."""
+
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    SHUTDOWN = "shutdown"
+
+
+class Run:
+    """A run from its claim to its outcome. `interrupt` is set by the runner while it can act."""
+
+    __slots__ = (
+        "claimed_at",
+        "context",
+        "cpu_ns",
+        "ended",
+        "interrupt",
+        "job",
+        "started_at",
+        "stop_reason",
+        "task",
+        "token",
+    )
+
+    def __init__(self, job: Job, token: UUID, task: TaskDefinition, context: Context) -> None:
+        self.job = job
+        self.token = token
+        self.task = task
+        self.context = context
+        self.claimed_at = time.monotonic()
+        self.started_at: float | None = None
+        self.cpu_ns = 0
+        self.stop_reason: StopReason | None = None
+        self.interrupt: Callable[[], object] | None = None
+        self.ended = False
+
+    def begin(self) -> None:
+        """The handler starts now."""
+        self.started_at = time.monotonic()
+
+    def stop(self, reason: StopReason) -> None:
+        """Ask the run to end. The first reason counts; a run that has ended is left alone."""
+        if self.ended or self.stop_reason is not None:
+            return
+        self.stop_reason = reason
+        self.context.cancel()
+        if self.interrupt is not None:
+            self.interrupt()
+
+    @property
+    def queued_ms(self) -> float:
+        """How long it waited in this process for its turn."""
+        return ((self.started_at or time.monotonic()) - self.claimed_at) * 1000
+
+    @property
+    def duration_ms(self) -> float:
+        """How long the handler has run."""
+        return 0.0 if self.started_at is None else (time.monotonic() - self.started_at) * 1000
+
+
+class Runs:
+    """The runs whose leases this worker holds: from the claim until the end is written down."""
+
+    def __init__(self) -> None:
+        self._by_token: dict[UUID, Run] = {}
+        self._lock = threading.Lock()
+
+    def add(self, runs: list[Run]) -> None:
+        """Leases just taken."""
+        with self._lock:
+            self._by_token.update((run.token, run) for run in runs)
+
+    def remove(self, tokens: "list[UUID] | set[UUID]") -> None:
+        """Leases given back or lost."""
+        with self._lock:
+            for token in tokens:
+                self._by_token.pop(token, None)
+
+    def all(self) -> list[Run]:
+        """A snapshot."""
+        with self._lock:
+            return list(self._by_token.values())
+
+    def get(self, token: UUID) -> Run | None:
+        """The run that holds this lease."""
+        return self._by_token.get(token)
+
+    def of_job(self, job_id: str) -> list[Run]:
+        """The run of a job, by the id's text."""
+        return [run for run in self.all() if str(run.job.id) == job_id]
+
+    def __len__(self) -> int:
+        return len(self._by_token)
+
+
+Ended = Callable[[Run, Any], None]
+"""What a runner calls when a run is over: with its outcome, or None when it was stopped."""

@@ -1,0 +1,95 @@
+"""What the three runners have in common: a number of slots, and a short line before them."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from evenbeat.domain.execution import Outcome
+from evenbeat.engine.run import Run
+
+AHEAD_SECONDS = 0.05
+MOST_AHEAD = 1000
+
+EndedCallback = Callable[[Run, Outcome | None], None]
+
+
+class Runner:
+    """Runs up to `slots` handlers at once. Whoever claims asks `room()` how many it would take:
+    the free slots, plus as many more as the last runs' pace will use up within `AHEAD_SECONDS`.
+    So short jobs are fetched in large batches, and long ones are never taken from other workers.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        tasks: Sequence[str],
+        ended: EndedCallback,
+        freed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.slots = slots
+        self.tasks = list(tasks)
+        self._ended = ended
+        self._freed = freed
+        self._waiting: deque[Run] = deque()
+        self._taken = 0
+        self._over = 0
+        self._returned = 0
+        self._pace = 0.0
+        self._pace_over = 0
+        self._pace_at = time.monotonic()
+
+    def room(self) -> int:
+        """How many runs this runner would take now."""
+        ahead = min(MOST_AHEAD, int(self._measured_pace() * AHEAD_SECONDS))
+        return self.slots + ahead - self.active
+
+    @property
+    def active(self) -> int:
+        """Runs taken and not yet over, waiting ones included."""
+        return self._taken - self._over - self._returned
+
+    @property
+    def running(self) -> int:
+        """Runs whose handler has started."""
+        return self.active - len(self._waiting)
+
+    def start(self) -> None:
+        """Be ready to take runs."""
+        raise NotImplementedError
+
+    def take(self, runs: Sequence[Run]) -> None:
+        """Run these, in this order, as slots are free. Called by one thread only."""
+        raise NotImplementedError
+
+    def give_back(self, waited_seconds: float) -> list[Run]:
+        """Runs that have waited too long for a slot, for another worker to take."""
+        deadline = time.monotonic() - waited_seconds
+        late: list[Run] = []
+        while self._waiting and self._waiting[0].claimed_at < deadline:
+            try:
+                late.append(self._waiting.popleft())
+            except IndexError:
+                break
+        self._returned += len(late)
+        return late
+
+    def close(self) -> None:
+        """End the runner's own threads; runs must be over."""
+        raise NotImplementedError
+
+    def _end(self, run: Run, outcome: Outcome | None) -> None:
+        run.ended = True
+        run.interrupt = None
+        self._over += 1
+        self._ended(run, outcome)
+        self._freed()
+
+    def _measured_pace(self) -> float:
+        """Runs per second, over the last while."""
+        now = time.monotonic()
+        elapsed = now - self._pace_at
+        if elapsed >= 0.05:
+            latest = (self._over - self._pace_over) / elapsed
+            self._pace += (latest - self._pace) * min(1.0, elapsed / 0.2)
+            self._pace_over, self._pace_at = self._over, now
+        return self._pace

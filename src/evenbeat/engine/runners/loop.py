@@ -1,0 +1,147 @@
+"""Async handlers, on an event loop that runs nothing else."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any
+
+from evenbeat.engine.executor import arguments, completed, failed, stopped
+from evenbeat.engine.run import Run, StopReason
+from evenbeat.engine.runners.base import EndedCallback, Runner
+
+logger = logging.getLogger(__name__)
+
+
+class LoopRunner(Runner):
+    """One thread with one event loop. A handler that blocks it holds up the other async handlers,
+    but neither claiming nor the renewal of leases, which have threads of their own."""
+
+    def __init__(
+        self,
+        slots: int,
+        tasks: Sequence[str],
+        ended: EndedCallback,
+        freed: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(slots, tasks, ended, freed)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="evenbeat-loop", daemon=True)
+        self._started = 0
+        self._stuck = False
+        self._closing = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def room(self) -> int:
+        return 0 if self._stuck else super().room()
+
+    def give_back(self, waited_seconds: float) -> list[Run]:
+        """Free slots and runs that wait all the same: a handler blocks the loop. Until it ends no
+        more are taken, or the same runs would come and go for as long."""
+        free = self._started < self.slots
+        late = super().give_back(waited_seconds)
+        self._stuck = self._stuck or bool(late and free)
+        return late
+
+    def take(self, runs: Sequence[Run]) -> None:
+        self._taken += len(runs)
+        self._waiting.extend(runs)
+        self.loop.call_soon_threadsafe(self._fill_slots)
+
+    def close(self) -> None:
+        self._closing = True
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(timeout=5)
+        if not self._thread.is_alive():
+            self.loop.close()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        while not self._closing:
+            try:
+                self.loop.run_forever()
+            except BaseException as error:
+                # `sys.exit()` in a task that a handler made falls through the loop. The handler
+                # that awaits it is told; the others go on.
+                logger.warning("a handler's own task raised %s", type(error).__name__)
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+
+    def _fill_slots(self) -> None:
+        self._stuck = False
+        while self._started < self.slots and self._waiting:
+            try:
+                run = self._waiting.popleft()
+            except IndexError:
+                return
+            self._started += 1
+            task = self.loop.create_task(_Metered(self._perform(run), run))
+            run.interrupt = _canceller(self.loop, task)
+
+    async def _perform(self, run: Run) -> None:
+        timer = None
+        try:
+            if run.stop_reason is not None:
+                outcome = stopped(run)
+            else:
+                run.begin()
+                if run.job.timeout_seconds is not None:
+                    timer = self.loop.call_later(
+                        run.job.timeout_seconds, run.stop, StopReason.TIMEOUT
+                    )
+                value = await run.task.handler(**arguments(run))
+                outcome = completed(run, value)
+        except asyncio.CancelledError as error:
+            # Without a reason nobody stopped it: something that it awaited was cancelled.
+            outcome = stopped(run) if run.stop_reason else failed(run, error)
+        except BaseException as error:
+            outcome = failed(run, error)
+        if timer is not None:
+            timer.cancel()
+        self._started -= 1
+        self._end(run, outcome)
+        self._fill_slots()
+
+
+def _canceller(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> Any:
+    def cancel() -> None:
+        try:
+            loop.call_soon_threadsafe(task.cancel)
+        except RuntimeError:  # the loop has closed: so has the run
+            return
+
+    return cancel
+
+
+class _Metered(Coroutine[Any, Any, None]):
+    """A coroutine whose every step adds to its run's CPU time, so that tasks which share a thread
+    are told apart."""
+
+    __slots__ = ("_coroutine", "_run")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], run: Run) -> None:
+        self._coroutine = coroutine
+        self._run = run
+
+    def send(self, value: Any) -> Any:
+        begun = time.thread_time_ns()
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self._run.cpu_ns += time.thread_time_ns() - begun
+
+    def throw(self, *error: Any) -> Any:
+        begun = time.thread_time_ns()
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            self._run.cpu_ns += time.thread_time_ns() - begun
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._coroutine.__await__()

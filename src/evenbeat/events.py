@@ -1,0 +1,124 @@
+"""Events: what happens to jobs in this process, told to whoever listens."""
+
+import asyncio
+import inspect
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from evenbeat.domain.job import Job
+from evenbeat.errors import InvalidInput
+
+logger = logging.getLogger(__name__)
+
+Listener = Callable[["Event"], Any]
+
+
+class EventKind(StrEnum):
+    """Everything that can be listened to."""
+
+    START = "job:start"
+    COMPLETE = "job:complete"
+    FAILED = "job:failed"
+    RETRY = "job:retry"
+    CANCELLED = "job:cancelled"
+    LOST = "job:lost"
+    SKIPPED = "job:skipped"
+    RELEASED = "job:released"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. What does not apply is None."""
+
+    kind: EventKind
+    job: Job
+    at: datetime
+    duration_ms: float | None = None
+    result: str | None = None
+    error_code: str | None = None
+    error: str | None = None
+    next_run_at: datetime | None = None
+    skipped: int = 0
+    reason: str | None = None
+
+
+class EventBus:
+    """Calls listeners on a thread of its own, in the order of events. A listener that raises is
+    logged; a slow one delays other listeners, never a job."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[EventKind, list[Listener]] = {}
+        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def on(self, kind: str, listener: Listener) -> None:
+        """Call `listener` (plain or async) with every event of this kind; `*` means all kinds."""
+        for wanted in list(EventKind) if kind == "*" else [_kind(kind)]:
+            self._listeners.setdefault(wanted, []).append(listener)
+
+    def wants(self, kind: EventKind) -> bool:
+        """Whether anybody listens, so that nobody makes events in vain."""
+        return kind in self._listeners
+
+    def emit(self, event: Event) -> None:
+        """Tell the listeners, soon."""
+        if self.wants(event.kind):
+            self._queue.put(event)
+
+    def start(self) -> None:
+        """Begin to deliver."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="evenbeat-events", daemon=True)
+            self._thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Deliver what was emitted, then end."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(timeout)
+            self._thread = None
+        if self._loop is not None and not self._loop.is_running():
+            self._loop.close()
+            self._loop = None
+
+    def deliver_pending(self) -> None:
+        """Deliver what was emitted, here and now (for tests without threads)."""
+        while not self._queue.empty():
+            event = self._queue.get()
+            if event is not None:
+                self._deliver(event)
+
+    def _serve(self) -> None:
+        while (event := self._queue.get()) is not None:
+            self._deliver(event)
+
+    def _deliver(self, event: Event) -> None:
+        for listener in self._listeners.get(event.kind, ()):
+            try:
+                answer = listener(event)
+                if inspect.isawaitable(answer):
+                    self._await(answer)
+            except (Exception, SystemExit):
+                logger.exception("A listener for %s raised; the job is not affected", event.kind)
+
+    def _await(self, answer: Any) -> None:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        self._loop.run_until_complete(answer)
+
+
+def _kind(given: str) -> EventKind:
+    try:
+        return EventKind(given)
+    except ValueError:
+        raise InvalidInput(
+            f"There is no event {given!r}. The events are: {', '.join(EventKind)}, or '*' for all.",
+            field="event",
+        ) from None

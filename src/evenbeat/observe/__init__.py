@@ -1,0 +1,1 @@
+"""What a running Evenbeat lets the world see of itself."""

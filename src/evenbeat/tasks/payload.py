@@ -1,0 +1,137 @@
+"""Payloads: a handler's arguments as JSON, checked against its signature on both sides."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, PydanticSchemaGenerationError, ValidationError
+from pydantic import create_model as make_model
+
+from evenbeat.errors import InvalidInput
+from evenbeat.tasks.context import Context
+
+_Kind = inspect.Parameter
+
+
+class Signature:
+    """What a handler takes. Arguments become JSON when a job is enqueued, so that a wrong one fails
+    in the caller, and become typed values again before the handler runs."""
+
+    def __init__(self, task: str, handler: Callable[..., Any]) -> None:
+        self.task = task
+        self._signature = inspect.signature(handler)
+        hints = _hints(handler)
+        self.context_name = _context_name(self._signature, hints)
+        self._model = _argument_model(task, self._signature, hints, self.context_name)
+        self._takes_nothing = not self._model.model_fields and not self._takes_any
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as a JSON object; raises `InvalidInput` that names the wrong one."""
+        if self._takes_nothing and not args and not kwargs:
+            return {}
+        values = self._bind(args, kwargs)
+        try:
+            checked = self._model(**values)
+            payload: dict[str, Any] = checked.model_dump(mode="json", by_alias=True)
+        except ValidationError as error:
+            raise InvalidInput(self._explain(error), field="payload") from None
+        except ValueError as error:
+            raise InvalidInput(f"{self.task}: {error}", field="payload") from None
+        return {name: payload[name] for name in payload if name in values}
+
+    def decode(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """The payload as keyword arguments of the handler."""
+        if self._takes_nothing and not payload:
+            return {}
+        try:
+            checked = self._model.model_validate(dict(payload))
+        except ValidationError as error:
+            raise InvalidInput(self._explain(error), field="payload") from None
+        named = {
+            field.alias or name: getattr(checked, name)
+            for name, field in type(checked).model_fields.items()
+            if name in checked.model_fields_set
+        }
+        return named | (checked.model_extra or {})
+
+    def json_schema(self) -> dict[str, Any]:
+        """The payload's JSON schema, for documentation and forms."""
+        return self._model.model_json_schema()
+
+    @property
+    def _takes_any(self) -> bool:
+        return any(p.kind is _Kind.VAR_KEYWORD for p in self._signature.parameters.values())
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        names = [name for name in self._signature.parameters if name != self.context_name]
+        if self.context_name in kwargs or len(args) > len(names):
+            surplus = self.context_name if self.context_name in kwargs else f"{len(args)} arguments"
+            raise InvalidInput(f"{self.task} cannot be given {surplus}. {self._usage()}")
+        values = dict(zip(names, args, strict=False))
+        if doubled := values.keys() & kwargs.keys():
+            raise InvalidInput(f"{self.task} was given {min(doubled)!r} twice. {self._usage()}")
+        return values | dict(kwargs)
+
+    def _explain(self, error: ValidationError) -> str:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "payload"
+        problem = {
+            "missing": f"the argument {where!r} is missing",
+            "extra_forbidden": f"there is no argument {where!r}",
+        }.get(first["type"], f"argument {where!r}: {first['msg'][0].lower()}{first['msg'][1:]}")
+        return f"{self.task}: {problem}. {self._usage()}"
+
+    def _usage(self) -> str:
+        parameters = [
+            parameter
+            for name, parameter in self._signature.parameters.items()
+            if name != self.context_name
+        ]
+        return f"It takes {inspect.Signature(parameters)}."
+
+
+def _hints(handler: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(handler, include_extras=True)
+    except (NameError, TypeError):
+        # Annotations under TYPE_CHECKING cannot be read; such arguments go unchecked.
+        return {}
+
+
+def _context_name(signature: inspect.Signature, hints: Mapping[str, Any]) -> str | None:
+    for name in signature.parameters:
+        hint = hints.get(name)
+        if (isinstance(hint, type) and issubclass(hint, Context)) or (
+            name == "ctx" and hint is None
+        ):
+            return name
+    return None
+
+
+def _argument_model(
+    task: str, signature: inspect.Signature, hints: Mapping[str, Any], context: str | None
+) -> type[BaseModel]:
+    fields: dict[str, Any] = {}
+    extra: str = "forbid"
+    for number, (name, parameter) in enumerate(signature.parameters.items()):
+        if parameter.kind is _Kind.VAR_KEYWORD:
+            extra = "allow"
+        elif parameter.kind in (_Kind.VAR_POSITIONAL, _Kind.POSITIONAL_ONLY):
+            raise InvalidInput(
+                f"The task {task!r} takes {parameter}, but a payload is made of named arguments. "
+                f"Give the parameter {name!r} a name that can be used as a keyword.",
+                field="payload",
+            )
+        elif name != context:
+            default = ... if parameter.default is _Kind.empty else parameter.default
+            # Numbered fields with aliases: an argument may be called anything, even `copy`.
+            fields[f"argument_{number}"] = (hints.get(name, Any), Field(default, alias=name))
+    config = ConfigDict(extra=extra, arbitrary_types_allowed=False)  # type: ignore[typeddict-item]
+    try:
+        return make_model(f"{task} payload", __config__=config, **fields)
+    except PydanticSchemaGenerationError as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInput(
+            f"The task {task!r} takes an argument that cannot be carried as JSON: {reason}",
+            field="payload",
+        ) from None

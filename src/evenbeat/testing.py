@@ -1,0 +1,164 @@
+"""For tests: time that moves when told to, and a worker that runs what is due and returns.
+
+    def test_reports_go_out(evenbeat_harness):
+        harness = evenbeat_harness(app)              # an empty database of its own
+        send_report.enqueue(to="a@b.c")
+        harness.drain()                              # runs everything that is due
+        harness.advance("30d")                       # a month of schedules, each at its time
+
+Everything but the clock is real: the database, the claims, the handlers, the decisions.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+
+from evenbeat.app import Evenbeat
+from evenbeat.domain.duration import parse_duration
+from evenbeat.domain.execution import Execution
+from evenbeat.engine.worker import Worker
+from evenbeat.store import embedded
+
+DEFAULT_START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class VirtualClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self, start: datetime = DEFAULT_START) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        """The present."""
+        return self._now
+
+    def override(self) -> datetime | None:
+        """The same, for statements."""
+        return self._now
+
+    def observe(self, moment: datetime) -> None:
+        """Other clocks do not matter here."""
+
+    def move_to(self, moment: datetime) -> None:
+        """Go to a moment; time never runs backwards."""
+        self._now = max(self._now, moment)
+
+
+class Harness:
+    """An application on a virtual clock, with a worker that is driven step by step."""
+
+    def __init__(self, app: Evenbeat, start: datetime = DEFAULT_START) -> None:
+        self.app = app
+        self.clock = VirtualClock(start)
+        app.clock = self.clock
+        self.worker: Worker = app.worker()
+        for runner in self.worker.runners:
+            runner.start()
+
+    def drain(self) -> int:
+        """Run everything that is due now, and what becomes due by that; returns how many runs."""
+        total = 0
+        while claimed := self._claim():
+            self._await_handlers()
+            while self.worker.finisher.backlog:
+                self.worker.finisher.run_once()
+            total += claimed
+        self.app.events.deliver_pending()
+        return total
+
+    def advance(self, duration: timedelta | float | str) -> int:
+        """Let time pass, and run every job at its due time on the way; returns how many runs."""
+        target, total = self.clock.now() + parse_duration(duration), 0
+        while (due := self._next_due()) is not None and due <= target:
+            self.clock.move_to(due)
+            ran = self.drain()
+            if not ran:
+                break  # due, but nothing here may run it
+            total += ran
+        self.clock.move_to(target)
+        return total + self.drain()
+
+    def skip(self, duration: timedelta | float | str) -> None:
+        """Let time pass with every worker down: nothing runs, plans are missed."""
+        self.clock.move_to(self.clock.now() + parse_duration(duration))
+
+    def executions(self, job_name: str) -> list[Execution]:
+        """The history of a named job, oldest plan first."""
+        job = self.app.store.read.job_by_name(job_name)
+        if job is None:
+            return []
+        history: list[Execution] = []
+        while page := self.app.store.read.executions_of(
+            job.id, limit=1000, offset=len(history)
+        ).executions:
+            history += page
+        return history[::-1]
+
+    def close(self) -> None:
+        """End the worker's threads and give the database back."""
+        for runner in self.worker.runners:
+            runner.close()
+        self.app.events.stop()
+        self.app.close()
+        self.app.clock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _claim(self) -> int:
+        self.worker.claimer.run_once()
+        return len(self.worker.runs)
+
+    def _await_handlers(self) -> None:
+        while self.worker.finisher.backlog < len(self.worker.runs):
+            time.sleep(0.0002)
+
+    def _next_due(self) -> datetime | None:
+        due, _ = self.app.store.next_due(queues=self.worker.queues, tasks=self.app.registry.named())
+        return due
+
+
+@contextmanager
+def temporary_server() -> Iterator[str]:
+    """The URL of a private PostgreSQL server that is gone afterwards; fast rather than durable."""
+    home = Path(tempfile.mkdtemp(prefix="evenbeat-"))
+    try:
+        with embedded.start(home / "pg") as server:
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+                    off = sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting))
+                    connection.execute(off)
+                connection.execute("SELECT pg_reload_conf()")
+            yield server.url
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def temporary_schema(url: str) -> Iterator[str]:
+    """The name of a schema that nobody uses, dropped afterwards."""
+    name = f"test_{uuid4().hex[:12]}"
+    try:
+        yield name
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(name))
+            connection.execute(drop)

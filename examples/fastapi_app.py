@@ -1,0 +1,97 @@
+"""Background jobs inside a FastAPI application, with no second process to deploy.
+
+    uvicorn --app-dir examples fastapi_app:api
+    uvicorn --app-dir examples fastapi_app:api --workers 4      # just as well
+
+    curl -X POST localhost:8000/orders -H 'content-type: application/json' -d '{"item": "tea"}'
+    curl localhost:8000/orders
+
+Every uvicorn worker brings an Evenbeat worker with it. They share the jobs through the database:
+each job runs once, each schedule exists once, and a process that dies is stood in for.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from psycopg.rows import dict_row
+from psycopg_pool import ConnectionPool
+from pydantic import BaseModel
+
+from evenbeat import Context, Evenbeat
+
+jobs = Evenbeat(name="orders")
+
+
+class Order(BaseModel):
+    item: str
+
+
+@jobs.task(max_retries=5, backoff="2s")
+def send_receipt(order_id: int, *, ctx: Context) -> None:
+    with database() as connection:
+        connection.execute("UPDATE orders SET receipts = receipts + 1 WHERE id = %s", (order_id,))
+    ctx.logger.info("Receipt sent", extra={"order": order_id})
+
+
+@jobs.every("1h")
+def forget_old_orders() -> None:
+    with database() as connection:
+        connection.execute("DELETE FROM orders WHERE made_at < now() - interval '30 days'")
+
+
+@asynccontextmanager
+async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+    await asyncio.to_thread(start, api)
+    yield
+    await asyncio.to_thread(stop, api)
+
+
+api = FastAPI(title="Orders", lifespan=lifespan)
+
+
+@api.post("/orders", status_code=201)
+def make_order(order: Order) -> dict[str, Any]:
+    with database() as connection:  # one transaction: the order and its job, or neither
+        row = connection.execute(
+            "INSERT INTO orders (item) VALUES (%s) RETURNING id", (order.item,)
+        ).fetchone()
+        job = send_receipt.options(connection=connection).enqueue(order_id=row["id"])
+    return {"id": row["id"], "job_id": job.id}
+
+
+@api.get("/orders")
+def list_orders() -> list[dict[str, Any]]:
+    with database() as connection:
+        return connection.execute("SELECT id, item, receipts FROM orders ORDER BY id").fetchall()
+
+
+# -- the application's own database; here it is the one that Evenbeat uses, in another schema -----
+
+
+def database() -> Any:
+    """A connection with an open transaction, committed at the end of the `with` block."""
+    return api.state.pool.connection()
+
+
+def start(api: FastAPI) -> None:
+    api.state.pool = ConnectionPool(
+        jobs.store.database.url, open=True, kwargs={"row_factory": dict_row}
+    )
+    with database() as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(1)")  # several workers start at once
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS orders (id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,"
+            " item text NOT NULL, receipts int NOT NULL DEFAULT 0,"
+            " made_at timestamptz NOT NULL DEFAULT now())"
+        )
+    api.state.worker = jobs.worker(concurrency=20)
+    api.state.worker.start()
+
+
+def stop(api: FastAPI) -> None:
+    api.state.worker.stop()
+    api.state.pool.close()
+    jobs.close()

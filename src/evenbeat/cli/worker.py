@@ -1,0 +1,237 @@
+"""`evenbeat worker`: run the jobs of an application until told to stop."""
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from signal import Signals as Signal
+from typing import Annotated
+
+import typer
+from psycopg.conninfo import conninfo_to_dict
+
+from evenbeat.app import Evenbeat
+from evenbeat.cli.loading import load_app
+from evenbeat.cli.signals import Signals
+from evenbeat.cli.supervisor import Supervisor
+from evenbeat.declared import SyncReport
+from evenbeat.engine.worker import Worker
+from evenbeat.errors import InvalidInput
+from evenbeat.observe.logs import LineHandler, LogFormat, configure_logging
+from evenbeat.settings import Settings
+from evenbeat.store.database import Database
+
+logger = logging.getLogger("evenbeat.worker")
+
+ORPHAN_GRACE = 3.0
+"""Seconds for running jobs when the supervisor has vanished: nobody waits for us any more."""
+
+_MOST_NAMES = 20
+
+
+def worker(  # noqa: PLR0917 - the options are named on the command line
+    app: Annotated[
+        str,
+        typer.Option(
+            metavar="MODULE:ATTRIBUTE",
+            help="The application: shop.tasks:app, or path/to/tasks.py:app.",
+        ),
+    ],
+    queues: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Serve only these queues; with commas, or given several times. Default: all.",
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="How many jobs each process runs at once. Default: 100."),
+    ] = None,
+    processes: Annotated[
+        int, typer.Option(metavar="N", min=1, max=512, help="How many processes to run.")
+    ] = 1,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The PostgreSQL database, before all other settings. Other users of this machine "
+            "can see arguments: a password is better kept in EVENBEAT_DATABASE_URL.",
+        ),
+    ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Log lines for people or for machines, on standard error.")
+    ] = LogFormat.CONSOLE,
+    log_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="debug, info, warning, error or critical.")
+    ] = "info",
+    disable_removed: Annotated[
+        bool,
+        typer.Option("--disable-removed", help="Pause schedules that the code no longer declares."),
+    ] = False,
+    supervisor_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> int:
+    """Run jobs until stopped.
+
+    SIGTERM or Ctrl-C stops with grace: running jobs get EVENBEAT_STOP_SECONDS (30) to finish, then
+    they are handed back to other workers. A second one ends the process at once (exit code 143 or
+    130), and other workers take over its jobs.
+    """
+    log = configure_logging(log_format, log_level)
+    if processes > 1:
+        command = _command({
+            "--app": app,
+            "--queues": ",".join(_split(queues) or []) or None,
+            "--concurrency": concurrency,
+            "--database": database,
+            "--log-format": log_format,
+            "--log-level": log_level,
+        })  # fmt: skip
+        first_only = ["--disable-removed"] if disable_removed else []
+        return Supervisor(processes, command, first_only).run()
+    loaded = _configured(load_app(app), concurrency, database)
+    with Signals(on_second=lambda number: _end_at_once(number, log)) as signals:
+        return _serve(
+            loaded,
+            signals,
+            target=app,
+            queues=_split(queues),
+            disable_removed=disable_removed,
+            supervisor_fd=supervisor_fd,
+        )
+
+
+def _serve(
+    app: Evenbeat,
+    signals: Signals,
+    *,
+    target: str,
+    queues: list[str] | None,
+    disable_removed: bool,
+    supervisor_fd: int | None,
+) -> int:
+    _check_database(app.settings)
+    with app:
+        report = app.sync_schedules(disable_removed=disable_removed)
+        serving = app.worker(queues=queues)
+        logger.info("Serving", extra=_description(app, target, queues, report))
+        serving.start()
+        _stop(serving, app.settings, _wait(signals, supervisor_fd))
+    return 0
+
+
+def _wait(signals: Signals, supervisor_fd: int | None) -> Signal | None:
+    """Until a signal says stop; None when the supervisor has vanished instead."""
+    if supervisor_fd is None:
+        while not (arrived := signals.take()):
+            signals.wait()
+        return arrived[0]
+    os.set_inheritable(supervisor_fd, False)
+    with socket.socket(fileno=supervisor_fd) as supervisor:
+        with suppress(OSError):  # gone already: the wait will tell
+            supervisor.send(b"r")  # ready
+        while not (arrived := signals.take()):
+            if signals.wait(supervisor):
+                return None
+        return arrived[0]
+
+
+def _stop(serving: Worker, settings: Settings, why: Signal | None) -> None:
+    grace = settings.stop_seconds if why else min(settings.stop_seconds, ORPHAN_GRACE)
+    logger.info(
+        "Stopping",
+        extra={
+            "reason": why.name if why else "supervisor_gone",
+            "running": serving.running,
+            "grace": f"{grace:g}s",
+        },
+    )
+    serving.stop(grace)
+
+
+def _end_at_once(number: Signal, log: LineHandler) -> None:
+    """Runs in a signal handler. Leases stay behind; whoever finds this process gone takes over."""
+    logger.warning("Ending at once, others take over", extra={"reason": number.name})
+    writing = threading.Thread(target=log.flush, daemon=True)
+    writing.start()
+    writing.join(0.5)
+    os._exit(128 + number)
+
+
+# -- options -------------------------------------------------------------------------------------
+
+
+def _configured(app: Evenbeat, concurrency: int | None, database: str | None) -> Evenbeat:
+    if database is not None and not database.strip():
+        raise InvalidInput("--database is empty. Leave it out, or give a URL.", field="database")
+    given = {"concurrency": concurrency, "database_url": database}
+    if chosen := {name: value for name, value in given.items() if value is not None}:
+        app.configure(**chosen)
+    return app
+
+
+def _split(queues: Sequence[str] | None) -> list[str] | None:
+    if not queues:
+        return None
+    names = [name.strip() for given in queues for name in given.split(",")]
+    if not all(names):
+        raise InvalidInput("--queues has an empty name in it.", field="queues")
+    return list(dict.fromkeys(names))
+
+
+def _command(options: Mapping[str, object]) -> list[str]:
+    """What a process under the supervisor runs: this very command, for one process."""
+    given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    return [sys.executable, "-m", "evenbeat", "worker", *given]
+
+
+# -- telling what is served ----------------------------------------------------------------------
+
+
+def _check_database(settings: Settings) -> None:
+    """Fail now, with the reason; the pools would try for half a minute first."""
+    if settings.database_url is not None:
+        database = Database(settings.database_url.get_secret_value(), schema=settings.db_schema)
+        database.connect().close()
+
+
+def _description(
+    app: Evenbeat, target: str, queues: list[str] | None, report: SyncReport
+) -> dict[str, object]:
+    changes = {
+        "created": report.created,
+        "updated": report.updated,
+        "resumed": report.resumed,
+        "stopped": report.stopped,
+        "removed": report.removed,
+    }
+    return {
+        "app": target,
+        "tasks": _some(app.registry.named()),
+        "queues": ",".join(queues or ["*"]),
+        "database": _place(app.settings),
+        "schedules": len(app.schedules),
+    } | {f"schedules_{name}": _some(labels) for name, labels in changes.items() if labels}
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ",".join(names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown},… ({len(names)})"
+
+
+def _place(settings: Settings) -> str:
+    """Where the database is, without who may enter it and how."""
+    if settings.database_url is None:
+        return f"embedded:{_short(settings.server_dir)}"
+    parts = conninfo_to_dict(settings.database_url.get_secret_value())
+    host = parts.get("host") or parts.get("hostaddr") or "localhost"
+    return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
+
+
+def _short(path: Path) -> str:
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

@@ -1,0 +1,106 @@
+"""The examples, run as their first lines say."""
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import httpx
+import psutil
+import psycopg
+import pytest
+from real_processes import Running, Start, wait_for
+
+from evenbeat.domain.states import JobStatus
+from evenbeat.store.filters import JobFilter
+from evenbeat.store.store import Store
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+# -- schedules.py --------------------------------------------------------------------------------
+
+
+def completed(store: Store, task: str) -> int:
+    jobs, _ = store.read.jobs(JobFilter(tasks=[task], statuses=[JobStatus.COMPLETED]))
+    return len(jobs)
+
+
+def test_schedules_runs_until_ctrl_c(start: Start, store: Store, database_url: str):
+    running = start(str(EXAMPLES / "schedules.py"), EVENBEAT_DATABASE_URL=database_url)
+
+    wait_for(lambda: completed(store, "import_catalogue") == 1, "the import")
+    wait_for(lambda: completed(store, "send_email") >= 2, "mail")
+    assert store.read.job_by_name("sync_inventory").interval_seconds == 10
+    assert store.read.job_by_name("morning_report").timezone == "Europe/Berlin"
+
+    running.signal(signal.SIGINT)
+    assert running.exit_code() == 0
+    assert "INFO  Catalogue imported  " in running.text
+    assert "Traceback" not in running.text
+
+
+def test_schedules_can_be_served_by_the_command(start: Start, database_url: str):
+    running = start(
+        *("-m", "evenbeat", "worker", "--app", str(EXAMPLES / "schedules.py:app")),
+        EVENBEAT_DATABASE_URL=database_url,
+    )
+
+    assert "schedules=2" in running.wait_for_line("Serving")
+    running.wait_for_line("Starting interval scheduler")
+    assert running.stop() == 0
+
+
+# -- fastapi_app.py ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def service(start: Start, database_url: str, port: int) -> Iterator[Running]:
+    """uvicorn with two workers; its children end with it."""
+    running = start(
+        *("-m", "uvicorn", "--app-dir", str(EXAMPLES), "fastapi_app:api"),
+        *("--workers", "2", "--port", str(port)),
+        EVENBEAT_DATABASE_URL=database_url,
+    )
+    yield running
+    children = psutil.Process(running.process.pid).children() if running_still(running) else []
+    running.signal()
+    running.exit_code()
+    for child in children:
+        child.wait(10)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("DROP TABLE IF EXISTS orders")
+
+
+def running_still(running: Running) -> bool:
+    return running.process.poll() is None
+
+
+def test_fastapi_app_runs_each_job_once_in_two_workers(service: Running, store: Store, port: int):
+    wait_for(lambda: service.text.count("Application startup complete") == 2, "both workers")
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        answers = [client.post("/orders", json={"item": f"tea {n}"}) for n in range(20)]
+        assert {answer.status_code for answer in answers} == {201}
+        made = [answer.json() for answer in answers]
+
+        def receipts() -> list[int]:
+            return [order["receipts"] for order in client.get("/orders").json()]
+
+        wait_for(lambda: min(receipts()) > 0, "every receipt")
+        assert receipts() == [1] * 20
+
+    for order in made:
+        job = store.read.job(UUID(order["job_id"]))
+        assert job.status == JobStatus.COMPLETED
+        assert (job.payload, job.run_count) == ({"order_id": order["id"]}, 1)
+    assert len({worker.pid for worker in store.upkeep.workers()}) == 2
+    schedules, _ = store.read.jobs(JobFilter(created_by="code:orders"))
+    assert [job.name for job in schedules] == ["forget_old_orders"]

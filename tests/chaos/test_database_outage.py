@@ -1,0 +1,139 @@
+"""The database server goes down hard in mid-flow and comes back: workers outlast it."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from fleet import FULL, SHORT_LEASE, Fleet, Story, WorkerProcess, is_alive, job, until
+
+from evenbeat.store import embedded
+from evenbeat.store.store import Store
+
+
+class Server:
+    """A private server that can be shot."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._shares = [embedded.start(home)]
+        self.url = self._shares[0].url
+
+    def go_down(self, number: signal.Signals) -> None:
+        """SIGKILL of the postmaster, or SIGQUIT: the immediate shutdown, without a checkpoint."""
+        pid = int((self._home / "pgdata" / "postmaster.pid").read_text().splitlines()[0])
+        os.kill(pid, number)
+        until("the postmaster is gone", lambda: not is_alive(pid))
+
+    def come_back(self) -> None:
+        self._shares.append(embedded.start(self._home))
+        assert self._shares[-1].url == self.url
+
+    def stop(self) -> None:
+        for share in self._shares:
+            share.stop()
+
+
+@pytest.fixture(scope="module")
+def server(open_home: Path) -> Iterator[Server]:
+    server = Server(open_home / "pg")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def outage_store(server: Server) -> Iterator[Store]:
+    store = Store(server.url, timeout=5)
+    store.migrate()
+    with store.database.transaction() as connection:
+        connection.execute("TRUNCATE evenbeat.jobs, evenbeat.executions, evenbeat.workers")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def outage_fleet(server: Server, outage_store: Store, tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(server.url, tmp_path)
+    yield fleet
+    fleet.close()
+
+
+def _said_more(workers: list[WorkerProcess], before: list[int]) -> bool:
+    counts = [worker.said().count("cannot") for worker in workers]
+    return all(now > then for now, then in zip(counts, before, strict=True))
+
+
+@pytest.mark.timeout(600)
+def test_workers_outlast_a_server_that_is_killed(
+    server: Server, outage_store: Store, outage_fleet: Fleet
+) -> None:
+    count, outages = (6000, 3) if FULL else (1200, 1)
+    fleet, story = outage_fleet, Story(outage_store)
+    outage_store.add_many([job("nap" if n % 4 else "doze", {"seconds": 0.1}) for n in range(count)])
+    settings = {} if FULL else SHORT_LEASE
+    workers = fleet.start_many(2, **settings, concurrency=20, threads=5)
+
+    for outage in range(outages):
+        before = len(fleet.ledger.entries("start"))
+        until("jobs flow", lambda b=before: len(fleet.ledger.entries("start")) > b + 150, 60)
+        said = [worker.said().count("cannot") for worker in workers]
+        server.go_down(signal.SIGQUIT if outage % 2 else signal.SIGKILL)
+        until("both notice", lambda s=said: _said_more(workers, s), 60)
+        server.come_back()
+        back = time.monotonic()
+        before = len(fleet.ledger.entries("start"))
+        until("jobs flow again", lambda b=before: len(fleet.ledger.entries("start")) > b, 60)
+        print(f"outage {outage}: at work again after {time.monotonic() - back:.2f} s")  # noqa: T201
+        assert not story.all_completed(count), "the outage must hit while jobs flow"
+
+    until("all complete", lambda: story.all_completed(count), 200)
+    assert [worker.alive for worker in workers] == [True, True]
+    assert list(story.completions().values()) == [1] * count
+    assert story.overlapping_executions() == 0
+    assert fleet.overlaps() == []
+    unwritten = story.error_codes().get("lease_expired", 0)
+    print(f"{count} jobs, {outages} outages, {unwritten} leases ran out")  # noqa: T201
+
+
+def test_run_is_given_up_when_its_lease_runs_out_unrenewed(
+    server: Server, outage_store: Store, outage_fleet: Fleet
+) -> None:
+    """While nobody can ask the database, a worker must assume that others may run its jobs soon."""
+    fleet = outage_fleet
+    for task in ("nap_until_cancelled", "doze_until_cancelled"):
+        outage_store.add(job(task))
+    worker = fleet.start(**SHORT_LEASE)
+    until("both run", lambda: len(fleet.ledger.entries("start")) == 2)
+    server.go_down(signal.SIGKILL)
+    down = time.monotonic()
+
+    until("both are told to stop", lambda: len(fleet.ledger.entries("cancelled")) == 2, 10)
+
+    took = max(entry["at"] for entry in fleet.ledger.entries("cancelled")) - down
+    print(f"given up {took:.2f} s after the outage began, lease 3 s")  # noqa: T201
+    assert took < 3.0, "others may take a job when its lease has run out, and not before"
+    server.come_back()
+    until("they run again", lambda: len(fleet.ledger.entries("start")) == 4, 20)
+    assert worker.alive
+
+
+@pytest.mark.skipif(not FULL, reason="takes 20 s: every wait of a stop runs out")
+def test_graceful_stop_during_an_outage_ends(
+    server: Server, outage_store: Store, outage_fleet: Fleet
+) -> None:
+    outage_store.add(job("nap", {"seconds": 60}))
+    worker = outage_fleet.start(**SHORT_LEASE, stop_seconds=1)
+    until("it runs", lambda: outage_fleet.ledger.entries("start"))
+    server.go_down(signal.SIGKILL)
+    until("it is noticed", lambda: "cannot" in worker.said())
+
+    worker.terminate()
+
+    assert worker.wait(40) == 0
+    server.come_back()
+    with psycopg.connect(server.url) as connection:
+        row = connection.execute("SELECT status FROM evenbeat.jobs").fetchone()
+    assert row == ("running",)  # until its lease is found to have run out

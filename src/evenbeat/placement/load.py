@@ -1,0 +1,228 @@
+"""The load model: how many runs are expected at once, for every second of the coming week.
+
+Load adds up, so the model keeps the sum and no list of jobs: three arrays of fixed size hold a
+million jobs as well as one. Seconds serve to place, cells (minutes) and slots to look at.
+
+Intervals that divide the week are exact for ever. Others are exact for the week that starts at
+`since`; their beat against the week drifts, so a model is rebuilt every few minutes.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenbeat.domain.moments import EPOCH
+from evenbeat.domain.schedule import Cron
+from evenbeat.placement import beats
+from evenbeat.placement.beats import CELL, FEW, RUN, SLOT, WEEK, Beat, Ints, Load
+
+_CHUNK = 2_000_000
+
+
+class Entry(Protocol):
+    """A recurring job as the store describes it; `LoadEntry` is one."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def schedule_kind(self) -> str: ...
+    @property
+    def interval_seconds(self) -> int | None: ...
+    @property
+    def cron_expression(self) -> str | None: ...
+    @property
+    def timezone(self) -> str: ...
+    @property
+    def anchor_at(self) -> datetime | None: ...
+    @property
+    def plan_time(self) -> datetime | None: ...
+    @property
+    def next_run_at(self) -> datetime | None: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def placement(self) -> str | None: ...
+    @property
+    def placed_at(self) -> datetime | None: ...
+    @property
+    def cost_ms(self) -> float | None: ...
+
+
+class CronLoad(NamedTuple):
+    """A cron job in the model."""
+
+    cron: Cron
+    duration_ms: int
+
+
+def beat_of(entry: Entry) -> Beat:
+    """The beat of an interval job: the phase of its next run, or else of its anchor."""
+    phase = entry.next_run_at or entry.plan_time or entry.anchor_at
+    cost = beats.duration_ms(entry.cost_ms)
+    return Beat(entry.interval_seconds or 1, beats.epoch_second(phase or EPOCH), cost)
+
+
+def cron_of(entry: Entry) -> CronLoad:
+    """The load of a cron job."""
+    cron = Cron(entry.cron_expression or "", entry.timezone)
+    return CronLoad(cron, beats.duration_ms(entry.cost_ms))
+
+
+class LoadModel:
+    """Expected load over the week from `since` (the start of a slot). Not thread-safe."""
+
+    def __init__(self, since: datetime) -> None:
+        self.since = beats.epoch_second(since) // SLOT * SLOT
+        self.jobs = 0
+        self.seconds: Load = np.zeros(WEEK, np.int32)
+        self.cells: Ints = np.zeros(WEEK // CELL, np.int64)
+        self.starts: Ints = np.zeros(WEEK // SLOT, np.int64)
+        self.crons: dict[str, CronLoad] = {}
+
+    @classmethod
+    def of(cls, snapshot: Iterable[Entry], now: datetime) -> "LoadModel":
+        """The model of everything in the snapshot that is not paused."""
+        model = cls(now)
+        active = [entry for entry in snapshot if entry.status != "paused"]
+        intervals = [entry for entry in active if entry.schedule_kind == "interval"]
+        model.add_many([beat_of(entry) for entry in intervals])
+        model.add_crons(
+            {str(entry.id): cron_of(entry) for entry in active if entry.schedule_kind == "cron"}
+        )
+        return model
+
+    # ------------------------------------------------------------ one job
+
+    def add(self, beat: Beat, count: int = 1) -> None:
+        """Count in a job, or several alike; the cost does not depend on how many are known."""
+        box, start = beats.box_of(beat.period, beat.duration_ms), beat.phase - self.since
+        beats.add_beat(self.seconds, box, start, count)
+        self.cells += _cells_of(box, start) * count
+        self.starts += beats.per_slot(box.fold, start, box.height) * count
+        self.jobs += count
+
+    def remove(self, beat: Beat, count: int = 1) -> None:
+        """Undo `add` exactly; give the same beat."""
+        self.add(beat, -count)
+
+    def move(self, old: Beat, new: Beat) -> None:
+        """Count a job at its new beat."""
+        self.remove(old)
+        self.add(new)
+
+    def add_cron(self, label: str, job: CronLoad) -> None:
+        """Count in a cron job at its real plans of the week; the label names it in reports."""
+        self.add_crons({label: job})
+
+    def remove_cron(self, label: str) -> None:
+        """Forget a cron job."""
+        self._count_crons([self.crons.pop(label)], -1)
+
+    # ------------------------------------------------------------ many at once
+
+    def add_many(self, many: Sequence[Beat], counts: Sequence[int] | None = None) -> None:
+        """Count in many jobs; with `counts`, the rows of a grouped query."""
+        if not many:
+            return
+        table = beats.table_of(many)
+        number = np.ones(len(table), np.int64) if counts is None else np.array(counts, np.int64)
+        order = np.argsort(table[:, 0], kind="stable")
+        table, number = table[order], number[order]
+        edges = np.flatnonzero(np.diff(table[:, 0])) + 1
+        for rows, of_each in zip(np.split(table, edges), np.split(number, edges), strict=True):
+            self._add_period(rows, of_each)
+        self._sum_cells()
+
+    def _add_period(self, rows: Ints, counts: Ints) -> None:
+        if len(rows) <= FEW:
+            for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
+                self.add(Beat(*row), count)
+            return
+        box, starts, parts = boxes_of(rows, self.since)
+        scaled = [parts[0], parts[1] * counts, parts[2] * counts]
+        self.seconds += np.resize(beats.fold_load(starts, scaled, box.fold), WEEK)
+        begun = np.bincount(starts, weights=parts[2] * counts, minlength=box.fold)
+        self.starts += _per_slot(np.resize(begun.astype(np.int64), WEEK))
+        self.jobs += int(counts.sum())
+
+    def add_crons(self, jobs: dict[str, CronLoad]) -> None:
+        """Count in many cron jobs; those with the same expression share their walk of the week."""
+        self.crons |= jobs
+        self._count_crons(list(jobs.values()), 1)
+
+    def _count_crons(self, jobs: Sequence[CronLoad], sign: int) -> None:
+        durations: dict[Cron, list[int]] = defaultdict(list)
+        for job in jobs:
+            durations[job.cron].append(job.duration_ms)
+        for cron, lasting in durations.items():
+            starts = beats.cron_starts(cron, self.since)
+            self.seconds += self.cron_seconds(cron, lasting) * np.int32(sign)
+            begun = np.bincount(starts[1:], minlength=WEEK) * (RUN * len(lasting) * sign)
+            self.starts += _per_slot(begun)
+        self.jobs += sign * len(jobs)
+        if jobs:
+            self._sum_cells()
+
+    def cron_seconds(self, cron: Cron, durations: Sequence[int]) -> Load:
+        """The load of cron jobs that share an expression."""
+        starts = beats.cron_starts(cron, self.since)
+        rows = max(1, _CHUNK // len(starts))
+        each = np.array(durations, np.int64)
+        chunks = (each[n : n + rows] for n in range(0, len(each), rows))
+        total = np.zeros(WEEK, np.int32)
+        for chunk in chunks:
+            total += beats.cron_load(starts, chunk)
+        return total
+
+    def _sum_cells(self) -> None:
+        self.cells = self.seconds.reshape(-1, CELL).sum(axis=1, dtype=np.int64)
+
+    # ------------------------------------------------------------ what it says
+
+    @property
+    def peak(self) -> float:
+        """The most runs expected at once: the number of slots that workers need."""
+        return float(self.seconds.max()) / RUN
+
+    @property
+    def mean(self) -> float:
+        """How many runs are expected at once on average."""
+        return float(self.cells.sum()) / RUN / WEEK
+
+    @property
+    def score(self) -> float:
+        """Mean load over peak load: 1.0 is perfectly even, and so is an empty schedule."""
+        return self.mean / self.peak if self.peak > 0 else 1.0
+
+    def per_cell(self) -> NDArray[np.float64]:
+        """Expected concurrency in each minute of the week."""
+        return self.cells / (RUN * CELL)
+
+
+def boxes_of(rows: Ints, since: int) -> tuple[beats.Box, Ints, list[Ints]]:
+    """The boxes of beats (period, phase, duration) that share a period: their starts within the
+    fold, and (whole, part, height) as arrays."""
+    box = beats.box_of(int(rows[0, 0]), 1)
+    lasting = np.minimum(rows[:, 2], box.fold * 1000)
+    whole, rest = np.divmod(lasting, 1000)
+    part = -(-rest * box.height // 1000)
+    return box, (rows[:, 1] - since) % box.fold, [whole, part, np.full_like(part, box.height)]
+
+
+def _cells_of(box: beats.Box, start: int) -> Ints:
+    # Busy time up to a moment is known in closed form: whole folds, then the open one.
+    edges = np.arange(0, WEEK + 1, CELL) - start % box.fold
+    folds, within = np.divmod(edges, box.fold)
+    each = box.whole * box.height + box.part
+    busy: Ints = np.diff(folds * each + np.minimum(within * box.height, each))
+    return busy
+
+
+def _per_slot(begun: Ints) -> Ints:
+    slots: Ints = begun.reshape(-1, SLOT).sum(axis=1)
+    return slots

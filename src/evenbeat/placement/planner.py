@@ -1,0 +1,58 @@
+"""Placing one job: the phase at which its runs meet the least load."""
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import numpy as np
+
+from evenbeat.placement import beats
+from evenbeat.placement.beats import RUN, WEEK, Beat
+from evenbeat.placement.load import LoadModel
+from evenbeat.placement.outlook import (
+    best_start,
+    calmest_stretch,
+    seen_peak,
+    seen_within,
+)
+
+_GOLDEN = 0.618_033_988_749_894_9
+
+
+class Rhythm(NamedTuple):
+    """What is to be placed: how often it runs and how long it is expected to take."""
+
+    every: timedelta
+    cost_ms: float | None = None
+
+
+class Placed(NamedTuple):
+    """Where a job goes: its first run, the beat to `add` to the model, the load it meets there."""
+
+    at: datetime
+    beat: Beat
+    load: float
+
+
+def place(model: LoadModel, job: Rhythm, now: datetime) -> Placed:
+    """Choose the first run, later than `now` by one interval at most. The model stays as it is."""
+    period = int(job.every.total_seconds())
+    duration = beats.duration_ms(job.cost_ms)
+    box = beats.box_of(period, duration)
+    stretch = calmest_stretch(model, box)
+    whole = len(stretch) == box.fold
+    seen = seen_peak(model.seconds, box) if whole else seen_within(model.seconds, box, stretch)
+    start = best_start(model, box, seen, np.arange(stretch.start, stretch.stop))
+    first = _first_after(now, model.since + start, box.fold) + _weeks_on(model.jobs, period)
+    return Placed(beats.at_second(first), Beat(period, first, duration), float(seen.min()) / RUN)
+
+
+def _first_after(now: datetime, second: int, fold: int) -> int:
+    """The first repetition of a second that is later than now."""
+    present = beats.epoch_second(now)
+    return present + 1 + (second - present - 1) % fold
+
+
+def _weeks_on(jobs: int, period: int) -> int:
+    """Which of an interval's weeks: a low-discrepancy sequence keeps them even without a memory."""
+    weeks = max(1, period // WEEK)
+    return int(jobs * _GOLDEN % 1 * weeks) * WEEK

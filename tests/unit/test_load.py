@@ -1,0 +1,245 @@
+"""The load model against brute force, its figures and its words."""
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenbeat.domain.schedule import Cron
+from evenbeat.placement import Beat, CronLoad, LoadModel, distribution
+from evenbeat.placement.beats import RUN, WEEK, epoch_second
+from evenbeat.placement.simulate import Runs, compare, replay, steady
+
+MONDAY = datetime(2026, 2, 2, tzinfo=UTC)
+START = epoch_second(MONDAY)
+HOUR, DAY = 3600, 86_400
+
+
+class Row(NamedTuple):
+    """The shape of the store's LoadEntry."""
+
+    id: UUID
+    schedule_kind: str = "interval"
+    interval_seconds: int | None = HOUR
+    cron_expression: str | None = None
+    timezone: str = "UTC"
+    anchor_at: datetime | None = None
+    plan_time: datetime | None = None
+    next_run_at: datetime | None = MONDAY
+    status: str = "scheduled"
+    placement: str | None = "balanced"
+    placed_at: datetime | None = None
+    cost_ms: float | None = None
+
+
+def model_of(*beats: Beat) -> LoadModel:
+    model = LoadModel(MONDAY)
+    for beat in beats:
+        model.add(beat)
+    return model
+
+
+def state_of(model: LoadModel) -> tuple[bytes, bytes, bytes, int]:
+    return (
+        model.seconds.tobytes(),
+        model.cells.tobytes(),
+        model.starts.tobytes(),
+        model.jobs,
+    )
+
+
+periods = st.one_of(
+    st.sampled_from([1, 7, 10, 59, 60, 61, 90, 900, 1800, HOUR, 39_600, DAY, 2 * DAY, WEEK]),
+    st.integers(1, WEEK),
+)
+any_period = st.one_of(periods, st.integers(WEEK + 1, 520 * WEEK))
+durations = st.one_of(st.integers(1, 200_000), st.integers(1, 2 * WEEK * 1000))
+phases = st.integers(START - WEEK, START + WEEK)
+beats = st.builds(Beat, any_period, phases, durations)
+
+
+# ---------------------------------------------------------------- one job
+
+
+def test_a_run_shorter_than_a_cell_adds_its_fraction() -> None:
+    model = model_of(Beat(DAY, START + 30, 15_000))
+    assert model.per_cell()[0] == 0.25
+    assert model.per_cell()[1] == 0
+    assert model.per_cell()[1440] == 0.25
+
+
+def test_a_long_run_covers_its_cells() -> None:
+    cells = model_of(Beat(WEEK, START + 90, 150_000)).per_cell()
+    assert cells[:6].tolist() == [0, 0.5, 1, 1, 0, 0]
+
+
+def test_a_run_longer_than_its_interval_fills_it_once() -> None:
+    model = model_of(Beat(HOUR, START, 3 * HOUR * 1000))
+    assert model.peak == model.mean == 1
+
+
+def test_a_sub_minute_interval_loads_every_cell_alike() -> None:
+    model = model_of(Beat(10, START + 3, 2_500))
+    assert set(model.per_cell().tolist()) == {0.25}
+    assert set(model.starts.tolist()) == {90 * RUN}
+
+
+def test_an_interval_over_a_week_counts_by_its_chance_to_fall_in_one() -> None:
+    model = model_of(Beat(4 * WEEK, START + HOUR, 60_000))
+    assert model.seconds[HOUR] == RUN // 4
+    assert model.mean == pytest.approx(60 / (4 * WEEK))
+
+
+def test_unknown_duration_counts_as_a_minute() -> None:
+    model = LoadModel.of([Row(UUID(int=1))], MONDAY)
+    assert model.mean == pytest.approx(60 / HOUR)
+
+
+def test_a_given_cost_counts() -> None:
+    model = LoadModel.of([Row(UUID(int=1), cost_ms=1_800_000)], MONDAY)
+    assert model.mean == pytest.approx(0.5)
+
+
+def test_paused_jobs_weigh_nothing() -> None:
+    assert LoadModel.of([Row(UUID(int=1), status="paused")], MONDAY).jobs == 0
+
+
+@given(periods, phases, durations)
+@settings(max_examples=80, deadline=None)
+def test_the_model_is_what_a_replay_counts(period: int, phase: int, duration: int) -> None:
+    whole = max(1, duration // 1000)
+    model = model_of(Beat(period, phase, whole * 1000))
+    curve = replay(steady([Runs(phase - START, period, whole)]))
+    assert np.array_equal(model.seconds, curve.per_second * RUN)
+    assert np.array_equal(model.cells, model.seconds.reshape(-1, 60).sum(axis=1))
+
+
+@given(any_period, phases, durations)
+@settings(max_examples=80, deadline=None)
+def test_starts_are_counted_where_they_happen(period: int, phase: int, duration: int) -> None:
+    model = model_of(Beat(period, phase, duration))
+    fold = min(period, WEEK)
+    slots = np.arange((phase - START) % fold, WEEK, fold) // 900
+    weight = max(1, round(RUN * fold / period))
+    assert np.array_equal(model.starts, np.bincount(slots, minlength=672) * weight)
+
+
+@given(st.lists(beats, max_size=4), beats, st.integers(1, 5))
+@settings(max_examples=60, deadline=None)
+def test_add_then_remove_restores_the_model_to_the_bit(
+    others: list[Beat], beat: Beat, count: int
+) -> None:
+    model = model_of(*others)
+    before = state_of(model)
+    model.add(beat, count)
+    model.remove(beat, count)
+    assert state_of(model) == before
+
+
+@given(st.lists(beats, min_size=1, max_size=5), st.integers(17, 30))
+@settings(max_examples=30, deadline=None)
+def test_many_at_once_are_the_same_as_one_by_one(few: list[Beat], copies: int) -> None:
+    shifted = [beat._replace(phase=beat.phase + 37 * n) for beat in few for n in range(copies)]
+    at_once = LoadModel(MONDAY)
+    at_once.add_many(shifted, [2] * len(shifted))
+    assert state_of(at_once) == state_of(model_of(*shifted, *shifted))
+
+
+def test_moving_is_removing_and_adding() -> None:
+    old, new = Beat(HOUR, START, 60_000), Beat(HOUR, START + 900, 60_000)
+    model = model_of(old)
+    model.move(old, new)
+    assert state_of(model) == state_of(model_of(new))
+
+
+# ---------------------------------------------------------------- cron
+
+
+def test_cron_counts_at_its_real_plans() -> None:
+    model = LoadModel(MONDAY + timedelta(minutes=7))
+    model.add_cron("report", CronLoad(Cron("30 9 * * mon-fri", "Europe/Berlin"), 60_000))
+    busy = np.flatnonzero(model.per_cell())
+    assert busy.tolist() == [day * 1440 + 8 * 60 + 30 for day in range(5)]
+    model.remove_cron("report")
+    assert not model.seconds.any()
+    assert model.crons == {}
+
+
+def test_cron_runs_that_began_before_the_week_reach_into_it() -> None:
+    model = LoadModel(MONDAY)
+    model.add_cron("late", CronLoad(Cron("0 23 * * sun"), 2 * HOUR * 1000))
+    assert np.flatnonzero(model.per_cell()).tolist() == [*range(60), *range(10_020, 10_080)]
+
+
+def test_a_cron_job_does_not_overlap_itself() -> None:
+    model = LoadModel(MONDAY)
+    model.add_cron("busy", CronLoad(Cron("* * * * *"), 600_000))
+    assert model.peak == model.mean == 1
+
+
+# ---------------------------------------------------------------- figures and words
+
+
+def test_an_empty_schedule_is_even() -> None:
+    told = distribution(LoadModel(MONDAY))
+    assert (told.score, told.workers_needed, told.total_jobs) == (1.0, 0, 0)
+    assert told.suggestion == "Distribution is acceptable"
+
+
+def test_hours_and_slots_are_those_of_the_day() -> None:
+    model = LoadModel(MONDAY + timedelta(hours=22, minutes=20))
+    for minute in (0, 20, 40):
+        model.add(Beat(DAY, START + 14 * HOUR + minute * 60, 90_000))
+    told = distribution(model)
+    assert (told.peak_hour, told.peak_count) == (14, 3)
+    assert [n for n, count in enumerate(told.starts_per_slot) if count] == [56, 57, 58]
+    assert told.load_per_slot[56] == pytest.approx(0.1)
+    assert len(told.jobs_per_hour) == 24
+    assert len(told.starts_per_slot) == len(told.load_per_slot) == 96
+    assert sum(told.jobs_per_hour) == 3
+
+
+def test_a_flat_schedule_scores_one() -> None:
+    model = model_of(*(Beat(HOUR, START + 60 * minute, 60_000) for minute in range(60)))
+    assert model.score == 1.0
+
+
+def test_one_lone_job_is_nothing_to_complain_about() -> None:
+    assert distribution(model_of(Beat(DAY, START, 1000))).suggestion == "Distribution is acceptable"
+
+
+def test_bunched_intervals_call_for_a_rebalance() -> None:
+    model = model_of(*[Beat(DAY, START + HOUR, 60_000)] * 9)
+    assert distribution(model).suggestion == (
+        "Up to 9 jobs run at once, Monday at 01:00 UTC, where less than 0.1 would do on average. "
+        "Preview a rebalance to see what moving jobs gains"
+    )
+
+
+def test_cron_jobs_that_cause_the_peak_are_named_with_what_they_would_gain() -> None:
+    model = model_of(Beat(HOUR, START + 1800, 60_000))
+    jobs = {f"job-{n}": CronLoad(Cron("@daily"), 60_000) for n in range(8)}
+    model.add_crons({**jobs, "other": CronLoad(Cron("0 5 * * *"), 60_000)})
+    assert distribution(model, {"job-0": "nightly report"}).suggestion == (
+        "Up to 8 jobs run at once, Monday at 00:00 UTC, because of the cron jobs nightly report, "
+        "job-1, job-2 and 5 more. As balanced intervals, about 2 would"
+    )
+
+
+# ---------------------------------------------------------------- replay
+
+
+def test_replay_counts_every_second() -> None:
+    curve = replay([Runs(2, 5, 3), Runs(4, 0, 100)], horizon=10)
+    assert curve.per_second.tolist() == [0, 0, 1, 1, 2, 1, 1, 2, 2, 2]
+    assert (curve.peak, curve.mean) == (2, 1.2)
+
+
+def test_before_and_after_side_by_side() -> None:
+    both = compare([Runs(0, 60, 30)] * 2, [Runs(0, 60, 30), Runs(30, 60, 30)], horizon=600)
+    assert (both.before.ratio, both.after.ratio) == (2.0, 1.0)
+    assert both.after.per_minute().tolist() == [1.0] * 10

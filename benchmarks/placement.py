@@ -1,0 +1,292 @@
+"""How flat is the load? Six ways to choose when jobs run, on the same jobs, by replay.
+
+    python benchmarks/placement.py [--quick]
+
+Every run of a week is replayed second by second; the figure is the peak of concurrent runs divided
+by their mean, so 1.0 is perfectly flat. Then: starts per slot, and what it costs at a million jobs.
+"""
+
+import hashlib
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from evenbeat.domain.schedule import Cron
+from evenbeat.placement import Beat, CronLoad, LoadModel, Rhythm, place, rebalance
+from evenbeat.placement.simulate import WEEK, Curve, Runs, replay, steady
+from evenbeat.store.reads import LoadEntry
+
+NOW = datetime(2026, 2, 4, 9, 3, 27, tzinfo=UTC)
+SINCE = LoadModel(NOW).since
+NOW_SECOND = SINCE + (int(NOW.timestamp()) - SINCE)
+HOUR, DAY, SLOT = 3600, 86_400, 900
+MIXED = [1800, HOUR, 2 * HOUR, 4 * HOUR, 6 * HOUR, 12 * HOUR, DAY, WEEK]
+# Seeds 1 to 10 served to choose among ways to settle ties, so they prove nothing any more.
+SEEDS = [101, 102, 103, 104, 105]
+
+
+class Job(NamedTuple):
+    """A generated job in seconds; `expected` is what placement is told of its duration."""
+
+    name: str
+    period: int
+    duration: int
+    expected: int
+    midnight: bool = False
+
+
+Contender = Callable[[list[Job], np.random.Generator], list[int]]
+
+
+def generated(
+    count: int, random: np.random.Generator, periods: list[int] | None = None
+) -> list[Job]:
+    """Mixed periods, log-normal durations with a median of 60 s and sigma 1.2."""
+    lasting = np.maximum(1, np.rint(60 * np.exp(1.2 * random.standard_normal(count))))
+    every = random.choice(periods or MIXED, count)
+    pairs = [(int(p), int(min(p, d))) for p, d in zip(every, lasting, strict=True)]
+    return [Job(f"job-{n}", p, d, d) for n, (p, d) in enumerate(pairs)]
+
+
+# ---------------------------------------------------------------- contenders: seconds since 1970
+
+
+def cron_at_zero(jobs: list[Job], _: np.random.Generator) -> list[int]:
+    """What people write: `0 0 * * *`, `0 */2 * * *`, `*/30 * * * *`, `0 0 * * 0`."""
+    sunday = 3 * DAY
+    return [sunday if job.period == WEEK else 0 for job in jobs]
+
+
+def now_plus_interval(jobs: list[Job], random: np.random.Generator) -> list[int]:
+    """First run one interval after creation, the jobs being created in the course of an hour."""
+    created = NOW_SECOND + random.integers(0, HOUR, len(jobs))
+    return [int(at) + job.period for at, job in zip(created, jobs, strict=True)]
+
+
+def random_phase(jobs: list[Job], random: np.random.Generator) -> list[int]:
+    """Any second of the interval."""
+    return [int(random.integers(0, job.period)) for job in jobs]
+
+
+def hash_of_name(jobs: list[Job], _: np.random.Generator) -> list[int]:
+    """Jenkins' H: a minute of the interval from a hash of the name."""
+    digests = [int.from_bytes(hashlib.md5(job.name.encode()).digest()) for job in jobs]  # noqa: S324
+    return [d % (job.period // 60) * 60 for d, job in zip(digests, jobs, strict=True)]
+
+
+def bucket_map(jobs: list[Job], _: np.random.Generator) -> list[int]:
+    """The seed's PlaceNewJob: the slot with the fewest next runs, searched in steps of a slot over
+    a day or the interval, whichever is longer; the first of equals; at the slot's first second."""
+    slots: dict[int, int] = {}
+    first_runs = []
+    for job in jobs:
+        search = max(DAY, job.period)
+        best = NOW_SECOND // SLOT
+        for moment in range(NOW_SECOND, NOW_SECOND + search, SLOT):
+            if slots.get(moment // SLOT, 0) < slots.get(best, 0):
+                best = moment // SLOT
+        slots[best] = slots.get(best, 0) + 1
+        first_runs.append(best * SLOT)
+    return first_runs
+
+
+def evenbeat(jobs: list[Job], _: np.random.Generator) -> list[int]:
+    """Ours, one job after the other in the order they come."""
+    model = LoadModel(NOW)
+    midnight = [job for job in jobs if job.midnight]
+    model.add_crons({j.name: CronLoad(Cron("@daily"), j.expected * 1000) for j in midnight})
+    phases = []
+    for job in jobs:
+        if job.midnight:
+            phases.append(0)
+            continue
+        rhythm = Rhythm(timedelta(seconds=job.period), job.expected * 1000.0)
+        placed = place(model, rhythm, NOW)
+        model.add(placed.beat)
+        phases.append(placed.beat.phase)
+    return phases
+
+
+CONTENDERS: dict[str, Contender] = {
+    "cron at :00": cron_at_zero,
+    "now + interval": now_plus_interval,
+    "random phase": random_phase,
+    "hash of name (H)": hash_of_name,
+    "seed's BucketMap": bucket_map,
+    "Evenbeat": evenbeat,
+}
+
+
+# ---------------------------------------------------------------- how flat
+
+
+def curve_of(jobs: list[Job], phases: list[int], weeks_on: int = 0) -> Curve:
+    """The replayed week from now, or one some weeks later."""
+    start = SINCE + weeks_on * WEEK
+    at = [0 if job.midnight else phase for job, phase in zip(jobs, phases, strict=True)]
+    pairs = zip(at, jobs, strict=True)
+    return replay(steady([Runs(phase - start, job.period, job.duration) for phase, job in pairs]))
+
+
+def wrong_by_two(jobs: list[Job], random: np.random.Generator) -> list[Job]:
+    """Each expected duration is half or double the real one."""
+    factors = random.choice([0.5, 2.0], len(jobs))
+    return [
+        job._replace(expected=max(1, round(job.expected * factor)))
+        for job, factor in zip(jobs, factors, strict=True)
+    ]
+
+
+def tenth_at_midnight(jobs: list[Job], _: np.random.Generator) -> list[Job]:
+    """Every tenth job is a daily cron job at midnight that nobody may move."""
+    return [
+        job._replace(period=DAY, midnight=True) if n % 10 == 0 else job
+        for n, job in enumerate(jobs)
+    ]
+
+
+def as_they_are(jobs: list[Job], _: np.random.Generator) -> list[Job]:
+    return jobs
+
+
+def flatness(
+    title: str,
+    counts: list[int],
+    change: Callable[[list[Job], np.random.Generator], list[Job]] = as_they_are,
+    periods: list[int] | None = None,
+    weeks_on: int = 0,
+) -> None:
+    """One table: peak over mean for each contender and number of jobs, median of the seeds."""
+    print(f"\n{title}: peak / mean, median of {len(SEEDS)} seeds (worst in brackets)")
+    print(f"  {'':<20}" + "".join(f"{count:>16,}" for count in counts))
+    means = dict.fromkeys(counts, 0.0)
+    for name, contender in CONTENDERS.items():
+        cells = []
+        for count in counts:
+            ratios = []
+            for seed in SEEDS:
+                random = np.random.default_rng(seed)
+                jobs = change(generated(count, random, periods), random)
+                curve = curve_of(jobs, contender(jobs, random), weeks_on)
+                ratios.append(curve.ratio)
+                means[count] += curve.mean / len(SEEDS) / len(CONTENDERS)
+            cells.append(f"{statistics.median(ratios):8.2f} ({max(ratios):5.2f})")
+        print(f"  {name:<20}" + "".join(f"{cell:>16}" for cell in cells))
+    least = [ceil(means[count]) / means[count] for count in counts]
+    print(f"  {'whole runs at best':<20}" + "".join(f"{ratio:>16.2f}" for ratio in least))
+    print(f"  {'mean concurrency':<20}" + "".join(f"{means[count]:>16.1f}" for count in counts))
+
+
+def starts_per_slot() -> None:
+    """Equal short jobs: how many start in the fullest slot of the day."""
+    print("\nstarts in the fullest of 96 slots, daily jobs of 10 s (the least possible first)")
+    counts = [1000, 10_000]
+    print(f"  {'':<20}" + "".join(f"{count:>10,}" for count in counts))
+    print(f"  {'lower bound':<20}" + "".join(f"{-(-count // 96):>10,}" for count in counts))
+    for name, contender in CONTENDERS.items():
+        fullest = []
+        for count in counts:
+            random = np.random.default_rng(1)
+            jobs = [Job(f"job-{n}", DAY, 10, 10) for n in range(count)]
+            slots = np.array(contender(jobs, random)) % DAY // SLOT
+            fullest.append(int(np.bincount(slots, minlength=96).max()))
+        print(f"  {name:<20}" + "".join(f"{most:>10,}" for most in fullest))
+
+
+# ---------------------------------------------------------------- at a million
+
+
+def random_beats(count: int) -> list[Beat]:
+    random = np.random.default_rng(7)
+    every = random.choice(MIXED, count)
+    phases = NOW_SECOND + (random.random(count) * every).astype(np.int64) + 1
+    lasting = 60_000 * np.exp(1.2 * random.standard_normal(count))
+    return [
+        Beat(*row)
+        for row in np.column_stack([every, phases, lasting + 1]).astype(np.int64).tolist()
+    ]
+
+
+def cost_of_one(counts: list[int]) -> None:
+    """Time to place a job, and to add it, in models of growing size."""
+    print("\none job into a model of so many: place / add, median ms of 200; and building it")
+    for count in counts:
+        beats = random_beats(count)
+        model = LoadModel(NOW)
+        begun = time.perf_counter()
+        model.add_many(beats)
+        built = time.perf_counter() - begun
+        placing, adding = [], []
+        for beat in beats[:200]:
+            job = Rhythm(timedelta(seconds=beat.period), float(beat.duration_ms))
+            begun = time.perf_counter()
+            placed = place(model, job, NOW)
+            middle = time.perf_counter()
+            model.add(placed.beat)
+            adding.append(time.perf_counter() - middle)
+            placing.append(middle - begun)
+        size = (model.seconds.nbytes + model.cells.nbytes + model.starts.nbytes) / 2**20
+        print(
+            f"  {count:>9,} jobs   {statistics.median(placing) * 1000:6.3f} / "
+            f"{statistics.median(adding) * 1000:.3f} ms   (slowest {max(placing) * 1000:.2f})   "
+            f"model {size:.1f} MiB, built in {built:.2f} s"
+        )
+
+
+def snapshot_of(count: int, bunched: bool) -> list[LoadEntry]:
+    """Jobs at random phases, or all at the same second of the coming hours."""
+    entries = []
+    for n, beat in enumerate(random_beats(count)):
+        second = NOW_SECOND + min(beat.period, 6 * HOUR) if bunched else beat.phase
+        at = datetime.fromtimestamp(second, UTC)
+        entries.append(
+            LoadEntry(
+                UUID(int=n), "interval", beat.period, None, "UTC", at, at, at, "scheduled",
+                "balanced", None, float(beat.duration_ms),
+            )
+        )  # fmt: skip
+    return entries
+
+
+def cost_of_rebalance(counts: list[int]) -> None:
+    """Time to plan a rebalance, and what the plan gains."""
+    print("\nplan of a rebalance (jobs within 30 minutes of their run stay, so 30m jobs always do)")
+    for count in counts:
+        for bunched in (False, True):
+            entries = snapshot_of(count, bunched)
+            begun = time.perf_counter()
+            plan = rebalance(entries, NOW)
+            took = time.perf_counter() - begun
+            print(
+                f"  {count:>9,} jobs, {'bunched' if bunched else 'random ':<8} {took:6.1f} s   "
+                f"{len(plan.moves):>8,} moves {len(plan.skipped):>8,} skipped   peak "
+                f"{plan.before.peak_load:>10,.0f} -> {plan.after.peak_load:>9,.0f}   "
+                f"mean {plan.after.mean_load:>8,.0f}"
+            )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"  the process at its largest: {peak:,.0f} MiB, mostly the snapshot itself")
+
+
+def main(quick: bool = False) -> None:
+    counts = [200, 1000] if quick else [200, 1000, 5000]
+    flatness("mixed periods, 30 min to a week, durations known", counts)
+    flatness("durations wrong by a factor of two either way", counts, wrong_by_two)
+    flatness("a tenth pinned by cron at midnight", counts, tenth_at_midnight)
+    odd = [60 * minutes for minutes in (37, 50, 70, 100, 130, 190, 310, 550, 780, 2880, 7200)]
+    flatness("periods that do not divide the week (37m to 5d)", counts, periods=odd)
+    flatness("the same, four weeks later", counts, periods=odd, weeks_on=4)
+    starts_per_slot()
+    cost_of_one([1000, 100_000] if quick else [1000, 100_000, 1_000_000])
+    cost_of_rebalance([1000, 10_000] if quick else [1000, 100_000, 1_000_000])
+
+
+if __name__ == "__main__":
+    main("--quick" in sys.argv)

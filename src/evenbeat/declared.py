@@ -107,6 +107,7 @@ def periodic_spec(
         on_failure=task_spec.on_failure,
         timeout=timeout,
         lease=lease,
+        heartbeat=beat,
         allow_stale_reentry=allow_stale_reentry,
         cost=task_spec.cost,
     )

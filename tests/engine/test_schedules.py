@@ -191,7 +191,8 @@ def test_periodic_jobs_run_for_buckets_with_everything_spelled_out(evenbeat_harn
     job = app.store.read.job_by_name("rollup_hourly", Scope("shard", "0"))
     assert job.next_run_at == START + timedelta(hours=1, minutes=5)
     assert (job.max_retries, job.retry_delays_seconds) == (2, [10, 60])
-    assert (job.timeout_seconds, job.lease_seconds, job.allow_stale_reentry) == (60, 120, False)
+    assert (job.timeout_seconds, job.lease_seconds, job.heartbeat_seconds) == (60, 120, 30)
+    assert job.allow_stale_reentry is False
     harness.advance("30m")
     assert seen == []
     harness.advance("5m")

@@ -51,6 +51,7 @@ class JobSpec:
     on_failure: OnFailure = OnFailure.CONTINUE
     timeout: timedelta | None = None
     lease: timedelta | None = None
+    heartbeat: timedelta | None = None
     allow_stale_reentry: bool = True
     cost: timedelta | None = None
 
@@ -62,6 +63,7 @@ class JobSpec:
         object.__setattr__(self, "on_failure", _chosen("on_failure", OnFailure, self.on_failure))
         _check_positive("timeout", self.timeout)
         _check_positive("lease", self.lease)
+        _check_positive("heartbeat", self.heartbeat)
         _check_positive("cost", self.cost)
         if self.schedule_delay < timedelta(0):
             raise InvalidInput(
@@ -158,6 +160,7 @@ class Job(NamedTuple):
     on_failure: str
     timeout_seconds: float | None
     lease_seconds: float | None
+    heartbeat_seconds: float | None
     allow_stale_reentry: bool
     name: str | None
     scope_kind: str
@@ -275,6 +278,7 @@ def spec_of(job: Job) -> JobSpec:
         on_failure=OnFailure(job.on_failure),
         timeout=_duration(job.timeout_seconds),
         lease=_duration(job.lease_seconds),
+        heartbeat=_duration(job.heartbeat_seconds),
         allow_stale_reentry=job.allow_stale_reentry,
         cost=None if job.cost_ms is None else timedelta(milliseconds=job.cost_ms),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID
 
+from evenbeat.domain.job import Job
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.executor import encode_progress
 from evenbeat.engine.run import Run, Runs, StopReason
@@ -103,9 +104,11 @@ class LeaseKeeper:
         return gone
 
     def _rhythm(self) -> float:
-        """How often to renew: a job with a short lease of its own makes it more often."""
-        own = (run.job.lease_seconds for run in self._runs.all() if run.job.lease_seconds)
-        return min(self._renew_seconds, min(own, default=self._renew_seconds * 3) / 3)
+        """How often to renew: a job with a short lease or a heartbeat of its own wants it often."""
+        return min(
+            (_own_rhythm(run.job, self._renew_seconds) for run in self._runs.all()),
+            default=self._renew_seconds,
+        )
 
     def _is_expired(self, run: Run, now: float) -> bool:
         length = run.job.lease_seconds or self._lease.total_seconds()
@@ -114,3 +117,10 @@ class LeaseKeeper:
 
     def _tick(self) -> float:
         return min(1.0, self._rhythm() / 2)
+
+
+def _own_rhythm(job: Job, usual: float) -> float:
+    """How often the lease of this job wants to be renewed: three times before it runs out."""
+    if job.lease_seconds is None:
+        return usual
+    return min(usual, job.lease_seconds / 3, job.heartbeat_seconds or usual)

@@ -80,6 +80,7 @@ def spec_columns(spec: JobSpec) -> dict[str, Any]:
         "on_failure": str(spec.on_failure),
         "timeout_seconds": _seconds(spec.timeout),
         "lease_seconds": _seconds(spec.lease),
+        "heartbeat_seconds": _seconds(spec.heartbeat),
         "allow_stale_reentry": spec.allow_stale_reentry,
     }
 

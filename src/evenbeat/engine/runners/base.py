@@ -1,6 +1,7 @@
 """What the three runners have in common: a number of slots, and a short line before them."""
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -13,7 +14,7 @@ MOST_AHEAD = 1000
 EndedCallback = Callable[[Run, Outcome | None], None]
 
 
-class Runner:
+class Runner(ABC):
     """Runs up to `slots` handlers at once. Whoever claims asks `room()` how many it would take:
     the free slots, plus as many more as the last runs' pace will use up within `AHEAD_SECONDS`.
     So short jobs are fetched in large batches, and long ones are never taken from other workers.
@@ -53,13 +54,13 @@ class Runner:
         """Runs whose handler has started."""
         return self.active - len(self._waiting)
 
+    @abstractmethod
     def start(self) -> None:
         """Be ready to take runs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, runs: Sequence[Run]) -> None:
         """Run these, in this order, as slots are free. Called by one thread only."""
-        raise NotImplementedError
 
     def give_back(self, waited_seconds: float) -> list[Run]:
         """Runs that have waited too long for a slot, for another worker to take."""
@@ -73,9 +74,9 @@ class Runner:
         self._returned += len(late)
         return late
 
+    @abstractmethod
     def close(self) -> None:
         """End the runner's own threads; runs must be over."""
-        raise NotImplementedError
 
     def _end(self, run: Run, outcome: Outcome | None) -> None:
         run.ended = True

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 from evenbeat.domain.execution import Outcome
@@ -53,9 +54,9 @@ class SlotRunner(Runner):
                 self._over += 1
             self._freed()
 
+    @abstractmethod
     def _mind(self, run: Run) -> None:
         """Perform a run and see to it that it is ended; returns when the slot is free."""
-        raise NotImplementedError
 
     def _end_once(self, run: Run, outcome: Outcome | None) -> None:
         """Whoever comes first ends the run: its own end, or whoever stopped it."""

@@ -80,6 +80,7 @@ CREATE TABLE evenbeat.jobs (
     on_failure              text        NOT NULL DEFAULT 'continue' COLLATE "C",
     timeout_seconds         double precision,
     lease_seconds           double precision,
+    heartbeat_seconds       double precision,
     allow_stale_reentry     boolean     NOT NULL DEFAULT true,
 
     -- What it is called.

@@ -147,7 +147,8 @@ SET task = %(task)s, queue = %(queue)s, priority = least(100, %(priority)s + age
     retry_backoff_seconds = %(retry_backoff_seconds)s, retry_cap_seconds = %(retry_cap_seconds)s,
     retry_jitter = %(retry_jitter)s, retry_delays_seconds = %(retry_delays_seconds)s,
     on_failure = %(on_failure)s, timeout_seconds = %(timeout_seconds)s,
-    lease_seconds = %(lease_seconds)s, allow_stale_reentry = %(allow_stale_reentry)s,
+    lease_seconds = %(lease_seconds)s, heartbeat_seconds = %(heartbeat_seconds)s,
+    allow_stale_reentry = %(allow_stale_reentry)s,
     status = %(status)s, plan_time = %(plan_time)s, next_run_at = %(next_run_at)s,
     schedule_version = %(schedule_version)s,
     updated_at = coalesce(%(now)s::timestamptz, now())

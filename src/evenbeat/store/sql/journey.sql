@@ -16,7 +16,7 @@ WITH added AS (
         schedule_delay_seconds, execution_window, placement, cost_ms,
         catch_up, catch_up_window_seconds, max_plans_per_tick,
         max_retries, retry_backoff_seconds, retry_cap_seconds, retry_jitter, retry_delays_seconds,
-        on_failure, timeout_seconds, lease_seconds, allow_stale_reentry)
+        on_failure, timeout_seconds, lease_seconds, heartbeat_seconds, allow_stale_reentry)
     VALUES (
         %(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
         coalesce(%(plan_time)s::timestamptz, %(now)s::timestamptz, now()),
@@ -30,7 +30,8 @@ WITH added AS (
         %(catch_up)s, %(catch_up_window_seconds)s, %(max_plans_per_tick)s,
         %(max_retries)s, %(retry_backoff_seconds)s, %(retry_cap_seconds)s, %(retry_jitter)s,
         %(retry_delays_seconds)s,
-        %(on_failure)s, %(timeout_seconds)s, %(lease_seconds)s, %(allow_stale_reentry)s)
+        %(on_failure)s, %(timeout_seconds)s, %(lease_seconds)s, %(heartbeat_seconds)s,
+        %(allow_stale_reentry)s)
     ON CONFLICT DO NOTHING
     RETURNING id, queue, next_run_at)
 SELECT id,

@@ -80,7 +80,7 @@ class Store:
         first = self._first_run(job, now)
         params = new_job_params(job_id, job, first, self._max_json_bytes)
         statement = "add_plain" if first is _NOW and is_plain(params) else "add"
-        params |= {"now": now, "placed_at": now, "channel": self.database.channel}
+        params |= {"now": now, "channel": self.database.channel}
         for _ in range(3):
             if self.database.row(statement, params, connection):
                 return Added(job_id, created=True)

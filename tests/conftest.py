@@ -7,11 +7,16 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from hypothesis import settings
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from evenbeat.store.store import Store
 from evenbeat.testing import temporary_server
+
+# How long an example takes tells of the machine, not of the code.
+settings.register_profile("evenbeat", deadline=None)
+settings.load_profile("evenbeat")
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +58,10 @@ def database_url(shared_database_url: str) -> str:
         connection.execute(_END_OTHER_SESSIONS)
         connection.execute(
             "TRUNCATE evenbeat.jobs, evenbeat.executions, evenbeat.workers, evenbeat.queues, "
-            "evenbeat.chores, evenbeat.figures"
+            "evenbeat.chores, evenbeat.figures, evenbeat.rebalances, evenbeat.rebalance_moves, "
+            "evenbeat.distribution_history, evenbeat.outcomes, evenbeat.uncounted, "
+            "evenbeat.job_counts, evenbeat.tasks, evenbeat.tokens, evenbeat.login_codes, "
+            "evenbeat.idempotency_keys"
         )
     return shared_database_url
 

@@ -2,18 +2,23 @@
 
 __version__ = "0.1.0.dev0"
 
-from evenbeat.app import Evenbeat
-from evenbeat.declared import static_scopes
-from evenbeat.domain.catch_up import CatchUpMode
-from evenbeat.domain.job import Job, OnFailure, Placement
-from evenbeat.domain.retry import RetryPolicy
-from evenbeat.domain.scope import Scope
-from evenbeat.errors import EvenbeatError, Fail, LeaseLost, Retry
-from evenbeat.events import Event, EventKind
-from evenbeat.task import Task
-from evenbeat.tasks.context import Context
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evenbeat.app import Evenbeat
+    from evenbeat.declared import static_scopes
+    from evenbeat.domain.catch_up import CatchUpMode
+    from evenbeat.domain.job import Job, OnFailure, Placement
+    from evenbeat.domain.retry import RetryPolicy
+    from evenbeat.domain.scope import Scope
+    from evenbeat.errors import EvenbeatError, Fail, LeaseLost, Retry
+    from evenbeat.events import BalanceEvent, Event, EventKind
+    from evenbeat.task import Task
+    from evenbeat.tasks.context import Context
 
 __all__ = [
+    "BalanceEvent",
     "CatchUpMode",
     "Context",
     "Evenbeat",
@@ -31,3 +36,36 @@ __all__ = [
     "Task",
     "static_scopes",
 ]
+
+_HOMES = {
+    "BalanceEvent": "events",
+    "CatchUpMode": "domain.catch_up",
+    "Context": "tasks.context",
+    "Evenbeat": "app",
+    "EvenbeatError": "errors",
+    "Event": "events",
+    "EventKind": "events",
+    "Fail": "errors",
+    "Job": "domain.job",
+    "LeaseLost": "errors",
+    "OnFailure": "domain.job",
+    "Placement": "domain.job",
+    "Retry": "errors",
+    "RetryPolicy": "domain.retry",
+    "Scope": "domain.scope",
+    "Task": "task",
+    "static_scopes": "declared",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, loaded when it is first asked for: `evenbeat --help` needs none of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,8 +5,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from evenbeat import __version__
 from evenbeat.connections import psycopg_connection
 from evenbeat.declared import (
     DeclaredSchedule,
@@ -22,16 +23,26 @@ from evenbeat.domain.job import JobSpec, NewJob, OnFailure, Placement
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import Cron, Interval, Recurring
 from evenbeat.domain.window import parse_window
+from evenbeat.engine.chores.balance import BalanceWatch
+from evenbeat.engine.chores.base import Chore
 from evenbeat.engine.chores.schedule_sync import ScheduleSync as ScheduleSyncChore
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.worker import Worker
 from evenbeat.events import EventBus, Listener
+from evenbeat.observe.readiness import Readiness
+from evenbeat.observe.tallies import Tallies
 from evenbeat.settings import Settings, load_settings
 from evenbeat.store import embedded
 from evenbeat.store.bulk import Added
 from evenbeat.store.store import Store
 from evenbeat.task import Task, override, retry_policy
 from evenbeat.tasks.registry import Registry, define
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from evenbeat.balance import Balancer
+    from evenbeat.observe.metrics import Metrics
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,13 +62,17 @@ class Evenbeat:
         self.name = name
         self.registry = Registry()
         self.events = EventBus()
+        self.tallies = Tallies()
+        self.readiness = Readiness(lambda: self.store, self.tallies)
         self.schedules: dict[str, DeclaredSchedule] = {}
         self.clock: Clock | None = None
         self._overrides = settings | {"database_url": database_url}
         self._settings: Settings | None = None
         self._server: embedded.EmbeddedServer | None = None
         self._store: Store | None = None
-        self._opening = threading.Lock()
+        self._balancer: Balancer | None = None
+        self._opening = threading.RLock()
+        self._metrics: Metrics | None = None
 
     # -- declaring -------------------------------------------------------------------------------
 
@@ -229,7 +244,9 @@ class Evenbeat:
             settings = load_settings(**(self._overrides | {"concurrency": concurrency}))
         self.sync_schedules()
         dynamic = any(schedule.scopes for schedule in self.schedules.values())
-        chores = [ScheduleSyncChore(lambda: self.sync_schedules().changed)] if dynamic else []
+        chores: list[Chore] = [BalanceWatch(self._watch_balance)]
+        if dynamic:
+            chores.insert(0, ScheduleSyncChore(lambda: self.sync_schedules().changed))
         return Worker(
             self.store,
             self.registry,
@@ -238,7 +255,16 @@ class Evenbeat:
             events=self.events,
             clock=self.clock,
             chores=chores,
+            probe=self.tallies,
         )
+
+    def asgi(self, *, auth: bool = True) -> "ASGIApp":
+        """API and dashboard, to mount in an ASGI application of yours:
+        `site.mount("/evenbeat", app.asgi())`. With `auth=False`, whoever reaches it over a loopback
+        address is admin. No worker runs in it; see `worker`."""
+        from evenbeat.asgi import LazyService  # noqa: PLC0415 - those who never serve never load it
+
+        return LazyService(self, auth=auth)
 
     def sync_schedules(self, *, disable_removed: bool = False) -> SyncReport:
         """Bring the database in line with the schedules that this code declares."""
@@ -270,8 +296,32 @@ class Evenbeat:
                     self._store = self._open_store()
         return self._store
 
+    @property
+    def metrics(self) -> "Metrics":
+        """This application's metrics, in a registry of its own; made on first use."""
+        if self._metrics is None:
+            with self._opening:
+                if self._metrics is None:
+                    self._metrics = self._make_metrics()
+        return self._metrics
+
+    @property
+    def balancer(self) -> "Balancer":
+        """Who places recurring jobs, tells how even the schedule is, and rebalances it."""
+        if self._balancer is None:
+            from evenbeat.balance import Balancer  # noqa: PLC0415 - NumPy, for those who need it
+
+            with self._opening:
+                if self._balancer is None:
+                    self._balancer = Balancer(
+                        self.store, self.settings, override=self._now, events=self.events
+                    )
+                    self._balancer.on_placement.append(self.tallies.placed)
+        return self._balancer
+
     def close(self) -> None:
         """Give connections back and leave the embedded server."""
+        self._balancer = None
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -290,6 +340,23 @@ class Evenbeat:
     def _now(self) -> datetime | None:
         return None if self.clock is None else self.clock.override()
 
+    def _make_metrics(self) -> "Metrics":
+        from evenbeat.observe.metrics import Metrics  # noqa: PLC0415 - takes longer than Evenbeat
+
+        return Metrics(
+            self.tallies,
+            store=lambda: self.store,
+            tasks=self.registry.named,
+            now=self._now,
+            pools=lambda: {} if self._store is None else self._store.database.pool_stats(),
+            balancer=lambda: self.balancer,
+            silent_seconds=max(30.0, 3 * self.settings.renew_seconds),
+            version=__version__,
+        )
+
+    def _watch_balance(self) -> int:
+        return self.balancer.watch()
+
     def _open_store(self) -> Store:
         settings = self.settings
         if settings.database_url is not None:
@@ -302,6 +369,7 @@ class Evenbeat:
             schema=settings.db_schema,
             pool_size=settings.pool_size,
             max_json_bytes=settings.max_payload_bytes,
+            placer=lambda: self.balancer,
         )
         store.migrate()
         return store

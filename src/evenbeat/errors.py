@@ -5,11 +5,17 @@
     │   ├── InvalidDuration
     │   ├── InvalidSchedule
     │   ├── InvalidWindow
-    │   └── InvalidSettings
+    │   ├── InvalidSettings
+    │   └── TooLarge                   a payload or result beyond the limit
     ├── NotFound (LookupError)         no such job, execution or worker
     ├── Conflict                       the request is sound, the present state forbids it
     │   ├── IllegalTransition          names the state and what is allowed from there
+    │   ├── CannotIssue                tokens are made elsewhere, or none are needed
     │   └── NameTaken                  another job has this name in this scope
+    ├── AccessDenied                   this caller may not do this
+    │   ├── NotAuthenticated           no token, or one that does not count
+    │   ├── RoleTooLow                 names the role that is needed and the one that is held
+    │   └── ForeignRequest             another site's page, or a foreign host name, is behind it
     ├── LeaseLost                      the claim belongs to someone else now; stop and write nothing
     ├── TaskUnknown                    no task of this name in this process
     └── StoreError
@@ -54,6 +60,10 @@ class InvalidWindow(InvalidInput):
 
 class InvalidSettings(InvalidInput):
     """A setting from the environment or `evenbeat.toml` that cannot be used."""
+
+
+class TooLarge(InvalidInput):
+    """A value takes more bytes as JSON than is allowed."""
 
 
 class NotFound(EvenbeatError, LookupError):
@@ -106,6 +116,31 @@ class NameTaken(Conflict):
         self.job_id = job_id
 
 
+class CannotIssue(Conflict):
+    """This process has no key to sign tokens with; the message says where tokens come from."""
+
+
+class AccessDenied(EvenbeatError):
+    """Who asks may not have it."""
+
+
+class NotAuthenticated(AccessDenied):
+    """No token, or one that does not count. The message never repeats any of it."""
+
+
+class RoleTooLow(AccessDenied):
+    """The caller is known, but has `held` where `needed` is the least."""
+
+    def __init__(self, needed: str, held: str) -> None:
+        super().__init__(f"This takes the role {needed} or above; this token has {held}.")
+        self.needed = needed
+        self.held = held
+
+
+class ForeignRequest(AccessDenied):
+    """A browser was made to send this by a page that is not ours."""
+
+
 class LeaseLost(EvenbeatError):
     """This claim was taken over or cancelled: stop the run, its result no longer counts."""
 
@@ -132,15 +167,33 @@ class EmbeddedUnavailable(StoreError):
 
 class Retry(Exception):
     """Raised by a handler: try this run again, `after` a while of its own choosing (seconds, a
-    timedelta or a text such as "5m"), else by the job's retry policy. It counts as an attempt."""
+    timedelta or a text such as "5m"), else by the job's retry policy. It counts as an attempt.
+
+    `code` becomes the run's error_code in place of "retry", and `result` is kept with the run."""
+
+    code: str | None = None
+    result: object = None
 
     def __init__(
         self, reason: str = "The handler asked for a retry.", *,
         after: timedelta | float | str | None = None,
+        code: str | None = None, result: object = None,
     ) -> None:  # fmt: skip
         super().__init__(reason)
         self.after = after
+        self.code = code
+        self.result = result
 
 
 class Fail(Exception):
-    """Raised by a handler: this run has failed, and trying it again is pointless."""
+    """Raised by a handler: this run has failed, and trying it again is pointless.
+
+    `code` becomes the run's error_code in place of "fail", and `result` is kept with the run."""
+
+    code: str | None = None
+    result: object = None
+
+    def __init__(self, *reason: object, code: str | None = None, result: object = None) -> None:
+        super().__init__(*reason)
+        self.code = code
+        self.result = result

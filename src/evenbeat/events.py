@@ -16,7 +16,7 @@ from evenbeat.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
 
-Listener = Callable[["Event"], Any]
+Listener = Callable[[Any], Any]
 
 
 class EventKind(StrEnum):
@@ -30,6 +30,7 @@ class EventKind(StrEnum):
     LOST = "job:lost"
     SKIPPED = "job:skipped"
     RELEASED = "job:released"
+    BALANCE_LOW = "balance:low"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,25 @@ class Event:
     reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BalanceEvent:
+    """The schedule as a whole has become uneven: the score fell below the one to be alerted at."""
+
+    kind: EventKind
+    at: datetime
+    score: float
+    peak_load: float
+    mean_load: float
+    suggestion: str
+
+
 class EventBus:
     """Calls listeners on a thread of its own, in the order of events. A listener that raises is
     logged; a slow one delays other listeners, never a job."""
 
     def __init__(self) -> None:
         self._listeners: dict[EventKind, list[Listener]] = {}
-        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Event | BalanceEvent | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -67,7 +80,7 @@ class EventBus:
         """Whether anybody listens, so that nobody makes events in vain."""
         return kind in self._listeners
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: Event | BalanceEvent) -> None:
         """Tell the listeners, soon."""
         if self.wants(event.kind):
             self._queue.put(event)
@@ -99,7 +112,7 @@ class EventBus:
         while (event := self._queue.get()) is not None:
             self._deliver(event)
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, event: Event | BalanceEvent) -> None:
         for listener in self._listeners.get(event.kind, ()):
             try:
                 answer = listener(event)

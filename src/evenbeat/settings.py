@@ -10,16 +10,26 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 from annotated_types import Ge, Le
 from platformdirs import user_data_path
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
@@ -29,6 +39,19 @@ from evenbeat.errors import InvalidSettings
 PREFIX = "EVENBEAT_"
 CONFIG_VARIABLE = "EVENBEAT_CONFIG"
 CONFIG_FILE = "evenbeat.toml"
+
+MIN_SECRET_BYTES = 32
+"""What HS256 asks of its key: as many bytes as its hash has."""
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+NameList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+"""Several texts: a list in the file, one text with commas elsewhere."""
 
 
 class Settings(BaseSettings):
@@ -96,6 +119,12 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="How many executions of each job are kept however old they are.",
     )
+    balance_alert_score: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="The distribution score (0 to 1) below which balance:low is raised.",
+    )
     max_payload_bytes: int = Field(
         default=262_144,
         ge=1024,
@@ -106,6 +135,70 @@ class Settings(BaseSettings):
         default=10, ge=2, le=1000, description="How many database connections a process may open."
     )
 
+    auth_secret: SecretStr | None = Field(
+        default=None,
+        description="The secret that signs tokens (HS256), at least 32 bytes, the same on all "
+        "machines that serve. Without it, one is made in data_dir/secret.",
+    )
+    auth_public_key: SecretStr | None = Field(
+        default=None,
+        description="Instead of auth_secret: the public key of an identity provider, as PEM text "
+        "or the path of a PEM file; RSA (RS256) or P-256 (ES256). Tokens are then only verified.",
+    )
+    auth_issuer: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=500,
+        description="The issuer (iss) that tokens must name.",
+    )
+    auth_audience: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=500,
+        description="The audience (aud) that tokens must name; a token with one is refused "
+        "without this.",
+    )
+    auth_role_claim: str = Field(
+        default="role",
+        min_length=1,
+        max_length=500,
+        description="The claim with the role, or a list of roles of which the highest counts; "
+        "dots lead into nested claims (realm_access.roles).",
+    )
+
+    metrics_public: bool = Field(
+        default=False,
+        description="Whether /metrics needs no token, for scrapers in a private network.",
+    )
+
+    builtin_tasks: bool = Field(
+        default=True,
+        description="Whether `evenbeat serve` and `evenbeat worker` offer the built-in tasks.",
+    )
+    allow_private_addresses: bool = Field(
+        default=False,
+        description="Whether built-in tasks may fetch from loopback and private addresses.",
+    )
+    allowed_networks: NameList = Field(
+        default_factory=tuple,
+        description="Networks that they may fetch from whatever they are for, as addresses or "
+        "CIDR (10.1.0.0/16), separated by commas. Default: none.",
+    )
+    http_header_variables: NameList = Field(
+        default_factory=tuple,
+        description="Environment variables of the worker that headers of the http task may use "
+        "as ${env:NAME}, separated by commas. Default: none.",
+    )
+    allow_shell: bool = Field(
+        default=False,
+        description="Whether this machine's workers run the shell task at all.",
+    )
+    shell_commands: NameList = Field(
+        default_factory=tuple,
+        description="The commands that it may run: names or absolute paths, separated by commas; "
+        "sh also allows command lines, * allows everything. Default: none.",
+    )
+
     @property
     def server_dir(self) -> Path:
         """Where the embedded server lives."""
@@ -113,11 +206,31 @@ class Settings(BaseSettings):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _refuse_booleans(cls, value: object) -> object:
-        if isinstance(value, bool):
+    def _refuse_booleans(cls, value: object, info: ValidationInfo) -> object:
+        wanted = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and wanted is not bool:
             # Pydantic would take `true` for 1. (A TypeError would escape it.)
-            raise ValueError("is true or false")  # noqa: TRY004
+            raise ValueError("is true or false")
         return value
+
+    @field_validator("allowed_networks")
+    @classmethod
+    def _check_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(ip_network(network, strict=False)) for network in networks)
+
+    @field_validator("http_header_variables")
+    @classmethod
+    def _check_variables(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if any(name.upper().startswith(PREFIX) or not name.isidentifier() for name in names):
+            raise ValueError("not a variable that may be given away")
+        return names
+
+    @field_validator("shell_commands")
+    @classmethod
+    def _check_commands(cls, commands: tuple[str, ...]) -> tuple[str, ...]:
+        if any("/" in command and not command.startswith("/") for command in commands):
+            raise ValueError("not a name or an absolute path")
+        return commands
 
     @field_validator("database_url")
     @classmethod
@@ -125,6 +238,13 @@ class Settings(BaseSettings):
         if url and not url.get_secret_value().startswith(("postgresql://", "postgres://")):
             raise ValueError("not a PostgreSQL URL")
         return url
+
+    @field_validator("auth_secret")
+    @classmethod
+    def _check_secret(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret and len(secret.get_secret_value().strip().encode()) < MIN_SECRET_BYTES:
+            raise ValueError("too short")
+        return secret
 
     @field_validator("db_schema")
     @classmethod
@@ -245,12 +365,18 @@ def _as_written(field: str, given: Mapping[str, object]) -> str:
     return f"{name}={Settings.model_fields[field].get_default()} (the default)"
 
 
+_HIDDEN = frozenset({"database_url", "auth_secret", "auth_public_key"})
+
+
 def _shown(field: str, value: object) -> str:
-    """The value, cut to a readable length; a database URL has a password and is never shown."""
-    if field == "database_url":
+    """The value, cut to a readable length; what is or holds a secret is never shown."""
+    if field in _HIDDEN:
         return "…"
     text = str(value)
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+_SHORT_TEXT = "a text of 1 to 500 characters"
 
 
 def _allowed(field: str) -> str:
@@ -259,7 +385,17 @@ def _allowed(field: str) -> str:
         "database_url": "a URL such as postgresql://user:password@localhost:5432/mydatabase",
         "db_schema": "1 to 48 of a-z, 0-9 and _, starting with a letter or _ and not with pg_",
         "data_dir": "a path",
+        "auth_secret": f"a text of at least {MIN_SECRET_BYTES} bytes, best a random one",
+        "auth_public_key": "a public key in PEM form, or the path of a file with one",
+        "auth_issuer": _SHORT_TEXT,
+        "auth_audience": _SHORT_TEXT,
+        "auth_role_claim": _SHORT_TEXT,
+        "allowed_networks": "addresses or networks such as 10.1.0.0/16, separated by commas",
+        "http_header_variables": "names of variables, separated by commas, none of Evenbeat's own",
+        "shell_commands": "names or absolute paths of commands, separated by commas, or *",
     }
+    if Settings.model_fields[field].annotation is bool:
+        return "true or false"
     return words.get(field) or _allowed_number(Settings.model_fields[field])
 
 

@@ -78,7 +78,7 @@ def test_a_month_of_plans_is_exactly_as_promised(evenbeat_harness):
         grid(6 * HOUR, START, OUTAGE) + swallowed[-1:] + grid(6 * HOUR, BACK, END)
     )
     odd = plans(seen["odd"])
-    assert odd[0] == START + 7 * HOUR
+    assert START < odd[0] <= START + 7 * HOUR, "balanced: where there is room, within an interval"
     assert {(plan - odd[0]) % (7 * HOUR) for plan in odd} == {timedelta(0)}, "the rhythm drifted"
     assert sum(OUTAGE < plan <= BACK for plan in odd) == 1
 

@@ -16,6 +16,7 @@ from evenbeat.domain.scope import Scope
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.filters import SORT_FIELDS, JobFilter
+from evenbeat.store.lists import MAX_OFFSET
 from evenbeat.store.reads import ExecutionTotals, JobStats, QueueDepth
 from evenbeat.store.rows import Finished, Handed
 from evenbeat.store.store import Store
@@ -64,9 +65,11 @@ def jobs(store: Store) -> dict[str, UUID]:
     hourly = JobSpec("crawl", queue="web", schedule=Interval(HOUR, anchor=T0))
     daily = JobSpec("mail", queue="mail", schedule=Cron("@daily"))
     new = {
-        "hourly": NewJob(hourly, name="Shop crawl", metadata={"team": "shop", "n": [1, 2]}),
+        "hourly": NewJob(
+            hourly, name="Shop crawl", metadata={"team": "shop", "n": [1, 2], "tags": ["a b", "ü"]}
+        ),
         "daily": NewJob(daily, name="digest", scope=Scope("tenant", "acme"), created_by="ann"),
-        "child": NewJob(NOOP, parent_id=PARENT, metadata={"team": "ops"}),
+        "child": NewJob(NOOP, parent_id=PARENT, metadata={"team": "ops", "tags": "ü"}),
         "done": NewJob(NOOP, scope=Scope("tenant", "b")),
     }
     ids = dict(zip(new, uuid7_many(len(new)), strict=True))
@@ -103,6 +106,11 @@ CASES: list[tuple[JobFilter, str]] = [
     (JobFilter(metadata={"team": "shop"}), "hourly"),
     (JobFilter(metadata={"n": [2]}), "hourly"),
     (JobFilter(metadata={}), "hourly daily child done"),
+    (JobFilter(first_id=UUID(int=0)), "hourly daily child done"),
+    (JobFilter(last_id=UUID(int=0)), ""),
+    (JobFilter(tag="a b"), "hourly"),
+    (JobFilter(tag="a"), ""),
+    (JobFilter(tag="ü", queues=["web"]), "hourly"),
     (JobFilter(statuses=["pending"], tasks=["noop"], metadata={"team": "ops"}), "child"),
     (JobFilter(scope_kind="tenant", is_paused=True, search="mail", kinds=["cron"]), "daily"),
     (JobFilter(queues=["web"], tasks=["mail"]), ""),
@@ -216,7 +224,7 @@ def test_a_page_out_of_bounds_is_refused(store, what, bad):
     with pytest.raises(InvalidInput, match=f"{field} must be from") as caught:
         read(*arguments, **bad)
     assert caught.value.field == field
-    read(*arguments, limit=1000, offset=2**31 - 1)
+    read(*arguments, limit=1000, offset=MAX_OFFSET if what == "jobs" else 2**31 - 1)
 
 
 def test_ids_walk_on_from_where_they_were(store):
@@ -340,13 +348,13 @@ def test_the_load_snapshot_holds_every_job_that_will_run_again(store):
     store.control.cancel([cancelled])
     store.control.pause([two])
     run(store, T0)  # the one-off job
-    before = {entry.id: entry for entry in store.read.load_snapshot()}
+    before = {entry.id: entry for entry in store.placement.load_snapshot()}
     assert set(before) == {one, two}
     assert (before[one].status, before[one].cost_ms) == ("scheduled", None)
     assert (before[two].status, before[two].cost_ms) == ("paused", 9000)
     assert (before[two].cron_expression, before[two].timezone) == ("@daily", "Europe/Berlin")
     run(store, T0 + HOUR, Outcome(duration_ms=400))
-    (entry,) = [entry for entry in store.read.load_snapshot() if entry.id == one]
+    (entry,) = [entry for entry in store.placement.load_snapshot() if entry.id == one]
     assert (entry.interval_seconds, entry.anchor_at, entry.cost_ms) == (3600, T0, 400)
     assert (entry.plan_time, entry.next_run_at) == (T0 + 2 * HOUR, T0 + 2 * HOUR)
     assert entry.placement == "balanced"

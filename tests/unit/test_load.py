@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement import Beat, CronLoad, LoadModel, distribution
 from evenbeat.placement.beats import RUN, WEEK, epoch_second
-from evenbeat.placement.simulate import Runs, compare, replay, steady
+from evenbeat.placement.simulate import Plans, Runs, compare, replay, steady
 
 MONDAY = datetime(2026, 2, 2, tzinfo=UTC)
 START = epoch_second(MONDAY)
@@ -34,6 +34,8 @@ class Row(NamedTuple):
     placement: str | None = "balanced"
     placed_at: datetime | None = None
     cost_ms: float | None = None
+    name: str | None = None
+    execution_window: str | None = None
 
 
 def model_of(*beats: Beat) -> LoadModel:
@@ -43,9 +45,10 @@ def model_of(*beats: Beat) -> LoadModel:
     return model
 
 
-def state_of(model: LoadModel) -> tuple[bytes, bytes, bytes, int]:
+def state_of(model: LoadModel) -> tuple[bytes, bytes, bytes, bytes, int]:
     return (
         model.seconds.tobytes(),
+        model.hazy.tobytes(),
         model.cells.tobytes(),
         model.starts.tobytes(),
         model.jobs,
@@ -203,6 +206,19 @@ def test_hours_and_slots_are_those_of_the_day() -> None:
     assert sum(told.jobs_per_hour) == 3
 
 
+def test_the_week_is_told_by_weekday_whenever_it_begins() -> None:
+    model = LoadModel(MONDAY + timedelta(days=2, hours=9, minutes=20))
+    for minute in (0, 1, 1):
+        model.add(Beat(WEEK, START + 3 * DAY + 6 * HOUR + minute * 60, 90_000))
+    told = distribution(model)
+    thursday_at_six = 3 * 96 + 6 * 4
+    assert len(told.week_load) == len(told.week_peak) == 672
+    assert told.week_load[thursday_at_six] == pytest.approx(0.3)
+    assert told.week_peak[thursday_at_six] == 3
+    assert sum(told.week_load) == pytest.approx(0.3)
+    assert sum(told.week_peak) == 3
+
+
 def test_a_flat_schedule_scores_one() -> None:
     model = model_of(*(Beat(HOUR, START + 60 * minute, 60_000) for minute in range(60)))
     assert model.score == 1.0
@@ -230,6 +246,37 @@ def test_cron_jobs_that_cause_the_peak_are_named_with_what_they_would_gain() -> 
     )
 
 
+# ---------------------------------------------------------------- in doubt
+
+
+def test_doubt_is_the_mean_of_half_and_twice_as_long() -> None:
+    hazy = model_of(Beat(WEEK, START + 100, 60_000)).hazy
+    assert set(hazy[100:130].tolist()) == {RUN}
+    assert set(hazy[130:220].tolist()) == {RUN // 2}
+    assert hazy[99] == hazy[220] == 0
+
+
+def test_cron_is_doubted_as_well() -> None:
+    model = LoadModel(MONDAY)
+    model.add_crons({name: CronLoad(Cron("0 5 * * *"), 60_000) for name in "ab"})
+    assert model.hazy[5 * HOUR] == 2 * RUN
+    assert model.hazy[5 * HOUR + 119] == RUN
+    model.remove_cron("a")
+    model.remove_cron("b")
+    assert not model.hazy.any()
+
+
+@given(st.lists(beats, min_size=1, max_size=30))
+@settings(max_examples=15, deadline=None)
+def test_many_are_doubted_like_each(some: list[Beat]) -> None:
+    many = LoadModel(MONDAY)
+    many.add_many(some * 20)
+    each = LoadModel(MONDAY)
+    for beat in some:
+        each.add(beat, 20)
+    assert state_of(many) == state_of(each)
+
+
 # ---------------------------------------------------------------- replay
 
 
@@ -237,6 +284,13 @@ def test_replay_counts_every_second() -> None:
     curve = replay([Runs(2, 5, 3), Runs(4, 0, 100)], horizon=10)
     assert curve.per_second.tolist() == [0, 0, 1, 1, 2, 1, 1, 2, 2, 2]
     assert (curve.peak, curve.mean) == (2, 1.2)
+
+
+def test_plans_without_an_interval_are_replayed() -> None:
+    job = Plans(np.array([-4, 1, 3, 8]), 3)
+    assert replay([job], horizon=10).per_second.tolist() == [0, 1, 1, 1, 1, 1, 0, 0, 1, 1]
+    nothing = Plans(np.array([], np.int64), 3)
+    assert replay([nothing], horizon=3).per_second.tolist() == [0, 0, 0]
 
 
 def test_before_and_after_side_by_side() -> None:

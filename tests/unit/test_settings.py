@@ -40,8 +40,21 @@ def test_defaults() -> None:
         "stop_seconds": 30,
         "retention_days": 30,
         "retention_executions": 100,
+        "balance_alert_score": 0.5,
         "max_payload_bytes": 262_144,
         "pool_size": 10,
+        "auth_secret": None,
+        "auth_public_key": None,
+        "auth_issuer": None,
+        "auth_audience": None,
+        "auth_role_claim": "role",
+        "metrics_public": False,
+        "builtin_tasks": True,
+        "allow_private_addresses": False,
+        "allowed_networks": (),
+        "http_header_variables": (),
+        "allow_shell": False,
+        "shell_commands": (),
     }
     assert settings.data_dir.is_absolute()
     assert settings.server_dir == settings.data_dir / "postgres"
@@ -191,3 +204,16 @@ def test_settings_cannot_be_changed() -> None:
 
 def test_every_setting_is_described() -> None:
     assert [name for name, info in Settings.model_fields.items() if not info.description] == []
+
+
+@pytest.mark.parametrize(("written", "meant"), [("true", True), ("0", False), ("yes", True)])
+def test_metrics_public_is_true_or_false(monkeypatch, written, meant):
+    monkeypatch.setenv("EVENBEAT_METRICS_PUBLIC", written)
+    assert load_settings().metrics_public is meant
+    assert load_settings(metrics_public=not meant).metrics_public is not meant
+
+
+def test_metrics_public_that_is_neither_says_what_it_may_be(monkeypatch):
+    monkeypatch.setenv("EVENBEAT_METRICS_PUBLIC", "perhaps")
+    with pytest.raises(InvalidSettings, match=r"METRICS_PUBLIC=perhaps: it must be true or false"):
+        load_settings()

@@ -102,12 +102,14 @@ class NewJob:
 
 
 class FirstRun(NamedTuple):
-    """Where a new or resumed job enters: its state, its first plan and when that is due."""
+    """Where a new or resumed job enters: its state, its first plan and when that is due, and when
+    its place was chosen if somebody did."""
 
     status: JobStatus
     plan_time: datetime | None
     next_run_at: datetime | None
     anchor_at: datetime | None
+    placed_at: datetime | None = None
 
 
 class Job(NamedTuple):

@@ -14,6 +14,8 @@ from evenbeat.engine.clock import Clock
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners.base import Runner
 from evenbeat.errors import StoreError
+from evenbeat.observe.probe import SILENT, Probe
+from evenbeat.store.database import Connection
 from evenbeat.store.rows import Handed
 from evenbeat.store.store import Store
 
@@ -53,6 +55,7 @@ class Claimer:
         skipped: Callable[[list[Skipped]], None] = lambda _skipped: None,
         give_back: Callable[[list[Run]], None] = lambda _runs: None,
         held_up: Callable[[], bool] = lambda: False,
+        probe: Probe = SILENT,
     ) -> None:
         self._store = store
         self._runners = runners
@@ -65,12 +68,35 @@ class Claimer:
         self._skipped = skipped
         self._give_back = give_back
         self._held_up = held_up
+        self._probe = probe
+        self._checked_at = time.monotonic()
         self._wake = threading.Event()
         self._full = False
+        self._claiming = threading.Lock()
+        self._closed = False
+        self._looked = False
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last look for work that went well."""
+        return time.monotonic() - self._checked_at
 
     def wake(self) -> None:
         """There may be something to claim."""
         self._wake.set()
+
+    def hinted(self, connection: Connection | None) -> None:
+        """There is something to claim. An idle worker claims it right here, on the connection that
+        brought the hint: that spares the wake-up of another thread and of another backend."""
+        try:
+            if connection is not None and self._claiming.acquire(blocking=False):
+                try:
+                    if not self._closed and not self._held_up():
+                        self._looked = not self._claim_all(connection)
+                finally:
+                    self._claiming.release()
+        finally:
+            self._wake.set()
 
     def expect(self, dues: Sequence[datetime | None]) -> None:
         """Jobs were put back, due at these times: do not sleep through a near one."""
@@ -87,12 +113,15 @@ class Claimer:
     def run(self, stopping: threading.Event) -> None:
         """Claim until told to stop. An unreachable database is tried again, ever more patiently."""
         pause = 0.1
+        self._checked_at = time.monotonic()
         while not stopping.is_set():
             try:
-                rest = self.run_once()
-                pause = 0.1
+                with self._claiming:
+                    rest = self.run_once()
+                self._checked_at, pause = time.monotonic(), 0.1
             except StoreError as error:
                 logger.warning("cannot claim: %s", error)
+                self._probe.database_failed("claim")
                 rest, pause = pause, min(pause * 2, self._poll_seconds)
             except Exception:
                 logger.exception("claiming failed, going on")
@@ -100,24 +129,30 @@ class Claimer:
             if rest > 0:
                 self._wake.wait(rest)
                 self._wake.clear()
+        with self._claiming:
+            self._closed = True
 
     def run_once(self) -> float:
         """Claim once for every runner that has room; returns how long to rest unless woken."""
         self._give_back_late()
         if self._held_up():
             return LINGER_SECONDS
+        looked, self._looked = self._looked, False
+        if not looked and self._claim_all():
+            return 0 if self._any_room() else self._wait_for_slot()
+        waiting_for = [
+            task for runner in self._runners if runner.room() > 0 for task in runner.tasks
+        ]
+        return min(self._until_next_due(waiting_for), self._poll_seconds)
+
+    def _claim_all(self, connection: Connection | None = None) -> bool:
+        """Claim for every runner that has room; returns whether there may be more to claim."""
         more = False
-        waiting_for: list[str] = []
         for runner in self._runners:
             room = self._room(runner)
-            if room <= 0:
-                continue
-            jobs = self._claim(runner, room)
-            more = more or len(jobs) == room
-            waiting_for += runner.tasks
-        if more:
-            return 0 if self._any_room() else self._wait_for_slot()
-        return min(self._until_next_due(waiting_for), self._poll_seconds)
+            if room > 0:
+                more = len(self._claim(runner, room, connection)) == room or more
+        return more
 
     def _any_room(self) -> bool:
         return any(runner.room() > 0 for runner in self._runners)
@@ -140,16 +175,20 @@ class Claimer:
             self._full = True
         return min(room, MOST_AT_ONCE)
 
-    def _claim(self, runner: Runner, room: int) -> list[Job]:
+    def _claim(self, runner: Runner, room: int, connection: Connection | None = None) -> list[Job]:
+        begun = time.perf_counter()
         jobs = self._store.claim(
             self._worker_id,
             room,
             queues=self._queues,
             tasks=runner.tasks,
             lease=self._lease,
+            connection=connection,
             now=self._clock.override(),
         )
+        self._probe.claimed(len(jobs), time.perf_counter() - begun)
         if jobs:
+            logger.debug("Jobs claimed", extra={"jobs": len(jobs), "runner": runner.place})
             if jobs[0].started_at is not None:
                 self._clock.observe(jobs[0].started_at)
             runner.take(self._begin(runner, self._caught_up(jobs)))

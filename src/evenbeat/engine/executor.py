@@ -16,6 +16,7 @@ from evenbeat.store.rows import encode_json
 MAX_RESULT_BYTES = 64 * 1024
 MAX_TRACE = 20_000
 MAX_MESSAGE = 2_000
+MAX_CODE = 100
 MAX_PROGRESS_BYTES = 8192
 _ESCAPE = re.compile(r"\\(?:u(d[89ab]..\\ud[c-f]..|....)|.)")
 
@@ -97,15 +98,23 @@ def _storable_escape(escape: re.Match[str]) -> str:
 def _apply_wish(run: Run, error: BaseException, outcome: Outcome) -> None:
     """What the handler, or its task, said about trying again."""
     if isinstance(error, Retry):
-        outcome.error_code = "retry"
+        _describe(error, outcome, "retry")
         outcome.stack_trace = None
         _apply_wait(error, outcome)
     elif isinstance(error, Fail):
-        outcome.error_code, outcome.final = "fail", True
+        _describe(error, outcome, "fail")
+        outcome.final = True
     elif isinstance(error, run.task.never_retry):
         outcome.final = True
     elif isinstance(error, InvalidInput) and error.field == "payload":
         outcome.error_code, outcome.final = "invalid_payload", True
+
+
+def _describe(error: Retry | Fail, outcome: Outcome, default: str) -> None:
+    """The code and the result that the handler gave its failure."""
+    outcome.error_code = default if error.code is None else str(error.code)[:MAX_CODE]
+    if error.result is not None:
+        outcome.result = encode_result(error.result)
 
 
 def _apply_wait(error: Retry, outcome: Outcome) -> None:

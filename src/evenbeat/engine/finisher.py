@@ -15,6 +15,7 @@ from evenbeat.domain.execution import Outcome
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.run import Run, Runs, StopReason
 from evenbeat.errors import InvalidInput, StoreError
+from evenbeat.observe.probe import SILENT, Probe
 from evenbeat.store.rows import Finished, Handed
 from evenbeat.store.store import Store
 
@@ -41,12 +42,18 @@ class Finisher:
     batches grow with the load by themselves."""
 
     def __init__(
-        self, store: Store, runs: Runs, clock: Clock, settled: OnSettled = lambda _settled: None
+        self,
+        store: Store,
+        runs: Runs,
+        clock: Clock,
+        settled: OnSettled = lambda _settled: None,
+        probe: Probe = SILENT,
     ) -> None:
         self._store = store
         self._runs = runs
         self._clock = clock
         self._settled = settled
+        self._probe = probe
         self._ended: deque[tuple[Run, Outcome | None]] = deque()
         self._batch: list[tuple[Run, Outcome | None]] = []
         self._unsure = False
@@ -76,6 +83,7 @@ class Finisher:
             except StoreError as error:
                 pause = min(2.0, pause * 2 or 0.1)
                 logger.warning("cannot write %d outcomes yet: %s", len(self._batch), error)
+                self._probe.database_failed("finish")
                 time.sleep(pause)
             except Exception:
                 logger.exception("telling what became of runs failed, going on")
@@ -86,11 +94,13 @@ class Finisher:
             self._batch.append(self._ended.popleft())
         if not self._batch:
             return 0
+        begun = time.perf_counter()
         try:
             settled = self._write_batch()
         except StoreError:
             self._unsure = True
             raise
+        self._probe.finished(len(settled), time.perf_counter() - begun)
         self._unsure = False
         self._batch = []
         self._runs.remove([entry.run.token for entry in settled])

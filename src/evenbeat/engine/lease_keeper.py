@@ -12,6 +12,7 @@ from evenbeat.engine.clock import Clock
 from evenbeat.engine.executor import encode_progress
 from evenbeat.engine.run import Run, Runs, StopReason
 from evenbeat.errors import StoreError
+from evenbeat.observe.probe import SILENT, Probe
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class LeaseKeeper:
         lease: timedelta,
         renew_seconds: float,
         beat: Callable[[], None] = lambda: None,
+        probe: Probe = SILENT,
     ) -> None:
         self._store = store
         self._runs = runs
@@ -38,8 +40,15 @@ class LeaseKeeper:
         self._lease = lease
         self._renew_seconds = renew_seconds
         self._beat = beat
+        self._probe = probe
+        self._beaten_at = time.monotonic()
         self._renewed_at: dict[UUID, float] = {}
         self._progress: dict[UUID, str] = {}
+
+    @property
+    def beat_age(self) -> float:
+        """Seconds since the last sign of life that reached the registry."""
+        return time.monotonic() - self._beaten_at
 
     def report_progress(self, token: UUID, progress: dict[str, object]) -> None:
         """Remember a run's newest progress; it is written with the next tick."""
@@ -47,13 +56,13 @@ class LeaseKeeper:
 
     def run(self, stopping: threading.Event) -> None:
         """Tick until told to stop; keeps on while the worker drains."""
-        renewed = beaten = time.monotonic()
+        renewed = beaten = self._beaten_at = time.monotonic()
         while not stopping.wait(self._tick()):
             now = time.monotonic()
             if now - renewed >= self._rhythm() and self._did(self.run_once):
                 renewed = now
             if now - beaten >= self._renew_seconds and self._did(self._beat):
-                beaten = now
+                beaten = self._beaten_at = now
             self._did(self.write_progress)
 
     def watch(self, stopping: threading.Event) -> None:
@@ -68,6 +77,7 @@ class LeaseKeeper:
             step()
         except StoreError as error:
             logger.warning("cannot renew %d leases: %s", len(self._runs), error)
+            self._probe.database_failed("renew")
         except Exception:
             logger.exception("keeping leases failed, going on")
         else:
@@ -84,6 +94,7 @@ class LeaseKeeper:
             [run.job for run in held], lease=self._lease, now=self._clock.override()
         )
         self._renewed_at = dict.fromkeys(kept, begun)
+        self._probe.renewed(len(kept), time.monotonic() - begun)
         lost = [run for run in held if run.token not in kept and not run.ended]
         for run in lost:
             run.stop(StopReason.LOST)

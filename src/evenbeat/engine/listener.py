@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 
 from evenbeat.errors import StoreError
+from evenbeat.store.database import Connection
 from evenbeat.store.listener import Listener, Signal
 from evenbeat.store.store import Store
 
@@ -15,9 +16,10 @@ WAIT_SECONDS = 1.0
 
 class HintListener:
     """Listens on a connection of its own and makes a new one when it breaks. After that it reports
-    a `due` for every queue, because hints sent meanwhile are gone."""
+    a `due` for every queue, because hints sent meanwhile are gone. With each signal goes the
+    connection that brought it: it is awake, and free until the call returns."""
 
-    def __init__(self, store: Store, heard: Callable[[Signal], None]) -> None:
+    def __init__(self, store: Store, heard: Callable[[Signal, Connection | None], None]) -> None:
         self._store = store
         self._heard = heard
 
@@ -27,7 +29,7 @@ class HintListener:
         while not stopping.is_set():
             try:
                 with self._store.listen() as listener:
-                    self._heard(Signal("due", "*"))
+                    self._heard(Signal("due", "*"), None)
                     pause = 0.1
                     self._listen(listener, stopping)
             except StoreError as error:
@@ -42,4 +44,4 @@ class HintListener:
     def _listen(self, listener: Listener, stopping: threading.Event) -> None:
         while not stopping.is_set():
             for signal in listener.wait(WAIT_SECONDS):
-                self._heard(signal)
+                self._heard(signal, listener.connection)

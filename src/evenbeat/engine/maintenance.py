@@ -10,6 +10,7 @@ from evenbeat.engine.chores.base import Chore
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.reaper import Reaper
 from evenbeat.errors import StoreError
+from evenbeat.observe.probe import SILENT, Probe
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class Maintenance:
         *,
         worker_id: UUID,
         reap_seconds: float,
+        probe: Probe = SILENT,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -35,6 +37,7 @@ class Maintenance:
         self._chores = chores
         self._worker_id = worker_id
         self._reap_seconds = reap_seconds
+        self._probe = probe
         self._asked_at: dict[str, float] = {}
 
     def run(self, stopping: threading.Event) -> None:
@@ -44,6 +47,7 @@ class Maintenance:
                 self.run_once()
             except StoreError as error:
                 logger.warning("maintenance waits for the database: %s", error)
+                self._probe.database_failed("maintenance")
             except Exception:
                 logger.exception("maintenance failed, going on")
             stopping.wait(self._reap_seconds)
@@ -52,6 +56,7 @@ class Maintenance:
         """Reap, then do the chores that are due."""
         reaped = self._reaper.run_once()
         if reaped:
+            self._probe.reaped(len(reaped))
             self._store.upkeep.add_to_counter("stale_locks_cleared", len(reaped))
         for chore in self._chores:
             if self._may_be_due(chore):
@@ -62,7 +67,18 @@ class Maintenance:
         with self._store.upkeep.chore(
             chore.name, self._worker_id, every=chore.every, now=self._clock.override()
         ) as ours:
-            return chore.run_once() if ours else None
+            return self._timed(chore) if ours else None
+
+    def _timed(self, chore: Chore) -> int:
+        begun = time.perf_counter()
+        touched = chore.run_once()
+        seconds = time.perf_counter() - begun
+        self._probe.chore_done(chore.name, seconds)
+        logger.debug(
+            "Chore done",
+            extra={"chore": chore.name, "rows": touched, "duration": f"{seconds * 1000:.3g}ms"},
+        )
+        return touched
 
     def _may_be_due(self, chore: Chore) -> bool:
         """Ask the database a few times per rhythm at most, not on every tick."""

@@ -1,9 +1,11 @@
 """Telling what happens: log lines in the product's wording, and events for listeners."""
 
 import logging
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from evenbeat.domain.decision import Decision
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import ExecutionStatus, JobStatus
@@ -82,6 +84,7 @@ class Narrator:
         if outcome.status is ExecutionStatus.COMPLETED:
             if logger.isEnabledFor(logging.INFO):
                 logger.info("Job completed successfully", extra=_fields(job) | _figures(outcome))
+                self._tell_rescheduled(job, decision)
             kind = EventKind.COMPLETE
         else:
             kind = self._tell_failure(entry, outcome)
@@ -97,6 +100,11 @@ class Narrator:
                 error=outcome.error_message,
                 next_run_at=decision.next_run_at if decision else None,
             )
+
+    def _tell_rescheduled(self, job: Job, decision: Decision | None) -> None:
+        if job.schedule_kind == "interval" and decision is not None and decision.plan_time:
+            slots = {"old_slot": _slot(job.plan_time), "new_slot": _slot(decision.plan_time)}
+            logger.info("Rescheduled job (rhythm preserved)", extra=_fields(job) | slots)
 
     def _tell_failure(self, entry: Settled, outcome: Outcome) -> EventKind:
         decision = entry.decision
@@ -140,6 +148,11 @@ def _figures(outcome: Outcome) -> dict[str, Any]:
         if (value := getattr(outcome, name)) is not None:
             figures[name] = value
     return figures
+
+
+def _slot(plan: datetime | None) -> str | None:
+    """The quarter of an hour that a plan lies in, as placement counts them."""
+    return None if plan is None else f"{plan:%H}:{plan.minute // 15 * 15:02}"
 
 
 def _duration(milliseconds: float) -> str:

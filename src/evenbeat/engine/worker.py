@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from evenbeat import __version__
+from evenbeat.domain.defaults import defaults_of
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import ExecutionStatus
@@ -16,7 +17,7 @@ from evenbeat.engine.chores.aging import Aging
 from evenbeat.engine.chores.base import Chore
 from evenbeat.engine.chores.figures import Figures
 from evenbeat.engine.chores.retention import Retention
-from evenbeat.engine.claimer import Claimer
+from evenbeat.engine.claimer import Claimer, Skipped
 from evenbeat.engine.clock import Clock, DatabaseClock
 from evenbeat.engine.finisher import Finisher, Settled
 from evenbeat.engine.identity import Identity
@@ -30,17 +31,26 @@ from evenbeat.engine.runners.base import Runner
 from evenbeat.engine.runners.loop import LoopRunner
 from evenbeat.engine.runners.processes import ProcessRunner
 from evenbeat.engine.runners.threads import ThreadRunner
+from evenbeat.engine.vitals import endings, vitals
 from evenbeat.errors import StoreError
 from evenbeat.events import EventBus
+from evenbeat.observe.probe import SILENT, Probe, Vitals
 from evenbeat.settings import Settings
+from evenbeat.store.database import Connection
 from evenbeat.store.listener import Signal
 from evenbeat.store.store import Store
-from evenbeat.store.upkeep import NewWorker
+from evenbeat.store.upkeep import NewWorker, TaskNote
 from evenbeat.tasks.context import Context
-from evenbeat.tasks.registry import Registry
+from evenbeat.tasks.registry import Registry, TaskDefinition
 from evenbeat.tasks.registry import Runs as RunsWhere
 
 logger = logging.getLogger(__name__)
+
+_RUNNER_WORDS = {
+    RunsWhere.ON_LOOP: "async",
+    RunsWhere.IN_THREAD: "thread",
+    RunsWhere.ISOLATED: "process",
+}
 
 
 class Worker:
@@ -60,6 +70,7 @@ class Worker:
         events: EventBus | None = None,
         clock: Clock | None = None,
         chores: Sequence[Chore] = (),
+        probe: Probe = SILENT,
     ) -> None:
         self.identity = Identity()
         self.queues = queues
@@ -73,10 +84,11 @@ class Worker:
         self._stop_all = threading.Event()
         self._threads: list[threading.Thread] = []
         self._draining = False
+        self._probe = probe
 
         self.runs = Runs()
         self.narrator = Narrator(self.events, self.clock)
-        self.finisher = Finisher(store, self.runs, self.clock, self._settled)
+        self.finisher = Finisher(store, self.runs, self.clock, self._settled, probe)
         self.runners = self._make_runners()
         self.claimer = Claimer(
             store,
@@ -87,9 +99,10 @@ class Worker:
             lease=self._lease,
             poll_seconds=settings.poll_seconds,
             begin=self._begin,
-            skipped=self.narrator.skipped,
+            skipped=self._skipped,
             give_back=self._hand_back,
             held_up=lambda: self.finisher.backlog > 5 * settings.concurrency + 1000,
+            probe=probe,
         )
         self.keeper = LeaseKeeper(
             store,
@@ -98,6 +111,7 @@ class Worker:
             lease=self._lease,
             renew_seconds=settings.renew_seconds,
             beat=self._beat,
+            probe=probe,
         )
         self.listener = HintListener(store, self._heard)
         self.reaper = Reaper(store, self.clock, self.identity)
@@ -108,6 +122,7 @@ class Worker:
             [*self._own_chores(), *chores],
             worker_id=self.identity.id,
             reap_seconds=settings.reap_seconds,
+            probe=probe,
         )
 
     # -- life ------------------------------------------------------------------------------------
@@ -126,6 +141,7 @@ class Worker:
         self._go("maintenance", self.maintenance.run, self._stop_claiming)
         self._go("hints", self.listener.run, self._stop_claiming)
         self._go("claimer", self.claimer.run, self._stop_claiming)
+        self._probe.watch(self.identity.id, self.vitals)
         self.narrator.started(self, self._settings)
 
     def drain(self) -> None:
@@ -151,6 +167,7 @@ class Worker:
         for runner in self.runners:
             runner.close()
         self.events.stop()
+        self._probe.unwatch(self.identity.id)
         # Beside us, because a database that is down would keep us here; the reaper buries us then.
         farewell = threading.Thread(target=self._deregister, daemon=True)
         farewell.start()
@@ -167,6 +184,18 @@ class Worker:
     def running(self) -> int:
         """Handlers at work right now."""
         return sum(runner.running for runner in self.runners)
+
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no more jobs."""
+        return self._draining
+
+    def vitals(self) -> Vitals:
+        """How it does right now."""
+        settings = self._settings
+        return vitals(
+            self, poll_seconds=settings.poll_seconds, renew_seconds=settings.renew_seconds
+        )
 
     # -- a job's way -----------------------------------------------------------------------------
 
@@ -192,7 +221,14 @@ class Worker:
     def _settled(self, settled: list[Settled]) -> None:
         self.claimer.expect([entry.decision.next_run_at for entry in settled if entry.decision])
         unwritten = [entry.run for entry in settled if not entry.kept]
-        self.narrator.settled(settled, self._cancelled(unwritten) if unwritten else set())
+        cancelled = self._cancelled(unwritten) if unwritten else set()
+        self._probe.ended(endings(settled, cancelled))
+        self.narrator.settled(settled, cancelled)
+
+    def _skipped(self, skipped: list[Skipped]) -> None:
+        for entry in skipped:
+            self._probe.skipped(entry.job.task, entry.plans)
+        self.narrator.skipped(skipped)
 
     def _cancelled(self, runs: list[Run]) -> set[Any]:
         """Which of the runs that lost their lease lost it to a person who cancelled the job."""
@@ -205,9 +241,9 @@ class Worker:
         except StoreError:
             return told
 
-    def _heard(self, signal: Signal) -> None:
+    def _heard(self, signal: Signal, connection: Connection | None) -> None:
         if signal.kind == "due":
-            self.claimer.wake()
+            self.claimer.hinted(connection)
         elif signal.kind == "cancel":
             for run in self.runs.of_job(signal.subject):
                 run.stop(StopReason.CANCELLED)
@@ -263,6 +299,8 @@ class Worker:
             ),
             now=self.clock.override(),
         )
+        notes = [_note(task) for task in self._registry]
+        self._store.upkeep.know_tasks(notes, now=self.clock.override())
 
     def _beat(self) -> None:
         wanted = self._store.upkeep.beat(
@@ -303,3 +341,14 @@ class Worker:
         for run in runs:
             run.stop(StopReason.SHUTDOWN)
             self.finisher.put(run, None)
+
+
+def _note(task: TaskDefinition) -> TaskNote:
+    return TaskNote(
+        task.name,
+        task.spec.queue,
+        _RUNNER_WORDS[task.runs],
+        task.signature.json_schema(),
+        task.description,
+        defaults_of(task.spec),
+    )

@@ -6,6 +6,12 @@
 
 from evenbeat.placement.beats import Beat
 from evenbeat.placement.distribution import Distribution, distribution
+from evenbeat.placement.documents import (
+    distribution_document,
+    preview_document,
+    rebalance_document,
+    undo_document,
+)
 from evenbeat.placement.load import CronLoad, Entry, LoadModel, beat_of, cron_of
 from evenbeat.placement.planner import Placed, Rhythm, place
 from evenbeat.placement.rebalancing import (
@@ -14,6 +20,7 @@ from evenbeat.placement.rebalancing import (
     Move,
     Plan,
     Skipped,
+    protection_window,
     reason_to_stay,
     rebalance,
 )
@@ -34,7 +41,12 @@ __all__ = [
     "beat_of",
     "cron_of",
     "distribution",
+    "distribution_document",
     "place",
+    "preview_document",
+    "protection_window",
     "reason_to_stay",
     "rebalance",
+    "rebalance_document",
+    "undo_document",
 ]

@@ -20,6 +20,7 @@ WEEK = 604_800
 CELL = 60
 SLOT = 900
 RUN = 1024  # units: one run, throughout one second
+HALF = RUN // 2
 UNKNOWN_MS = 60_000.0  # what a job is taken to last before its first run has told
 # Up to so many, adding beats one by one is faster than laying a whole fold over the week.
 FEW = 16
@@ -78,13 +79,13 @@ def duration_ms(cost_ms: float | None) -> int:
     return max(1, round(UNKNOWN_MS if cost_ms is None else cost_ms))
 
 
-def box_of(period: int, duration: int) -> Box:
+def box_of(period: int, duration: int, run: int = RUN) -> Box:
     """The box of a beat. One job never overlaps itself, so a run fills its interval at most.
 
     An interval longer than a week is folded onto the week, weighted by how often it falls there.
     """
     fold = min(period, WEEK)
-    height = max(1, round(RUN * fold / period))
+    height = max(1, round(run * fold / period))
     whole, rest = divmod(min(duration, fold * 1000), 1000)
     return Box(fold, whole, -(-rest * height // 1000), height)
 
@@ -111,11 +112,32 @@ def fold_load(box_starts: Ints, boxes: list[Ints], fold: int) -> Load:
     """The load of many beats of one period over one fold, from arrays (whole, part, height)."""
     whole, part, height = boxes
     ends = box_starts + whole
-    changes = np.zeros(2 * fold + 2)
-    for places, values in ((box_starts, height), (ends, part - height), (ends + 1, -part)):
-        changes += np.bincount(places, weights=values, minlength=len(changes))
-    level = np.cumsum(changes)
-    return (level[:fold] + level[fold : 2 * fold]).astype(np.int32)
+    places = np.concatenate([box_starts, ends, ends + 1])
+    values = np.concatenate([height, part - height, -part])
+    changes = _gathered(places % fold, values, fold)
+    # What begins in one round of the fold and ends in the next is under way when it begins.
+    changes[0] += values[places < fold].sum()
+    # Sums may leave 32 bits on the way, but they return: the load itself fits.
+    level: Load = np.cumsum(changes.astype(np.int32), dtype=np.int32)
+    return level
+
+
+def _gathered(places: Ints, values: Ints, length: int) -> Ints:
+    """The sum of the values at each place, whichever way is faster for so many."""
+    if 8 * len(places) < length:
+        sums = np.zeros(length, np.int64)
+        np.add.at(sums, places, values)
+        return sums
+    return np.bincount(places, weights=values, minlength=length).astype(np.int64)
+
+
+def lay(week: Load, level: Load) -> None:
+    """Add the load of a fold to the whole week, in place."""
+    fold = len(level)
+    rows = WEEK // fold
+    week[: rows * fold].reshape(rows, fold)[:] += level
+    tail = week[rows * fold :]
+    tail += level[: len(tail)]
 
 
 def per_slot(fold: int, start: int, weight: int) -> Ints:
@@ -139,15 +161,15 @@ def _plans(cron: Cron, begin: datetime, end: datetime) -> list[datetime]:
     return cron.preview(begin - timedelta(seconds=1), count)
 
 
-def cron_load(starts: Ints, durations: Ints) -> Load:
+def cron_load(starts: Ints, durations: Ints, run: int = RUN) -> Load:
     """The week's load of cron jobs that share their plans, one duration in ms for each job."""
     gaps = np.append(np.diff(starts), WEEK)
     lasting = np.minimum(durations[:, None], gaps[None, :] * 1000)
     begin = np.broadcast_to(starts, lasting.shape)
     end = begin + lasting // 1000
-    part = -(-(lasting % 1000) * RUN // 1000)
+    part = -(-(lasting % 1000) * run // 1000)
     changes = np.zeros(WEEK + 1)
-    for places, values in ((begin, RUN + 0 * part), (end, part - RUN), (end + 1, -part)):
+    for places, values in ((begin, run + 0 * part), (end, part - run), (end + 1, -part)):
         inside = np.clip(places, 0, WEEK).ravel()
         changes += np.bincount(inside, weights=values.ravel(), minlength=WEEK + 1)
     return np.cumsum(changes)[:WEEK].astype(np.int32)

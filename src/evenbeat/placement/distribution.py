@@ -15,12 +15,16 @@ from evenbeat.placement.load import LoadModel
 ACCEPTABLE = 0.7
 _NAMED = 3
 _SLOTS_A_DAY = 96
+_SLOTS_A_WEEK = 672
+_EPOCH_WEEKDAY = 3  # 1970 began on a Thursday
 
 
 class Distribution(NamedTuple):
     """A model in figures. Starts and hours tell of the coming 24 hours, load of the whole week.
 
-    Hours and slots are those of the day in UTC: slot 0 starts at midnight.
+    Hours and slots are those of the day in UTC: slot 0 starts at midnight. `week_load`, `week_peak`
+    and `week_starts` have 7 x 96 slots from Monday midnight: the mean and the highest load of each,
+    and how many runs start in it.
     """
 
     total_jobs: int
@@ -34,18 +38,23 @@ class Distribution(NamedTuple):
     workers_needed: int
     score: float
     suggestion: str
+    week_load: tuple[float, ...] = ()
+    week_peak: tuple[float, ...] = ()
+    week_starts: tuple[int, ...] = ()
 
 
 def distribution(model: LoadModel, names: Mapping[str, str] | None = None) -> Distribution:
     """Describe a model; `names` gives readable names to the labels of its cron jobs."""
-    starts = _by_time_of_day(model, np.round(model.starts[:_SLOTS_A_DAY] / RUN).astype(np.int64))
+    week_starts = np.round(model.starts / RUN).astype(np.int64)
+    starts = _by_time_of_day(model, week_starts[:_SLOTS_A_DAY])
     hours = starts.reshape(24, 4).sum(axis=1)
-    load = model.cells.reshape(-1, SLOT // CELL).sum(axis=1)[:_SLOTS_A_DAY] / (RUN * SLOT)
+    load = model.cells.reshape(-1, SLOT // CELL).sum(axis=1) / (RUN * SLOT)
+    highest = model.seconds.reshape(-1, SLOT).max(axis=1) / RUN
     return Distribution(
         total_jobs=model.jobs,
         jobs_per_hour=tuple(hours.tolist()),
         starts_per_slot=tuple(starts.tolist()),
-        load_per_slot=tuple(_by_time_of_day(model, load).tolist()),
+        load_per_slot=tuple(_by_time_of_day(model, load[:_SLOTS_A_DAY]).tolist()),
         peak_hour=int(hours.argmax()),
         peak_count=int(hours.max()),
         mean_load=model.mean,
@@ -53,11 +62,19 @@ def distribution(model: LoadModel, names: Mapping[str, str] | None = None) -> Di
         workers_needed=ceil(model.peak),
         score=model.score,
         suggestion=suggestion(model, names or {}),
+        week_load=tuple(_by_weekday(model, load).tolist()),
+        week_peak=tuple(_by_weekday(model, highest).tolist()),
+        week_starts=tuple(_by_weekday(model, week_starts).tolist()),
     )
 
 
 def _by_time_of_day(model: LoadModel, slots: np.ndarray) -> np.ndarray:
     return np.roll(slots, model.since // SLOT % _SLOTS_A_DAY)
+
+
+def _by_weekday(model: LoadModel, slots: np.ndarray) -> np.ndarray:
+    monday = model.since // SLOT + _EPOCH_WEEKDAY * _SLOTS_A_DAY
+    return np.roll(slots, monday % _SLOTS_A_WEEK)
 
 
 # ---------------------------------------------------------------- in words

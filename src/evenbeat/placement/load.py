@@ -1,7 +1,11 @@
 """The load model: how many runs are expected at once, for every second of the coming week.
 
-Load adds up, so the model keeps the sum and no list of jobs: three arrays of fixed size hold a
+Load adds up, so the model keeps the sum and no list of jobs: four arrays of fixed size hold a
 million jobs as well as one. Seconds serve to place, cells (minutes) and slots to look at.
+
+Durations are guesses. `hazy` is the load with doubt: the mean of what it would be if every run took
+half as long and if every run took twice as long. Where the model sees several places as good, a job
+goes where this one is lowest, so that an overrun meets room instead of the next run.
 
 Intervals that divide the week are exact for ever. Others are exact for the week that starts at
 `since`; their beat against the week drifts, so a model is rebuilt every few minutes.
@@ -19,7 +23,7 @@ from numpy.typing import NDArray
 from evenbeat.domain.moments import EPOCH
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement import beats
-from evenbeat.placement.beats import CELL, FEW, RUN, SLOT, WEEK, Beat, Ints, Load
+from evenbeat.placement.beats import CELL, FEW, HALF, RUN, SLOT, WEEK, Beat, Ints, Load
 
 _CHUNK = 2_000_000
 
@@ -29,6 +33,8 @@ class Entry(Protocol):
 
     @property
     def id(self) -> UUID: ...
+    @property
+    def name(self) -> str | None: ...
     @property
     def schedule_kind(self) -> str: ...
     @property
@@ -51,6 +57,9 @@ class Entry(Protocol):
     def placed_at(self) -> datetime | None: ...
     @property
     def cost_ms(self) -> float | None: ...
+    @property
+    def execution_window(self) -> object:
+        """Anything but None says that the job runs at certain hours only."""
 
 
 class CronLoad(NamedTuple):
@@ -80,6 +89,7 @@ class LoadModel:
         self.since = beats.epoch_second(since) // SLOT * SLOT
         self.jobs = 0
         self.seconds: Load = np.zeros(WEEK, np.int32)
+        self.hazy: Load = np.zeros(WEEK, np.int32)
         self.cells: Ints = np.zeros(WEEK // CELL, np.int64)
         self.starts: Ints = np.zeros(WEEK // SLOT, np.int64)
         self.crons: dict[str, CronLoad] = {}
@@ -102,6 +112,8 @@ class LoadModel:
         """Count in a job, or several alike; the cost does not depend on how many are known."""
         box, start = beats.box_of(beat.period, beat.duration_ms), beat.phase - self.since
         beats.add_beat(self.seconds, box, start, count)
+        for in_doubt in (-(-beat.duration_ms // 2), 2 * beat.duration_ms):
+            beats.add_beat(self.hazy, beats.box_of(beat.period, in_doubt, HALF), start, count)
         self.cells += _cells_of(box, start) * count
         self.starts += beats.per_slot(box.fold, start, box.height) * count
         self.jobs += count
@@ -144,8 +156,10 @@ class LoadModel:
                 self.add(Beat(*row), count)
             return
         box, starts, parts = boxes_of(rows, self.since)
-        scaled = [parts[0], parts[1] * counts, parts[2] * counts]
-        self.seconds += np.resize(beats.fold_load(starts, scaled, box.fold), WEEK)
+        beats.lay(self.seconds, _fold_of(starts, parts, counts, box.fold))
+        for in_doubt in (-(-rows[:, 2] // 2), 2 * rows[:, 2]):
+            _, _, hazy = boxes_of(np.column_stack([rows[:, :2], in_doubt]), self.since, HALF)
+            beats.lay(self.hazy, _fold_of(starts, hazy, counts, box.fold))
         begun = np.bincount(starts, weights=parts[2] * counts, minlength=box.fold)
         self.starts += _per_slot(np.resize(begun.astype(np.int64), WEEK))
         self.jobs += int(counts.sum())
@@ -162,13 +176,15 @@ class LoadModel:
         for cron, lasting in durations.items():
             starts = beats.cron_starts(cron, self.since)
             self.seconds += self.cron_seconds(cron, lasting) * np.int32(sign)
+            doubted = [-(-ms // 2) for ms in lasting] + [2 * ms for ms in lasting]
+            self.hazy += self.cron_seconds(cron, doubted, HALF) * np.int32(sign)
             begun = np.bincount(starts[1:], minlength=WEEK) * (RUN * len(lasting) * sign)
             self.starts += _per_slot(begun)
         self.jobs += sign * len(jobs)
         if jobs:
             self._sum_cells()
 
-    def cron_seconds(self, cron: Cron, durations: Sequence[int]) -> Load:
+    def cron_seconds(self, cron: Cron, durations: Sequence[int], run: int = RUN) -> Load:
         """The load of cron jobs that share an expression."""
         starts = beats.cron_starts(cron, self.since)
         rows = max(1, _CHUNK // len(starts))
@@ -176,7 +192,7 @@ class LoadModel:
         chunks = (each[n : n + rows] for n in range(0, len(each), rows))
         total = np.zeros(WEEK, np.int32)
         for chunk in chunks:
-            total += beats.cron_load(starts, chunk)
+            total += beats.cron_load(starts, chunk, run)
         return total
 
     def _sum_cells(self) -> None:
@@ -204,14 +220,18 @@ class LoadModel:
         return self.cells / (RUN * CELL)
 
 
-def boxes_of(rows: Ints, since: int) -> tuple[beats.Box, Ints, list[Ints]]:
+def boxes_of(rows: Ints, since: int, run: int = RUN) -> tuple[beats.Box, Ints, list[Ints]]:
     """The boxes of beats (period, phase, duration) that share a period: their starts within the
     fold, and (whole, part, height) as arrays."""
-    box = beats.box_of(int(rows[0, 0]), 1)
+    box = beats.box_of(int(rows[0, 0]), 1, run)
     lasting = np.minimum(rows[:, 2], box.fold * 1000)
     whole, rest = np.divmod(lasting, 1000)
     part = -(-rest * box.height // 1000)
     return box, (rows[:, 1] - since) % box.fold, [whole, part, np.full_like(part, box.height)]
+
+
+def _fold_of(starts: Ints, parts: list[Ints], counts: Ints, fold: int) -> Load:
+    return beats.fold_load(starts, [parts[0], parts[1] * counts, parts[2] * counts], fold)
 
 
 def _cells_of(box: beats.Box, start: int) -> Ints:

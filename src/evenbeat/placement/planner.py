@@ -3,17 +3,10 @@
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-import numpy as np
-
 from evenbeat.placement import beats
 from evenbeat.placement.beats import RUN, WEEK, Beat
 from evenbeat.placement.load import LoadModel
-from evenbeat.placement.outlook import (
-    best_start,
-    calmest_stretch,
-    seen_peak,
-    seen_within,
-)
+from evenbeat.placement.outlook import best_start, calmest_stretch, outlook_of
 
 _GOLDEN = 0.618_033_988_749_894_9
 
@@ -38,12 +31,11 @@ def place(model: LoadModel, job: Rhythm, now: datetime) -> Placed:
     period = int(job.every.total_seconds())
     duration = beats.duration_ms(job.cost_ms)
     box = beats.box_of(period, duration)
-    stretch = calmest_stretch(model, box)
-    whole = len(stretch) == box.fold
-    seen = seen_peak(model.seconds, box) if whole else seen_within(model.seconds, box, stretch)
-    start = best_start(model, box, seen, np.arange(stretch.start, stretch.stop))
+    outlook = outlook_of(model.seconds, box, calmest_stretch(model, box))
+    start = best_start(model, box, outlook)
     first = _first_after(now, model.since + start, box.fold) + _weeks_on(model.jobs, period)
-    return Placed(beats.at_second(first), Beat(period, first, duration), float(seen.min()) / RUN)
+    lowest = float(outlook.seen.min()) / RUN
+    return Placed(beats.at_second(first), Beat(period, first, duration), lowest)
 
 
 def _first_after(now: datetime, second: int, fold: int) -> int:

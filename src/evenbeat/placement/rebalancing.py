@@ -6,12 +6,16 @@ only if it reaches its target everywhere; otherwise it is forgotten as a whole. 
 helps to lower the peak, and none can raise it; what fixed jobs load by themselves is no target to
 aim below. Rounds go on, with the jobs that have not moved yet, until none reaches a target.
 
+A job is left alone shortly before its run: 30 minutes, or half its interval where that is less, for
+else a job that runs every half hour could never move. The same bound holds for its new time.
+
 A second rebalance straight after starts exactly where that last round did (jobs that moved are in
 cooldown by then). All is whole numbers, so it fails alike and proposes nothing.
 """
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from math import ceil
 from typing import NamedTuple
 from uuid import UUID
 
@@ -19,21 +23,36 @@ import numpy as np
 
 from evenbeat.domain.moments import EPOCH
 from evenbeat.placement import beats
-from evenbeat.placement.beats import RUN, WEEK
+from evenbeat.placement.beats import RUN, WEEK, Beat
 from evenbeat.placement.distribution import Distribution, distribution
 from evenbeat.placement.load import Entry, LoadModel, beat_of
+from evenbeat.placement.outlook import crowds_of
 from evenbeat.placement.rounds import Attempt, Round, by_period
 
 PROTECTION_WINDOW = timedelta(minutes=30)
+LEAST_PROTECTION = timedelta(seconds=60)
 PLACEMENT_COOLDOWN = timedelta(hours=1)
 
 
 class Move(NamedTuple):
-    """A job's next run, as it is and as it should be; its anchor and plan shift alike."""
+    """A job's next run, as it is and as it should be; its anchor and plan shift alike.
+
+    `crowd` is the most that run at once during any of its runs of the week, at `crowded_at`
+    (seconds since 1970).
+    """
 
     job_id: UUID
     old_time: datetime
     new_time: datetime
+    name: str | None = None
+    crowd: float = 0.0
+    crowded_at: int = 0
+
+    @property
+    def reason(self) -> str:
+        """Why it moves, in words."""
+        when = beats.at_second(self.crowded_at)
+        return f"leaves {when:%A %H:%M} UTC, where {ceil(self.crowd):,} run at once"
 
 
 class Skipped(NamedTuple):
@@ -41,6 +60,7 @@ class Skipped(NamedTuple):
 
     job_id: UUID
     reason: str
+    name: str | None = None
 
 
 class Plan(NamedTuple):
@@ -59,17 +79,26 @@ def rebalance(snapshot: Sequence[Entry], now: datetime, max_moves: int | None = 
     cut short lowers the peak as far as so many moves can; the next one goes on from there.
     """
     model = LoadModel.of(snapshot, now)
-    before = distribution(model)
+    names = {str(entry.id): entry.name or str(entry.id) for entry in snapshot if _is_cron(entry)}
+    before = distribution(model, names)
     skipped, movable = _sorted_out(snapshot, now)
     search = _Search(model, movable, now)
     search.run(len(movable) if max_moves is None else max_moves)
-    moves = [_move(movable[n], second) for n, second in sorted(search.moved.items())]
-    return Plan(moves, skipped, before, distribution(search.model_after()))
+    numbers = sorted(search.moved)
+    crowds = crowds_of(model.seconds, model.since, [search.beats[n] for n in numbers])
+    moves = [
+        _move(movable[n], search.moved[n], crowd) for n, crowd in zip(numbers, crowds, strict=True)
+    ]
+    return Plan(moves, skipped, before, distribution(search.model_after(), names))
 
 
-def _move(entry: Entry, second: int) -> Move:
+def _is_cron(entry: Entry) -> bool:
+    return entry.schedule_kind == "cron"
+
+
+def _move(entry: Entry, second: int, crowd: tuple[float, int]) -> Move:
     assert entry.next_run_at is not None  # noqa: S101 - only jobs with a next run are movable
-    return Move(entry.id, entry.next_run_at, beats.at_second(second))
+    return Move(entry.id, entry.next_run_at, beats.at_second(second), entry.name, *crowd)
 
 
 # ---------------------------------------------------------------- who may move
@@ -86,15 +115,25 @@ def reason_to_stay(entry: Entry, now: datetime) -> str | None:
         return "job_running"
     if entry.placement not in (None, "balanced"):
         return "pinned"
-    return _too_fresh(entry.next_run_at, entry.placed_at, now)
+    # Its hours are the user's choice; half an interval away they might be closed.
+    if entry.execution_window is not None:
+        return "window"
+    return _too_fresh(entry, entry.next_run_at - now, now)
 
 
-def _too_fresh(next_run_at: datetime, placed_at: datetime | None, now: datetime) -> str | None:
-    if next_run_at - now <= PROTECTION_WINDOW:
+def _too_fresh(entry: Entry, ahead: timedelta, now: datetime) -> str | None:
+    if ahead <= protection_window(entry.interval_seconds or 1):
         return "protection_window"
-    if placed_at is not None and now - placed_at < PLACEMENT_COOLDOWN:
+    if entry.placed_at is not None and now - entry.placed_at < PLACEMENT_COOLDOWN:
         return "placement_cooldown"
     return None
+
+
+def protection_window(interval_seconds: int) -> timedelta:
+    """How near its run a job is left alone: 30 minutes, half of an interval under an hour, and
+    never less than a minute."""
+    half = timedelta(seconds=interval_seconds) / 2
+    return max(LEAST_PROTECTION, min(PROTECTION_WINDOW, half))
 
 
 def _sorted_out(snapshot: Sequence[Entry], now: datetime) -> tuple[list[Skipped], list[Entry]]:
@@ -104,7 +143,7 @@ def _sorted_out(snapshot: Sequence[Entry], now: datetime) -> tuple[list[Skipped]
         if reason is None:
             movable.append(entry)
         else:
-            skipped.append(Skipped(entry.id, reason))
+            skipped.append(Skipped(entry.id, reason, entry.name))
     return skipped, movable
 
 
@@ -120,7 +159,7 @@ class _Search:
         self.seconds = model.seconds
         self.moved: dict[int, int] = {}
         self.beats = [beat_of(entry) for entry in movable]
-        earliest = beats.epoch_second(now + PROTECTION_WINDOW) + 1
+        earliest = [_earliest(beat, now) for beat in self.beats]
         self.jobs = by_period(self.beats, [_due(entry) for entry in movable], earliest)
 
     def run(self, budget: int) -> None:
@@ -152,7 +191,7 @@ class _Search:
         while found is None and target <= highest:
             found = self._round(target, budget)
             if found is None:
-                wider = min(2 * target - failed, highest)
+                wider = min(3 * target - 2 * failed, highest)
                 failed, target = target, max(target + 1, wider)
         return found and self._closed_in(found, range(failed, target, step), budget)
 
@@ -169,7 +208,7 @@ class _Search:
         """No target is reached below the mean, a single run, or what stays fixed anyway."""
         fixed = self.seconds.copy()
         for jobs in self.jobs:
-            fixed -= jobs.load(self.since, jobs.next_run)
+            beats.lay(fixed, -jobs.load(self.since))
         mean = -(-int(self.seconds.sum(dtype=np.int64)) // WEEK)
         return -(-max(mean, RUN, int(fixed.max())) // RUN) * RUN
 
@@ -178,10 +217,16 @@ class _Search:
 
 
 def _gain(load: int) -> int:
-    """The least difference that counts: one run, or a hundredth where many run at once."""
-    return max(RUN, load // 100)
+    """The least difference that counts: one run, or a share that grows with how many run at once,
+    for with them grows what a step of the search takes."""
+    share = 100 if load < 1000 * RUN else 30 if load < 10_000 * RUN else 8
+    return max(RUN, load // share)
 
 
 def _due(entry: Entry) -> int:
     assert entry.next_run_at is not None  # noqa: S101 - see _move
     return (entry.next_run_at - EPOCH) // timedelta(microseconds=1)
+
+
+def _earliest(beat: Beat, now: datetime) -> int:
+    return beats.epoch_second(now + protection_window(beat.period)) + 1

@@ -13,7 +13,9 @@ from evenbeat.placement.outlook import folded_peak, seen_peak, settled
 # After so many jobs of one period that fit nowhere, others are likely alike.
 _MOST_MISFITS = 16
 # Where thousands run at once, this part of the room at a place is filled at a stroke.
-_STROKE = 64
+_STROKE = 32
+# So many jobs of one period are looked at together: what a step costs must not grow with them all.
+_AT_A_TIME = 4096
 
 
 class Jobs(NamedTuple):
@@ -37,7 +39,7 @@ class Jobs(NamedTuple):
     def height(self) -> int:
         return beats.box_of(self.period, 1).height
 
-    def only(self, chosen: NDArray[np.bool_] | Ints) -> "Jobs":
+    def only(self, chosen: NDArray[np.bool_] | Ints | slice) -> "Jobs":
         """Some of them."""
         return Jobs(self.period, *(column[chosen] for column in self[1:]))
 
@@ -45,24 +47,34 @@ class Jobs(NamedTuple):
         """How many seconds a run of each touches."""
         return -(-self.duration_ms // 1000)
 
-    def load(self, since: int, at: Ints) -> Load:
-        """Their load over the week from `since` if their next runs were `at`."""
+    def load(self, since: int) -> Load:
+        """Their load over a fold of the week from `since`."""
+        starts = (self.next_run - since) % self.fold
+        return beats.fold_load(starts, self._boxes(), self.fold)
+
+    def shift(self, since: int, to: Ints) -> Load:
+        """How that changes if their next runs go elsewhere."""
+        starts = (np.concatenate([to, self.next_run]) - since) % self.fold
+        whole, part, height = self._boxes()
+        both = np.tile(whole, 2), np.append(part, -part), np.append(height, -height)
+        return beats.fold_load(starts, list(both), self.fold)
+
+    def _boxes(self) -> list[Ints]:
         whole, rest = np.divmod(self.duration_ms, 1000)
-        parts = [whole, -(-rest * self.height // 1000), np.full_like(at, self.height)]
-        return np.resize(beats.fold_load((at - since) % self.fold, parts, self.fold), WEEK)
+        return [whole, -(-rest * self.height // 1000), np.full_like(whole, self.height)]
 
 
-def by_period(all_beats: Sequence[Beat], due: Sequence[int], earliest: int) -> list[Jobs]:
+def by_period(all_beats: Sequence[Beat], due: Sequence[int], earliest: Sequence[int]) -> list[Jobs]:
     """Longest interval first, then longest run, then as in the snapshot.
 
-    `due` gives the next runs in microseconds since 1970, `earliest` the second from which they
-    may be moved to.
+    `due` gives the next runs in microseconds since 1970, `earliest` the seconds from which on
+    they may be put.
     """
     if not all_beats:
         return []
     table, exact = beats.table_of(all_beats), np.array(due, np.int64)
     half = table[:, 0] * 500_000
-    low = np.maximum(-((half - exact) // 1_000_000), earliest)
+    low = np.maximum(-((half - exact) // 1_000_000), np.array(earliest, np.int64))
     columns = (np.arange(len(table)), table[:, 1], table[:, 2], low, (exact + half) // 1_000_000)
     order = np.lexsort((columns[0], -table[:, 2], -table[:, 0]))
     # A job that fills over half its interval meets every peak wherever it goes.
@@ -101,23 +113,25 @@ class Attempt:
         return Round(self.seconds, self.moved) if reached else None
 
     def _relieve(self, jobs: Jobs) -> None:
-        """Move jobs of one period while any of them runs above the target."""
+        """Move jobs of one period while any of them runs above the target, some at a time."""
         misfits = 0
         jobs = jobs.only(~np.isin(jobs.number, np.fromiter(self.moved, np.int64)))
-        while misfits < _MOST_MISFITS and len(self.moved) <= self.budget:
-            excess = folded_peak(self.seconds, jobs.fold) - np.int32(self.target)
-            jobs = jobs.only(self._above(excess, jobs))
-            if not len(jobs.number):
-                return
-            moved = self._move_some(jobs, self._how_many(excess, jobs))
-            misfits += not moved
-            jobs = jobs.only(~np.isin(jobs.number, moved or jobs.number[:1]))
+        for begin in range(0, len(jobs.number), _AT_A_TIME):
+            some = jobs.only(slice(begin, begin + _AT_A_TIME))
+            while len(self.moved) <= self.budget:
+                excess = folded_peak(self.seconds, jobs.fold) - np.int32(self.target)
+                above = np.flatnonzero(excess > 0)
+                if not len(above) or misfits >= _MOST_MISFITS:
+                    return
+                some = some.only(self._at(above, some))
+                if not len(some.number):
+                    break
+                moved = self._move_some(some, self._how_many(excess, some))
+                misfits += not moved
+                some = some.only(~np.isin(some.number, moved or some.number[:1]))
 
-    def _above(self, excess: Load, jobs: Jobs) -> NDArray[np.bool_]:
-        """Which jobs run at a second above the target."""
-        above = np.flatnonzero(excess > 0)
-        if not len(above):
-            return np.zeros(len(jobs.number), np.bool_)
+    def _at(self, above: Ints, jobs: Jobs) -> NDArray[np.bool_]:
+        """Which jobs run at one of these seconds of the fold."""
         starts = (jobs.next_run - self.since) % jobs.fold
         following = np.append(above, above[0] + jobs.fold)[np.searchsorted(above, starts)]
         above_ahead: NDArray[np.bool_] = following - starts < jobs.touched()
@@ -187,8 +201,7 @@ class Attempt:
                 beats.add_beat(self.seconds, box, int(old) - self.since, -1)
                 beats.add_beat(self.seconds, box, int(new) - self.since, 1)
         else:
-            self.seconds += batch.load(self.since, times)
-            self.seconds -= batch.load(self.since, batch.next_run)
+            beats.lay(self.seconds, batch.shift(self.since, times))
         moved: list[int] = batch.number.tolist()
         self.moved.update(zip(moved, times.tolist(), strict=True))
         return moved

@@ -22,6 +22,13 @@ class Runs(NamedTuple):
     duration: int
 
 
+class Plans(NamedTuple):
+    """A job to replay whose runs follow no interval: all its starts in order, in seconds."""
+
+    starts: Counts
+    duration: int
+
+
 class Curve(NamedTuple):
     """How many run at once at every second of the replayed time."""
 
@@ -38,9 +45,20 @@ class Curve(NamedTuple):
         return float(self.per_second.mean()) if len(self.per_second) else 0.0
 
     @property
+    def score(self) -> float:
+        """Mean over peak: 1.0 is perfectly flat."""
+        return self.mean / self.peak if self.peak else 1.0
+
+    @property
     def ratio(self) -> float:
         """Peak over mean: 1.0 is perfectly flat."""
         return self.peak / self.mean if self.mean else 1.0
+
+    def peaks(self, width: int) -> list[int]:
+        """The highest of every `width` seconds, for drawing."""
+        whole = len(self.per_second) // width * width
+        highest: list[int] = self.per_second[:whole].reshape(-1, width).max(axis=1).tolist()
+        return highest
 
     def per_minute(self) -> NDArray[np.float64]:
         """The mean of every whole minute, for drawing."""
@@ -56,7 +74,7 @@ class Comparison(NamedTuple):
     after: Curve
 
 
-def replay(jobs: Sequence[Runs], *, horizon: int = WEEK) -> Curve:
+def replay(jobs: Sequence[Runs | Plans], *, horizon: int = WEEK) -> Curve:
     """Count what runs at each second of [0, horizon). A job never overlaps itself: a run longer
     than its interval delays the next, and the job runs without a break."""
     changes = np.zeros(horizon + 1, np.int64)
@@ -67,7 +85,11 @@ def replay(jobs: Sequence[Runs], *, horizon: int = WEEK) -> Curve:
     return Curve(np.cumsum(changes[:-1]))
 
 
-def _starts(job: Runs, horizon: int) -> tuple[Counts, int]:
+def _starts(job: Runs | Plans, horizon: int) -> tuple[Counts, Counts | int]:
+    if isinstance(job, Plans):
+        lasting = np.full(len(job.starts), job.duration)
+        lasting[:-1] = np.minimum(lasting[:-1], np.diff(job.starts))
+        return job.starts, lasting
     if job.period <= 0:
         return np.array([job.first], np.int64), job.duration
     return np.arange(job.first, horizon, job.period), min(job.duration, job.period)
@@ -78,7 +100,9 @@ def steady(jobs: Sequence[Runs]) -> list[Runs]:
     return [job._replace(first=job.first % job.period - job.period) for job in jobs]
 
 
-def compare(before: Sequence[Runs], after: Sequence[Runs], *, horizon: int = WEEK) -> Comparison:
+def compare(
+    before: Sequence[Runs | Plans], after: Sequence[Runs | Plans], *, horizon: int = WEEK
+) -> Comparison:
     """Both curves, for a picture of what a change would gain."""
     return Comparison(replay(before, horizon=horizon), replay(after, horizon=horizon))
 

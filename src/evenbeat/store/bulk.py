@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 
 from evenbeat.domain.ids import uuid7_many
-from evenbeat.domain.job import FirstRun, NewJob, first_run
+from evenbeat.domain.job import FirstRun, NewJob
 from evenbeat.errors import Conflict
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.rows import COPY_COLUMNS, copy_lines
@@ -26,14 +26,23 @@ class Added(NamedTuple):
     created: bool
 
 
+def with_ids(jobs: Sequence[NewJob]) -> list[UUID]:
+    """The id of each: its own, or a new one."""
+    return [job.id or new for job, new in zip(jobs, uuid7_many(len(jobs)), strict=True)]
+
+
 def add_in_bulk(
-    database: Database, connection: Connection, jobs: Sequence[NewJob], now: datetime, limit: int
+    database: Database,
+    connection: Connection,
+    ids: Sequence[UUID],
+    jobs: Sequence[NewJob],
+    *,
+    runs: Iterable[FirstRun],
+    now: datetime,
+    limit: int,
 ) -> list[Added]:
-    """Add jobs within the transaction that is open on `connection`."""
-    ids = [job.id or new for job, new in zip(jobs, uuid7_many(len(jobs)), strict=True)]
-    planned = (
-        (id_, job, first_run(job.spec, job.start, now)) for id_, job in zip(ids, jobs, strict=True)
-    )
+    """Add jobs with these ids and first runs in the transaction that is open on `connection`."""
+    planned = zip(ids, jobs, runs, strict=True)
     if any(job.dedup_key is not None or job.name is not None for job in jobs):
         stage = _make_stage(database, connection)
         _copy(connection, stage, planned, now, limit)

@@ -18,11 +18,13 @@ from evenbeat.domain.job import (
     scope_of,
     spec_of,
 )
-from evenbeat.domain.schedule import Cron, Interval, Once
+from evenbeat.domain.schedule import Once
 from evenbeat.domain.states import FINISHED, TRANSITIONS, JobStatus, sources_of
 from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
 from evenbeat.store.database import Connection, Database
+from evenbeat.store.edits import schedule_changed, status_after_edit, unanchored, with_its_rhythm
 from evenbeat.store.filters import JobFilter
+from evenbeat.store.placement import Advice, Wish, anew, placed_run, resuming_wish, wish_of
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import MAX_JSON_BYTES, RawJson, encode_json, spec_columns
 
@@ -46,6 +48,8 @@ _RUN_NOW = _Verb(
     JobStatus.PENDING,
     frozenset({JobStatus.PENDING, JobStatus.SCHEDULED}) | FINISHED,
 )
+# An edited job in these states waits for a verb, which finds it a place then.
+_AT_REST = (FINISHED - {JobStatus.COMPLETED}) | {JobStatus.PAUSED}
 _ANY = _Verb("changed", JobStatus.PENDING, frozenset(JobStatus))
 
 
@@ -102,18 +106,34 @@ Verb = Callable[[Sequence[UUID]], Changes]
 class Control:
     """Verbs over jobs by their ids; `everywhere` applies any of them to all that match a filter."""
 
-    def __init__(self, database: Database, *, max_json_bytes: int = MAX_JSON_BYTES) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        max_json_bytes: int = MAX_JSON_BYTES,
+        placer: Advice | None = None,
+    ) -> None:
         self._database = database
         self._reads = Reads(database)
         self._max_json_bytes = max_json_bytes
+        self._placer = placer
 
-    def pause(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
+    def pause(
+        self,
+        ids: Sequence[UUID],
+        *,
+        now: datetime | None = None,
+        connection: Connection | None = None,
+    ) -> Changes:
         """Keep jobs from running; a run in progress is finished first."""
-        return self._step("pause", ids, _PAUSE, now)
+        return self._step("pause", ids, _PAUSE, now, connection)
 
     def resume(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
-        """Let paused jobs run again, recurring ones at the next plan of their rhythm."""
+        """Let paused jobs run again: balanced intervals where there is room for them now, other
+        recurring jobs at the next plan of their rhythm."""
+        self._get_ready(now)
         changed = self._database.atomically(lambda open_: self._resume(ids, now, open_))
+        self._settle(changed)
         return self._with_refused(ids, changed, _RESUME)
 
     def cancel(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
@@ -169,7 +189,10 @@ class Control:
             "metadata": self._json("metadata", metadata),
             "now": now,
         }
-        return self._database.atomically(lambda open_: self._update(job_id, edit, given, open_))
+        self._get_ready(now)
+        job = self._database.atomically(lambda open_: self._update(job_id, edit, given, open_))
+        self._settle([job])
+        return job
 
     def everywhere(self, chosen: JobFilter, verb: Verb) -> Tally:
         """Apply a verb to all that match, in chunks: `everywhere(failed, control.retry)`."""
@@ -197,12 +220,16 @@ class Control:
     ) -> list[Job]:
         paused = self._jobs("paused_for_update", {"ids": list(ids)}, connection)
         moment = self._database.clock(now, connection)
-        runs = [resumed_run(job, moment) for job in paused]
+        wishes = {job.id: wish for job in paused if (wish := resuming_wish(job)) is not None}
+        places = self._places(list(wishes.values()), moment)
+        runs = [_resumed(job, places.get(job.id), moment) for job in paused]
         params = {
             "ids": [job.id for job in paused],
             "statuses": [str(run.status) for run in runs],
             "plan_times": [run.plan_time for run in runs],
             "next_runs": [run.next_run_at for run in runs],
+            "anchors": [run.anchor_at for run in runs],
+            "placed": [run.placed_at for run in runs],
             "now": now,
         }
         return self._jobs("resume", params, connection)
@@ -228,7 +255,12 @@ class Control:
             raise self._taken(job, name or "", error) from error
 
     def _step(
-        self, statement: str, ids: Sequence[UUID], verb: _Verb, now: datetime | None
+        self,
+        statement: str,
+        ids: Sequence[UUID],
+        verb: _Verb,
+        now: datetime | None,
+        connection: Connection | None = None,
     ) -> Changes:
         params = {
             "ids": list(ids),
@@ -237,7 +269,7 @@ class Control:
             "now": now,
         }
         try:
-            changed = self._jobs(statement, params)
+            changed = self._jobs(statement, params, connection)
         except psycopg.errors.UniqueViolation as error:
             raise _stands_already(error) from error
         return self._with_refused(ids, changed, verb)
@@ -263,19 +295,48 @@ class Control:
 
     def _replanned(self, job: Job, spec: JobSpec, now: datetime) -> dict[str, Any]:
         """Status, plan and version after an edit."""
-        if not _schedule_changed(job, spec):
-            run = FirstRun(JobStatus(job.status), job.plan_time, job.next_run_at, job.anchor_at)
+        if not schedule_changed(job, spec):
+            run = FirstRun(
+                JobStatus(job.status), job.plan_time, job.next_run_at, job.anchor_at, job.placed_at
+            )
             return {**run._asdict(), "schedule_version": job.schedule_version}
-        # A one-off keeps its moment unless the edit names another.
-        start = job.plan_time if spec.schedule == spec_of(job).schedule == Once() else None
-        run = first_run(spec, start, now)
-        status = _status_after_edit(JobStatus(job.status), run.status, spec)
+        run = self._run_after_edit(job, spec, now)
+        status = status_after_edit(JobStatus(job.status), run.status, spec)
         if status in FINISHED:
             run = FirstRun(status, None, None, run.anchor_at)
         return {
             **run._replace(status=status)._asdict(),
             "schedule_version": job.schedule_version + 1,
         }
+
+    def _run_after_edit(self, job: Job, spec: JobSpec, now: datetime) -> FirstRun:
+        """Where a changed schedule begins: where the edit says, in its old rhythm if it has that
+        still, or where there is room."""
+        # A one-off keeps its moment unless the edit names another.
+        start = job.plan_time if spec.schedule == spec_of(job).schedule == Once() else None
+        spec = with_its_rhythm(job, spec)
+        wish = wish_of(job.id, spec, start)
+        if wish is None or job.status in _AT_REST:
+            run = first_run(spec, start, now)
+            return run._replace(placed_at=job.placed_at if run.anchor_at == job.anchor_at else None)
+        places = self._places([anew(job, wish)], now)
+        return placed_run(spec, places.get(job.id), now)
+
+    def _get_ready(self, now: datetime | None) -> None:
+        """Let the placer read what it needs before a transaction is open: it must not wait for a
+        connection that waits for the placer."""
+        if self._placer is not None:
+            self._placer().ready(now)
+
+    def _places(self, wishes: Sequence[Wish], now: datetime) -> dict[UUID, datetime | None]:
+        if not wishes or self._placer is None:
+            return {}
+        places = self._placer().place(wishes, now)
+        return {wish.job_id: place for wish, place in zip(wishes, places, strict=True)}
+
+    def _settle(self, jobs: Sequence[Job]) -> None:
+        if self._placer is not None:
+            self._placer().settle([job.id for job in jobs if job.placed_at is not None])
 
     def _taken(self, job: Job, name: str, error: psycopg.errors.UniqueViolation) -> Conflict:
         if error.diag.constraint_name != "jobs_name":
@@ -294,35 +355,10 @@ class Control:
         self._database.rows("set_queue_paused", params)
 
 
-def _schedule_changed(job: Job, spec: JobSpec) -> bool:
-    before = spec_of(job)
-    if _rhythm(before) != _rhythm(spec):
-        return True
-    anchor = spec.schedule.anchor if isinstance(spec.schedule, Interval) else None
-    return anchor is not None and anchor != job.anchor_at
-
-
-def _rhythm(spec: JobSpec) -> JobSpec:
-    """The part of a spec that decides when it runs."""
-    schedule = spec.schedule
-    if isinstance(schedule, Interval):
-        schedule = Interval(schedule.every)
-    return JobSpec(
-        task="any",
-        schedule=schedule,
-        placement=spec.placement,
-        schedule_delay=spec.schedule_delay,
-        window=spec.window,
-    )
-
-
-def _status_after_edit(status: JobStatus, planned: JobStatus, spec: JobSpec) -> JobStatus:
-    """A new schedule wakes a completed job; running, paused, failed and cancelled ones stay so."""
-    if status in (JobStatus.PENDING, JobStatus.SCHEDULED):
-        return planned
-    if status is JobStatus.COMPLETED and isinstance(spec.schedule, Interval | Cron):
-        return JobStatus.SCHEDULED
-    return status
+def _resumed(job: Job, place: datetime | None, now: datetime) -> FirstRun:
+    if place is None:
+        return resumed_run(job, now)._replace(placed_at=job.placed_at)
+    return placed_run(unanchored(spec_of(job)), place, now)
 
 
 def _refused(id_: UUID, row: tuple[Any, ...] | None, verb: _Verb) -> Refused:

@@ -30,6 +30,12 @@ _HOT_SESSION = (
     "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off"
 )
 
+_CONNECTING: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0, "connect_timeout": 10}
+
+# A report is planned anew for the values it is asked with: a rare queue and a common one want
+# different ways to their rows.
+_COLD_SESSION = _EVERY_SESSION + "; SET plan_cache_mode = force_custom_plan"
+
 _ATTEMPTS = 5
 
 
@@ -57,6 +63,11 @@ class Database:
         for pool in (self._pool, self._hot_pool):
             pool.close(timeout=2)
 
+    def pool_stats(self) -> dict[str, dict[str, int]]:
+        """How each pool does, in psycopg's own figures; what never happened is left out."""
+        pools = {"general": self._pool, "journey": self._hot_pool}
+        return {name: pool.get_stats() for name, pool in pools.items()}
+
     def rows(
         self, name: str, params: Mapping[str, Any], connection: Connection | None = None
     ) -> list[Row]:
@@ -79,9 +90,18 @@ class Database:
         moment: datetime = now or self.rows("clock", {"now": now}, connection)[0][0]
         return moment
 
-    def query(self, name: str, text: LiteralString, params: Mapping[str, Any]) -> list[Row]:
+    def query(
+        self,
+        name: str,
+        text: LiteralString,
+        params: Mapping[str, Any],
+        connection: Connection | None = None,
+    ) -> list[Row]:
         """Run a composed SELECT, written like the named statements."""
-        return self._run_with_retries(bind(name, text, self.schema, hot=False), params)
+        statement = bind(name, text, self.schema, hot=False)
+        if connection is None:
+            return self._run_with_retries(statement, params)
+        return _execute(connection, statement, params)
 
     @contextmanager
     def transaction(self, connection: Connection | None = None) -> Iterator[Connection]:
@@ -110,10 +130,10 @@ class Database:
         raise AssertionError("unreachable")
 
     def connect(self) -> Connection:
-        """A connection outside the pools, for listening."""
+        """A connection outside the pools, for listening and for the journey's statements."""
         try:
-            connection = psycopg.connect(self.url, autocommit=True, connect_timeout=10)
-            _configure(connection)
+            connection = psycopg.connect(self.url, **_CONNECTING)
+            _configure_hot(connection)
         except psycopg.OperationalError as error:
             raise DatabaseUnavailable(_unreachable(error)) from error
         return connection
@@ -159,12 +179,12 @@ class Database:
             open=False,
             timeout=self._timeout,
             configure=configure,
-            kwargs={"autocommit": True, "prepare_threshold": 0, "connect_timeout": 10},
+            kwargs=_CONNECTING,
         )
 
 
 def _configure(connection: Connection) -> None:
-    connection.execute(_EVERY_SESSION, prepare=False)
+    connection.execute(_COLD_SESSION, prepare=False)
 
 
 def _configure_hot(connection: Connection) -> None:

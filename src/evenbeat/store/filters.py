@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any, LiteralString
 from uuid import UUID
 
+from psycopg.types.json import Jsonb
+
 from evenbeat.errors import InvalidInput
 
 
@@ -22,12 +24,15 @@ class JobFilter:
     scope_id: str | None = None
     search: str | None = None
     parent_id: UUID | None = None
+    first_id: UUID | None = None
+    last_id: UUID | None = None
     is_paused: bool | None = None
     due_before: datetime | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
     metadata: dict[str, Any] | None = None
     created_by: str | None = None
+    tag: str | None = None
 
 
 _CONDITIONS: dict[str, LiteralString] = {
@@ -42,13 +47,20 @@ _CONDITIONS: dict[str, LiteralString] = {
     "search": """(j.name COLLATE "default" ILIKE %(search)s
                   OR j.task COLLATE "default" ILIKE %(search)s)""",
     "parent_id": "j.parent_id = %(parent_id)s",
+    "first_id": "j.id >= %(first_id)s",
+    "last_id": "j.id <= %(last_id)s",
     "is_paused": "j.is_paused = %(is_paused)s",
     "due_before": "j.next_run_at < %(due_before)s",
     "created_after": "j.created_at >= %(created_after)s",
     "created_before": "j.created_at < %(created_before)s",
     "metadata": "j.metadata @> %(metadata)s::jsonb",
     "created_by": "j.created_by = %(created_by)s",
+    # The first half is for the planner: only jobs with tags are in the index on them.
+    "tag": "(j.metadata ? 'tags' AND j.metadata -> 'tags' @> %(tag)s::jsonb)",
 }
+
+# What `job_counts` can answer for: these conditions name only columns that it has.
+COUNTED_FIELDS = frozenset({"statuses", "queues", "tasks", "kinds"})
 
 # Ids sort by creation, so the newest-first list walks the primary key.
 _ORDERS: dict[str, LiteralString] = {
@@ -74,6 +86,11 @@ def where(chosen: JobFilter, extra: LiteralString | None = None) -> LiteralStrin
     return "WHERE " + " AND ".join(conditions) if conditions else ""
 
 
+def asked(chosen: JobFilter) -> frozenset[str]:
+    """The fields of the filter that matter."""
+    return frozenset(name for name in _CONDITIONS if getattr(chosen, name) is not None)
+
+
 def where_params(chosen: JobFilter) -> dict[str, Any]:
     """The parameters of that clause."""
     params = {name: getattr(chosen, name) for name in _CONDITIONS}
@@ -81,8 +98,17 @@ def where_params(chosen: JobFilter) -> dict[str, Any]:
         if params[name] is not None:
             params[name] = [str(item) for item in params[name]]
     if chosen.search is not None:
-        params["search"] = f"%{_literal(chosen.search)}%"
+        params["search"] = containing(chosen.search)
+    if chosen.metadata is not None:
+        params["metadata"] = Jsonb(chosen.metadata)
+    if chosen.tag is not None:
+        params["tag"] = Jsonb(str(chosen.tag))
     return params
+
+
+def containing(text: str) -> str:
+    """The LIKE pattern for what contains this text, taken literally."""
+    return f"%{_literal(text)}%"
 
 
 def order_by(sort: str) -> LiteralString:

@@ -23,24 +23,24 @@ class Listener:
 
     def __init__(self, database: Database) -> None:
         listen = sql.SQL("LISTEN {}").format(sql.Identifier(database.channel))
-        self._connection: Connection = database.connect()
+        self.connection: Connection = database.connect()
         try:
-            self._connection.execute(listen)
+            self.connection.execute(listen)
         except psycopg.OperationalError as error:
-            self._connection.close()
+            self.connection.close()
             raise DatabaseUnavailable(f"The listening connection broke: {error}") from error
 
     def wait(self, timeout: float) -> list[Signal]:
         """The signals that came within `timeout` seconds; returns as soon as there is one."""
         try:
-            notifies = self._connection.notifies(timeout=timeout, stop_after=1)
+            notifies = self.connection.notifies(timeout=timeout, stop_after=1)
             return [Signal(*notify.payload.partition(":")[::2]) for notify in notifies]
         except psycopg.OperationalError as error:
             raise DatabaseUnavailable(f"The listening connection broke: {error}") from error
 
     def close(self) -> None:
         """Stop listening."""
-        self._connection.close()
+        self.connection.close()
 
     def __enter__(self) -> Self:
         return self

@@ -5,23 +5,21 @@ from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
-from psycopg.types.json import Jsonb
-
 from evenbeat.domain.execution import Execution, Outcome
+from evenbeat.domain.explain import ExplainInputs, Explanation, WorkerView, explain
 from evenbeat.domain.job import Job
 from evenbeat.domain.scope import GLOBAL, Scope
-from evenbeat.errors import InvalidInput, NotFound
+from evenbeat.errors import NotFound
 from evenbeat.store.database import Database
-from evenbeat.store.filters import JobFilter, order_by, where, where_params
+from evenbeat.store.filters import JobFilter, where, where_params
+from evenbeat.store.glance import SILENT_AFTER, ExecutionTotals, Glance, rate
+from evenbeat.store.lists import MAX_PAGE, JobLists, JobPage, check_page
 
-MAX_PAGE = 1000
+__all__ = ["MAX_PAGE", "ExecutionPage", "ExecutionTotals", "JobPage", "JobStats", "Reads"]
 
 
-class JobPage(NamedTuple):
-    """Some jobs, and how many match in all."""
-
-    jobs: list[Job]
-    total: int
+RUNS_EXPLAINED = 20
+COUNTED_FROM = 50_000
 
 
 class ExecutionPage(NamedTuple):
@@ -43,16 +41,6 @@ class JobStats(NamedTuple):
     success_rate: float | None
 
 
-class ExecutionTotals(NamedTuple):
-    """All kept executions in figures."""
-
-    total: int
-    completed: int
-    failed: int
-    average_duration_ms: float | None
-    success_rate: float | None
-
-
 class QueueDepth(NamedTuple):
     """How much waits in a queue, and for how long."""
 
@@ -63,28 +51,12 @@ class QueueDepth(NamedTuple):
     paused_at: datetime | None
 
 
-class LoadEntry(NamedTuple):
-    """What placement needs to know of a recurring job; `cost_ms` is expected, None if unknown."""
-
-    id: UUID
-    schedule_kind: str
-    interval_seconds: int | None
-    cron_expression: str | None
-    timezone: str
-    anchor_at: datetime | None
-    plan_time: datetime | None
-    next_run_at: datetime | None
-    status: str
-    placement: str | None
-    placed_at: datetime | None
-    cost_ms: float | None
-
-
-class Reads:
-    """Every question that changes nothing."""
+class Reads(Glance):
+    """Every question that changes nothing; the quick ones of a dashboard are in `Glance`."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
+        self._lists = JobLists(database)
 
     def job(self, job_id: UUID) -> Job:
         """One job, or `NotFound`."""
@@ -107,12 +79,9 @@ class Reads:
         limit: int = 50,
         offset: int = 0,
     ) -> JobPage:
-        """A page of the jobs that match, and their total."""
-        _check_page(limit, offset)
-        page: LiteralString = " LIMIT %(limit)s OFFSET %(offset)s"
-        rows = self._list(_JOBS, chosen, order_by(sort) + page, limit=limit, offset=offset)
-        total = self._list("SELECT count(*) FROM evenbeat.jobs j ", chosen)[0][0]
-        return JobPage([Job._make(row) for row in rows], total)
+        """A page of the jobs that match, and their total. A total that would take long to count is
+        that of the last count or an estimate, and says so."""
+        return self._lists.page(chosen, sort, limit, offset)
 
     def ids(self, chosen: JobFilter, *, after: UUID | None = None, limit: int = 1000) -> list[UUID]:
         """The ids of matching jobs in order, walking on from `after`."""
@@ -158,8 +127,8 @@ class Reads:
         offset: int = 0,
     ) -> ExecutionPage:
         """A page of a job's history, newest plan first, and its total."""
-        _check_page(limit, offset)
-        params = {"job_id": job_id, "statuses": _texts(statuses), "limit": limit, "offset": offset}
+        check_page(limit, offset)
+        params = _history(job_id, limit, offset, statuses)
         rows = self._database.rows("executions_of", params)
         total = self._database.rows("count_executions_of", params)[0][0]
         return ExecutionPage([Execution._make(row) for row in rows], total)
@@ -173,7 +142,7 @@ class Reads:
         offset: int = 0,
     ) -> list[Execution]:
         """The newest executions of all jobs."""
-        _check_page(limit, offset)
+        check_page(limit, offset)
         params = {"statuses": _texts(statuses), "since": since, "limit": limit, "offset": offset}
         return [Execution._make(row) for row in self._database.rows("recent_executions", params)]
 
@@ -182,24 +151,40 @@ class Reads:
         job = self.job(job_id)
         total, done, failed, average, last = self._database.rows("job_stats", {"job_id": job_id})[0]
         next_run = job.next_run_at if job.status in ("pending", "scheduled") else None
-        return JobStats(total, done, failed, average, last, next_run, _rate(done, failed))
+        return JobStats(total, done, failed, average, last, next_run, rate(done, failed))
+
+    def explain_inputs(self, job_id: UUID, *, now: datetime | None = None) -> ExplainInputs:
+        """What `domain.explain.explain` wants to know of a job, or `NotFound`."""
+        job = self.job(job_id)
+        params = {
+            "queue": job.queue,
+            "priority": job.priority,
+            "next_run_at": job.next_run_at,
+            "now": now,
+        }
+        paused_at, ahead, present = self._database.rows("standing_of", params)[0]
+        silent = {"silent_seconds": SILENT_AFTER.total_seconds(), "now": now}
+        workers = [WorkerView._make(row) for row in self._database.rows("live_workers", silent)]
+        recent = self._database.rows("executions_of", _history(job_id, RUNS_EXPLAINED))
+        runs = [Execution._make(row) for row in recent]
+        return ExplainInputs(job, present, paused_at, workers, runs, ahead)
+
+    def explain(self, job_id: UUID, *, now: datetime | None = None) -> Explanation:
+        """Why a job did or did not run, or `NotFound`."""
+        return explain(**self.explain_inputs(job_id, now=now)._asdict())
 
     def counts_by_status(self) -> dict[str, int]:
-        """Jobs in each state that occurs."""
+        """Jobs in each state that occurs; where there are many, as of the last count, which
+        `overview` gives with its moment."""
+        figure = self._database.row("kept_figure", {"name": "jobs"})
+        if figure is not None and sum(figure[0].values()) > COUNTED_FROM:
+            kept: dict[str, int] = figure[0]
+            return kept
         return dict(self._database.rows("counts_by_status", {}))
-
-    def execution_totals(self, *, since: datetime | None = None) -> ExecutionTotals:
-        """All kept executions in figures, or those claimed since a moment."""
-        total, done, failed, average = self._database.rows("execution_totals", {"since": since})[0]
-        return ExecutionTotals(total, done, failed, average, _rate(done, failed))
 
     def queues(self, *, now: datetime | None = None) -> list[QueueDepth]:
         """Every queue that has due or running jobs, or was ever paused."""
         return [QueueDepth._make(row) for row in self._database.rows("queue_depths", {"now": now})]
-
-    def load_snapshot(self) -> list[LoadEntry]:
-        """Every recurring job that will run again, for placement."""
-        return [LoadEntry._make(row) for row in self._database.rows("load_snapshot", {})]
 
     def _list(
         self,
@@ -211,25 +196,14 @@ class Reads:
         **params: Any,
     ) -> list[tuple[Any, ...]]:
         text: LiteralString = select + where(chosen, extra) + " " + rest
-        values = where_params(chosen) | params
-        if chosen.metadata is not None:
-            values["metadata"] = Jsonb(chosen.metadata)
-        return self._database.query("jobs_list", text, values)
+        return self._database.query("jobs_list", text, where_params(chosen) | params)
 
 
-_JOBS: LiteralString = "SELECT {job} FROM evenbeat.jobs j "
-
-
-def _check_page(limit: int, offset: int) -> None:
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}.", field="limit")
-    if not 0 <= offset < 2**31:
-        raise InvalidInput(f"offset must be from 0 to {2**31 - 1}, got {offset}.", field="offset")
+def _history(
+    job_id: UUID, limit: int, offset: int = 0, statuses: Sequence[str] | None = None
+) -> dict[str, Any]:
+    return {"job_id": job_id, "statuses": _texts(statuses), "limit": limit, "offset": offset}
 
 
 def _texts(values: Sequence[str] | None) -> list[str] | None:
     return None if values is None else [str(value) for value in values]
-
-
-def _rate(done: int, failed: int) -> float | None:
-    return done / (done + failed) if done + failed else None

@@ -13,7 +13,7 @@ from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import FirstRun, Job, JobSpec, NewJob
 from evenbeat.domain.schedule import After, Cron, Interval, Once
 from evenbeat.domain.states import JobStatus
-from evenbeat.errors import InvalidInput
+from evenbeat.errors import InvalidInput, TooLarge
 
 MAX_JSON_BYTES = 256 * 1024
 SECOND = timedelta(seconds=1)
@@ -45,7 +45,7 @@ def encode_json(field: str, value: Any, limit: int = MAX_JSON_BYTES) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{field} cannot be stored as JSON: {error}.", field=field) from error
     if len(text) > limit:
-        raise InvalidInput(
+        raise TooLarge(
             f"{field} takes {len(text):,} bytes as JSON; at most {limit:,} are allowed. "
             "Store large data elsewhere and pass a reference.",
             field=field,
@@ -100,6 +100,7 @@ def new_job_params(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> di
         "next_run_at": first.next_run_at,
         "status": str(first.status),
         "anchor_at": first.anchor_at,
+        "placed_at": first.placed_at,
         "payload": RawJson(encode_json("payload", job.payload, limit)),
         "name": job.name,
         "scope_kind": job.scope.kind,
@@ -136,8 +137,9 @@ class RawJson(Jsonb):
 
 # The order of a COPY line: first what differs from job to job, then what the spec fixes.
 _OWN_COLUMNS = (
-    "id", "created_at", "updated_at", "plan_time", "next_run_at", "status", "anchor_at", "payload",
-    "name", "scope_kind", "scope_id", "dedup_key", "parent_id", "metadata", "created_by",
+    "id", "created_at", "updated_at", "plan_time", "next_run_at", "status", "anchor_at",
+    "placed_at", "payload", "name", "scope_kind", "scope_id", "dedup_key", "parent_id",
+    "metadata", "created_by",
 )  # fmt: skip
 COPY_COLUMNS = (*_OWN_COLUMNS, *spec_columns(JobSpec(task="any")))
 
@@ -158,7 +160,8 @@ def copy_lines(
         plan, due = first.plan_time, first.next_run_at
         yield (
             f"{job_id.int:032x}\t{stamp}\t{stamp}\t{_copy_time(plan)}\t{_copy_time(due)}\t{first.status}"
-            f"\t{_copy_time(first.anchor_at)}\t{_escape(payload)}\t{_copy_text(job.name)}"
+            f"\t{_copy_time(first.anchor_at)}\t{_copy_time(first.placed_at)}"
+            f"\t{_escape(payload)}\t{_copy_text(job.name)}"
             f"\t{_escape(job.scope.kind)}\t{_escape(job.scope.id)}\t{_copy_text(job.dedup_key)}"
             f"\t{job.parent_id or NULL}\t{_escape(metadata)}\t{_copy_text(job.created_by)}\t{tail}"
         )

@@ -1,8 +1,9 @@
 """The store: a job's journey through the database, verb by verb, and the doors to the rest."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -11,12 +12,16 @@ from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import FirstRun, Job, NewJob, first_run
 from evenbeat.domain.schedule import Once
 from evenbeat.domain.states import JobStatus
-from evenbeat.errors import Conflict, NameTaken
-from evenbeat.store.bulk import Added, add_in_bulk, named
+from evenbeat.errors import Conflict, DatabaseUnavailable, NameTaken
+from evenbeat.store.access import AccessTables
+from evenbeat.store.backfill import Backfill
+from evenbeat.store.bulk import Added, add_in_bulk, named, with_ids
 from evenbeat.store.control import Control
 from evenbeat.store.database import Connection, Database
+from evenbeat.store.idempotency import IdempotencyKeys
 from evenbeat.store.listener import Listener
 from evenbeat.store.migrate import migrate
+from evenbeat.store.placement import Advice, Placements, Wish, placed_run, wish_of
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import (
     MAX_JSON_BYTES,
@@ -36,8 +41,9 @@ _NOW = FirstRun(JobStatus.PENDING, None, None, None)
 
 class Store:
     """Everything durable. The verbs below are one job's way, from left to right; `control` is for
-    operators, `read` for lists and figures, `upkeep` for maintenance.
+    operators, `read` for lists and figures, `upkeep` for maintenance, `placement` for the load.
 
+    With a `placer`, balanced intervals begin where it advises; without one, an interval from now.
     Every verb takes an optional `now` in place of the database's clock. A verb that takes a
     `connection` runs in the transaction that is open on it, and takes effect when that commits.
     """
@@ -50,11 +56,17 @@ class Store:
         pool_size: int = 10,
         timeout: float = 30.0,
         max_json_bytes: int = MAX_JSON_BYTES,
+        placer: Advice | None = None,
     ) -> None:
         self.database = Database(url, schema=schema, pool_size=pool_size, timeout=timeout)
-        self.control = Control(self.database, max_json_bytes=max_json_bytes)
+        self.control = Control(self.database, max_json_bytes=max_json_bytes, placer=placer)
         self.read = Reads(self.database)
         self.upkeep = Upkeep(self.database)
+        self.backfill = Backfill(self.database, max_json_bytes=max_json_bytes)
+        self.placement = Placements(self.database)
+        self._placer = placer
+        self.access = AccessTables(self.database)
+        self.idempotency = IdempotencyKeys(self.database)
         self._max_json_bytes = max_json_bytes
 
     def migrate(self) -> list[int]:
@@ -77,13 +89,15 @@ class Store:
         """Add one job. A live job with the same dedup key is returned instead; a name that is
         taken in its scope raises `NameTaken`."""
         job_id = job.id or uuid7()
-        first = self._first_run(job, now)
+        first = self._first_run(job_id, job, now, connection)
         params = new_job_params(job_id, job, first, self._max_json_bytes)
         statement = "add_plain" if first is _NOW and is_plain(params) else "add"
         params |= {"now": now, "channel": self.database.channel}
         for _ in range(3):
             if self.database.row(statement, params, connection):
+                self._settle(first, kept=[job_id], committed=connection is None)
                 return Added(job_id, created=True)
+            self._settle(first, dropped=[job_id])
             live = self._standing_in(job, connection)
             if live is not None:
                 return Added(live, created=False)
@@ -103,10 +117,23 @@ class Store:
         within the batch, are answered with the job that has them."""
         if not jobs:
             return []
+        ids = with_ids(jobs)
+        wishes = self._wishes(ids, jobs)
+        places = self._places(wishes, now, connection)
         with self.database.transaction(connection) as own:
             moment = self.database.clock(now, own)
-            added = add_in_bulk(self.database, own, jobs, moment, self._max_json_bytes)
+            runs = _first_runs(ids, jobs, places, moment)
+            limit = self._max_json_bytes
+            added = add_in_bulk(self.database, own, ids, jobs, runs=runs, now=moment, limit=limit)
             self._signal(sorted({f"due:{job.spec.queue}" for job in jobs}), own)
+        if wishes and self._placer is not None:
+            new = {done.id for done in added if done.created}
+            wished = [wish.job_id for wish in wishes]
+            self._placer().settle(
+                [id_ for id_ in wished if id_ in new],
+                [id_ for id_ in wished if id_ not in new],
+                committed=connection is None,
+            )
         return added
 
     # -- claim → run -----------------------------------------------------------------------------
@@ -119,10 +146,12 @@ class Store:
         queues: Sequence[str] | None = None,
         tasks: Sequence[str] | None = None,
         lease: timedelta = timedelta(seconds=30),
+        connection: Connection | None = None,
         now: datetime | None = None,
     ) -> list[Job]:
         """Take up to `limit` due jobs, most urgent first; each is this worker's until its lease
-        runs out. None for `queues` or `tasks` means all."""
+        runs out. None for `queues` or `tasks` means all. A `connection` of one's own (see
+        `listen`) spares the pool."""
         params = {
             "worker_id": worker_id,
             "limit": limit,
@@ -131,7 +160,9 @@ class Store:
             "now": now,
         }
         try:
-            return [Job._make(row) for row in self.database.rows("claim", params)]
+            return [Job._make(row) for row in self.database.rows("claim", params, connection)]
+        except psycopg.OperationalError as error:
+            raise DatabaseUnavailable(f"The connection broke during a claim: {error}") from error
         except psycopg.errors.UniqueViolation:
             # Cannot happen by any verb of ours; if it ever does, one row must not stop all claims.
             stuck = self.database.rows("set_aside_doubled", {"now": now})
@@ -220,11 +251,38 @@ class Store:
 
     # --------------------------------------------------------------------------------------------
 
-    def _first_run(self, job: NewJob, now: datetime | None) -> FirstRun:
+    def _first_run(
+        self, job_id: UUID, job: NewJob, now: datetime | None, connection: Connection | None
+    ) -> FirstRun:
         """Plan the first run; the plainest job, due at once, leaves the clock to its statement."""
         if job.start is None and job.spec.schedule == Once() and job.spec.window is None:
             return _NOW
-        return first_run(job.spec, job.start, now or self.clock())
+        moment = self.database.clock(now, connection)
+        places = self._places(self._wishes([job_id], [job]), moment)
+        return next(_first_runs([job_id], [job], places, moment))
+
+    def _wishes(self, ids: Sequence[UUID], jobs: Sequence[NewJob]) -> list[Wish]:
+        """The jobs whose place is for the placer to choose."""
+        if self._placer is None:
+            return []
+        pairs = zip(ids, jobs, strict=True)
+        return [w for id_, job in pairs if (w := wish_of(id_, job.spec, job.start)) is not None]
+
+    def _places(
+        self, wishes: Sequence[Wish], now: datetime | None, connection: Connection | None = None
+    ) -> dict[UUID, datetime | None]:
+        """Where these jobs should begin. Asked for before a transaction is open: the placer may
+        have to read, and must not wait for a connection that waits for the placer."""
+        if not wishes or self._placer is None:
+            return {}
+        placer = self._placer()
+        placer.ready(now)
+        places = placer.place(wishes, self.database.clock(now, connection))
+        return {wish.job_id: place for wish, place in zip(wishes, places, strict=True)}
+
+    def _settle(self, first: FirstRun, **outcome: Any) -> None:
+        if first.placed_at is not None and self._placer is not None:
+            self._placer().settle(**{"kept": (), **outcome})
 
     def _standing_in(self, job: NewJob, connection: Connection | None) -> UUID | None:
         """The job because of which `job` was not inserted."""
@@ -244,6 +302,19 @@ class Store:
 
     def _tokens(self, statement: str, params: Mapping[str, object]) -> set[UUID]:
         return {row[0] for row in self.database.rows(statement, params)}
+
+
+def _first_runs(
+    ids: Sequence[UUID],
+    jobs: Sequence[NewJob],
+    places: Mapping[UUID, datetime | None],
+    now: datetime,
+) -> Iterator[FirstRun]:
+    for id_, job in zip(ids, jobs, strict=True):
+        if id_ in places:
+            yield placed_run(job.spec, places[id_], now)
+        else:
+            yield first_run(job.spec, job.start, now)
 
 
 def _lane_filter(

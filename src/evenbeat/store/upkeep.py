@@ -1,16 +1,22 @@
 """Maintenance: aging, retention, the registry of workers, and the leases of chores."""
 
-from collections.abc import Iterator, Sequence
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from evenbeat.store.database import Database
+from evenbeat.errors import InvalidInput
+from evenbeat.store.database import Connection, Database
+from evenbeat.store.rows import encode_json
 
 BATCH = 5000
+MAX_DOC = 10_000
 
 
 class Worker(NamedTuple):
@@ -41,6 +47,17 @@ class NewWorker(NamedTuple):
     concurrency: int
     queues: Sequence[str] | None = None
     tasks: Sequence[str] | None = None
+
+
+class TaskNote(NamedTuple):
+    """What a worker says of a task that it can run; `schema` is its payload's JSON schema."""
+
+    name: str
+    queue: str
+    runner: str
+    schema: Mapping[str, Any]
+    doc: str = ""
+    defaults: Mapping[str, Any] = MappingProxyType({})
 
 
 class Figure(NamedTuple):
@@ -136,6 +153,53 @@ class Upkeep:
         """Everything that is kept, by name."""
         return {row[0]: Figure(*row[1:]) for row in self._database.rows("figures", {})}
 
+    def count_outcomes(self, *, batch: int = 50_000, now: datetime | None = None) -> int:
+        """Add up what has ended since the last count, at most `batch` newly begun runs of it.
+        Returns how many such runs it passed; a full batch means that there are more."""
+        until = self._database.rows("counting_horizon", {"now": now})[0][0]
+        return self._database.atomically(lambda open_: self._count_outcomes(until, batch, open_))
+
+    def _count_outcomes(self, until: datetime, batch: int, connection: Connection) -> int:
+        rows = self._database.rows
+        ((after,),) = rows("counted_after", {"now": until}, connection)
+        params = {"after": after, "until": until, "limit": batch}
+        ((seen, last),) = rows("count_outcomes", params, connection)
+        mark = {"after": str(last or after) if last or after else None, "behind": seen == batch}
+        figure = {"name": "counting", "value": Jsonb(mark), "now": until}
+        rows("save_figure", figure, connection)
+        return int(seen)
+
+    def fold_outcomes(self, *, older_than: datetime) -> int:
+        """Keep only the sums of hours before the moment; returns for how many tasks."""
+        return len(self._database.rows("fold_outcomes", {"older_than": older_than}))
+
+    def count_jobs(self, *, now: datetime | None = None) -> dict[str, int]:
+        """Count all jobs by state, queue, task and kind, and keep the counts; returns those by
+        state. Reads the whole table."""
+        begun = time.monotonic()
+        counts: dict[str, int] = dict(self._database.rows("count_jobs", {}))
+        took = {"total": sum(counts.values()), "took_ms": (time.monotonic() - begun) * 1000}
+        self.save_figure("job_counts", took, now=now)
+        self.save_figure("jobs", counts, now=now)
+        return counts
+
+    def know_tasks(self, tasks: Sequence[TaskNote], *, now: datetime | None = None) -> None:
+        """Note what a worker can run, for processes that do not have the handlers."""
+        params = {
+            "names": [task.name for task in tasks],
+            "queues": [task.queue for task in tasks],
+            "runners": [task.runner for task in tasks],
+            "schemas": [_schema_text(task) for task in tasks],
+            "defaults": [json.dumps(dict(task.defaults)) for task in tasks],
+            "docs": [task.doc.replace("\0", "")[:MAX_DOC] for task in tasks],
+            "now": now,
+        }
+        self._database.rows("know_task", params)
+
+    def forget_tasks(self, *, older_than: datetime) -> int:
+        """Strike tasks that no worker has named since the moment and no job is for."""
+        return len(self._database.rows("forget_tasks", {"older_than": older_than}))
+
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
         """Let no other process into the block of this name while we are in it."""
@@ -173,3 +237,11 @@ class Upkeep:
         finally:
             end = {"name": name, "holder": holder, "done": done, "now": now}
             self._database.rows("end_chore", end)
+
+
+def _schema_text(task: TaskNote) -> str:
+    """A schema that JSON cannot hold must not keep a worker from starting."""
+    try:
+        return encode_json("schema", task.schema)
+    except InvalidInput:
+        return '{"type":"object"}'

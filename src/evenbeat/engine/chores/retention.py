@@ -3,9 +3,11 @@
 from datetime import timedelta
 
 from evenbeat.engine.clock import Clock
+from evenbeat.store.idempotency import LIFETIME
 from evenbeat.store.store import Store
 
 SILENT = timedelta(hours=1)
+HOURS_KEPT = timedelta(days=8)
 
 
 class Retention:
@@ -26,5 +28,8 @@ class Retention:
         cutoff = now - self._age
         removed = upkeep.prune_executions(older_than=cutoff, keep=self._executions)
         removed += upkeep.prune_jobs(older_than=cutoff)
+        removed += self._store.idempotency.prune(older_than=now - LIFETIME)
+        upkeep.fold_outcomes(older_than=now - HOURS_KEPT)
+        removed += upkeep.forget_tasks(older_than=cutoff)
         silent = upkeep.silent_workers(SILENT, now=self._clock.override())
         return removed + (upkeep.forget_workers(silent) if silent else 0)

@@ -4,6 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from evenbeat.domain.execution import Outcome
 from evenbeat.engine.run import Run
@@ -19,6 +20,9 @@ class Runner(ABC):
     the free slots, plus as many more as the last runs' pace will use up within `AHEAD_SECONDS`.
     So short jobs are fetched in large batches, and long ones are never taken from other workers.
     """
+
+    place: ClassVar[str]
+    """Where its handlers run: `loop`, `thread` or `process`."""
 
     def __init__(
         self,
@@ -54,13 +58,23 @@ class Runner(ABC):
         """Runs whose handler has started."""
         return self.active - len(self._waiting)
 
+    @property
+    def waiting(self) -> int:
+        """Runs taken whose handler has not started."""
+        return len(self._waiting)
+
+    @property
+    def lag(self) -> float | None:
+        """How late this runner's event loop is, in seconds; None without one."""
+        return None
+
     @abstractmethod
     def start(self) -> None:
         """Be ready to take runs."""
 
     @abstractmethod
     def take(self, runs: Sequence[Run]) -> None:
-        """Run these, in this order, as slots are free. Called by one thread only."""
+        """Run these, in this order, as slots are free. Called by one thread at a time."""
 
     def give_back(self, waited_seconds: float) -> list[Run]:
         """Runs that have waited too long for a slot, for another worker to take."""

@@ -13,10 +13,15 @@ from evenbeat.engine.runners.base import EndedCallback, Runner
 
 logger = logging.getLogger(__name__)
 
+TICK_SECONDS = 0.5
+"""How often the loop shows that it gets round to things."""
+
 
 class LoopRunner(Runner):
     """One thread with one event loop. A handler that blocks it holds up the other async handlers,
     but neither claiming nor the renewal of leases, which have threads of their own."""
+
+    place = "loop"
 
     def __init__(
         self,
@@ -31,6 +36,13 @@ class LoopRunner(Runner):
         self._started = 0
         self._stuck = False
         self._closing = False
+        self._late = 0.0
+        self._tick_due = float("inf")
+
+    @property
+    def lag(self) -> float:
+        """How late the last tick was, or how late the next one is by now."""
+        return max(self._late, time.monotonic() - self._tick_due)
 
     def start(self) -> None:
         self._thread.start()
@@ -61,6 +73,7 @@ class LoopRunner(Runner):
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
+        self.loop.call_soon(self._tick)
         while not self._closing:
             try:
                 self.loop.run_forever()
@@ -69,6 +82,12 @@ class LoopRunner(Runner):
                 # that awaits it is told; the others go on.
                 logger.warning("a handler's own task raised %s", type(error).__name__)
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._late = max(0.0, now - self._tick_due)
+        self._tick_due = now + TICK_SECONDS
+        self.loop.call_later(TICK_SECONDS, self._tick)
 
     def _fill_slots(self) -> None:
         self._stuck = False

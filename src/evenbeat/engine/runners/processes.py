@@ -36,6 +36,8 @@ class ProcessRunner(SlotRunner):
     """A thread for each slot minds one child at a time. When the worker dies, however it dies, its
     children notice the broken pipe and end: a run never outlives its lease unseen."""
 
+    place = "process"
+
     def room(self) -> int:
         return self.slots - self.active  # a child takes a while to start: none ahead
 

@@ -14,6 +14,8 @@ class ThreadRunner(SlotRunner):
     job at once; its thread goes on until the function looks at `ctx.cancelled` and returns, and
     what it returns is thrown away."""
 
+    place = "thread"
+
     def _mind(self, run: Run) -> None:
         timer = None
         try:

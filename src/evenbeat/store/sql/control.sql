@@ -27,13 +27,16 @@ SET is_paused = false,
     status = CASE WHEN j.status = 'running' THEN j.status ELSE r.status END,
     plan_time = CASE WHEN j.status = 'running' THEN j.plan_time ELSE r.plan_time END,
     next_run_at = CASE WHEN j.status = 'running' THEN j.next_run_at ELSE r.next_run_at END,
+    anchor_at = CASE WHEN j.status = 'running' THEN j.anchor_at ELSE r.anchor_at END,
+    placed_at = CASE WHEN j.status = 'running' THEN j.placed_at ELSE r.placed_at END,
     current_retry_count = CASE WHEN j.status = 'running' OR j.plan_time = r.plan_time
                                THEN j.current_retry_count ELSE 0 END,
     releases = CASE WHEN j.status = 'running' OR j.plan_time = r.plan_time
                     THEN j.releases ELSE 0 END,
     updated_at = coalesce(%(now)s::timestamptz, now())
 FROM unnest(%(ids)s::uuid[], %(statuses)s::text[], %(plan_times)s::timestamptz[],
-            %(next_runs)s::timestamptz[]) AS r (id, status, plan_time, next_run_at)
+            %(next_runs)s::timestamptz[], %(anchors)s::timestamptz[], %(placed)s::timestamptz[])
+     AS r (id, status, plan_time, next_run_at, anchor_at, placed_at)
 WHERE j.id = r.id AND j.is_paused
 RETURNING {job};
 
@@ -140,6 +143,7 @@ SET task = %(task)s, queue = %(queue)s, priority = least(100, %(priority)s + age
     releases = CASE WHEN status = 'running' OR plan_time = %(plan_time)s THEN releases ELSE 0 END,
     schedule_kind = %(schedule_kind)s, interval_seconds = %(interval_seconds)s,
     cron_expression = %(cron_expression)s, timezone = %(timezone)s, anchor_at = %(anchor_at)s,
+    placed_at = %(placed_at)s,
     schedule_delay_seconds = %(schedule_delay_seconds)s, execution_window = %(execution_window)s,
     placement = %(placement)s, cost_ms = %(cost_ms)s, catch_up = %(catch_up)s,
     catch_up_window_seconds = %(catch_up_window_seconds)s,

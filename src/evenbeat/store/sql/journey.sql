@@ -10,7 +10,7 @@ SELECT coalesce(%(now)s::timestamptz, now());
 -- key or any job its name.
 WITH added AS (
     INSERT INTO evenbeat.jobs (
-        id, created_at, updated_at, plan_time, next_run_at, status, anchor_at, payload,
+        id, created_at, updated_at, plan_time, next_run_at, status, anchor_at, placed_at, payload,
         name, scope_kind, scope_id, dedup_key, parent_id, metadata, created_by,
         task, queue, priority, schedule_kind, interval_seconds, cron_expression, timezone,
         schedule_delay_seconds, execution_window, placement, cost_ms,
@@ -21,7 +21,7 @@ WITH added AS (
         %(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
         coalesce(%(plan_time)s::timestamptz, %(now)s::timestamptz, now()),
         coalesce(%(next_run_at)s::timestamptz, %(now)s::timestamptz, now()),
-        %(status)s, %(anchor_at)s, %(payload)s,
+        %(status)s, %(anchor_at)s, %(placed_at)s, %(payload)s,
         %(name)s, %(scope_kind)s, %(scope_id)s, %(dedup_key)s, %(parent_id)s, %(metadata)s,
         %(created_by)s,
         %(task)s, %(queue)s, %(priority)s, %(schedule_kind)s, %(interval_seconds)s,

@@ -54,40 +54,296 @@ FROM evenbeat.executions WHERE job_id = %(job_id)s;
 SELECT status, count(*) FROM evenbeat.jobs GROUP BY status;
 
 -- name: execution_totals
--- All kept executions in figures, or those claimed since a moment.
+-- Every execution there ever was in figures: the kept sums, and what they do not hold yet.
+WITH mark AS (
+    SELECT coalesce((SELECT (value ->> 'after')::uuid FROM evenbeat.figures WHERE name = 'counting'),
+                    '00000000-0000-0000-0000-000000000000'::uuid) AS after
+),
+since AS (
+    SELECT e.status, e.duration_ms FROM evenbeat.executions e
+    WHERE e.id > (SELECT after FROM mark)
+    UNION ALL
+    SELECT e.status, e.duration_ms FROM evenbeat.uncounted u
+    JOIN evenbeat.executions e ON e.id = u.execution_id
+),
+parts AS (
+    SELECT coalesce(sum(completed + failed + cancelled), 0) AS total,
+           coalesce(sum(completed), 0) AS completed, coalesce(sum(failed), 0) AS failed,
+           coalesce(sum(duration_ms), 0) AS duration_ms
+    FROM evenbeat.outcomes
+    UNION ALL
+    SELECT count(*), count(*) FILTER (WHERE status = 'completed'),
+           count(*) FILTER (WHERE status = 'failed'),
+           coalesce(sum(duration_ms) FILTER (WHERE status = 'completed'), 0)
+    FROM since
+)
+SELECT sum(total)::bigint, sum(completed)::bigint, sum(failed)::bigint,
+       sum(duration_ms) / nullif(sum(completed), 0)::float8
+FROM parts;
+
+-- name: execution_totals_since
+-- The kept executions claimed since a moment in figures; reads each of them.
 SELECT count(*),
        count(*) FILTER (WHERE status = 'completed'),
        count(*) FILTER (WHERE status = 'failed'),
        avg(duration_ms) FILTER (WHERE status = 'completed')
 FROM evenbeat.executions
-WHERE (%(since)s::timestamptz IS NULL
-       OR id >= evenbeat.uuid7_floor(%(since)s::timestamptz));
+WHERE id >= evenbeat.uuid7_floor(%(since)s::timestamptz);
+
+-- name: counted_totals
+-- What the kept sums hold, without what has ended since they were made.
+SELECT coalesce(sum(completed + failed + cancelled), 0)::bigint,
+       coalesce(sum(completed), 0)::bigint, coalesce(sum(failed), 0)::bigint,
+       sum(duration_ms) / nullif(sum(completed), 0)::float8
+FROM evenbeat.outcomes;
+
+-- name: hourly_outcomes
+-- What ended in each of the last hours, the present one included; hours without any are there too.
+SELECT h.hour, coalesce(sum(o.completed), 0)::bigint, coalesce(sum(o.failed), 0)::bigint,
+       coalesce(sum(o.cancelled), 0)::bigint, coalesce(sum(o.lost), 0)::bigint
+FROM generate_series(
+         date_trunc('hour', coalesce(%(now)s::timestamptz, now()), 'UTC')
+             - (%(hours)s::int - 1) * interval '1 hour',
+         date_trunc('hour', coalesce(%(now)s::timestamptz, now()), 'UTC'),
+         interval '1 hour') AS h (hour)
+LEFT JOIN evenbeat.outcomes o
+       ON o.hour = h.hour AND (%(task)s::text IS NULL OR o.task = %(task)s::text)
+GROUP BY h.hour ORDER BY h.hour;
+
+-- name: outcomes_by_task
+-- What has ever ended, by task: these numbers only grow.
+SELECT task, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint,
+       sum(lost)::bigint, sum(duration_ms), sum(wait_ms)
+FROM evenbeat.outcomes GROUP BY task ORDER BY task;
+
+-- name: kept_figure
+-- One kept figure and its moment.
+SELECT value, updated_at FROM evenbeat.figures WHERE name = %(name)s;
+
+-- name: kept_counts
+-- How many jobs there are of each kind, as of the figure `job_counts`.
+SELECT status, queue, task, schedule_kind, jobs FROM evenbeat.job_counts
+ORDER BY status, queue, task, schedule_kind;
+
+-- name: names_like
+-- The names that match, from the index on names alone.
+SELECT DISTINCT name FROM evenbeat.jobs
+WHERE name IS NOT NULL AND name COLLATE "default" ILIKE %(search)s
+LIMIT %(limit)s;
+
+-- name: tasks_like
+-- The tasks that match, among those that have jobs or workers.
+SELECT task FROM (SELECT task FROM evenbeat.job_counts
+                  UNION SELECT name FROM evenbeat.tasks) known
+WHERE task COLLATE "default" ILIKE %(search)s
+ORDER BY task LIMIT %(limit)s;
+
+-- name: upcoming
+-- The jobs that run next. They are among the first of as many lanes, so no others are looked at.
+WITH RECURSIVE lanes AS (
+    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
+     WHERE status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     ORDER BY queue, task, priority, next_run_at
+     LIMIT 1)
+    UNION ALL
+    SELECT hop.*
+    FROM lanes CROSS JOIN LATERAL (
+        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
+        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
+        ORDER BY j.queue, j.task, j.priority, j.next_run_at
+        LIMIT 1) hop
+),
+heads AS (
+    SELECT lanes.queue, lanes.task, lanes.priority, head.next_run_at
+    FROM lanes CROSS JOIN LATERAL (
+        SELECT j.next_run_at FROM evenbeat.jobs j
+        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
+          AND j.next_run_at >= coalesce(%(after)s::timestamptz, '-infinity')
+        ORDER BY j.next_run_at
+        LIMIT 1) head
+    ORDER BY head.next_run_at
+    LIMIT %(limit)s
+)
+SELECT {job}
+FROM heads CROSS JOIN LATERAL (
+    SELECT j.* FROM evenbeat.jobs j
+    WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+      AND j.queue = heads.queue AND j.task = heads.task AND j.priority = heads.priority
+      AND j.next_run_at >= heads.next_run_at
+    ORDER BY j.next_run_at
+    LIMIT %(limit)s) j
+ORDER BY j.next_run_at, j.id
+LIMIT %(limit)s;
+
+-- name: last_outcomes
+-- The last runs of each of these jobs, newest plan first.
+SELECT asked.id, e.id, e.status, e.plan_time, e.started_at, e.duration_ms, e.error_code
+FROM unnest(%(job_ids)s::uuid[]) AS asked (id)
+CROSS JOIN LATERAL (
+    SELECT * FROM evenbeat.executions e
+    WHERE e.job_id = asked.id
+    ORDER BY e.plan_time DESC, e.retry_attempt DESC, e.releases DESC
+    LIMIT %(limit)s) e
+ORDER BY asked.id, e.plan_time DESC, e.retry_attempt DESC, e.releases DESC;
+
+-- name: failing_jobs
+-- Jobs whose last run went wrong, newest first: given up, going on with the next plan, or waiting
+-- for another attempt.
+SELECT id, name, task, queue, status, schedule_kind, current_retry_count, max_retries,
+       error_message, completed_at, next_run_at
+FROM evenbeat.jobs
+WHERE error_message IS NOT NULL AND status <> 'cancelled'
+  AND completed_at >= coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(within_seconds)s)
+ORDER BY completed_at DESC
+LIMIT %(limit)s;
+
+-- name: waiting_lanes
+-- Queues and tasks with jobs that have been due for a while: since when, how many (counted up to
+-- 1000 a priority), whether the queue is paused, and how many workers could take them.
+WITH RECURSIVE lanes AS (
+    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
+     WHERE status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     ORDER BY queue, task, priority, next_run_at
+     LIMIT 1)
+    UNION ALL
+    SELECT hop.*
+    FROM lanes CROSS JOIN LATERAL (
+        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
+        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
+        ORDER BY j.queue, j.task, j.priority, j.next_run_at
+        LIMIT 1) hop
+),
+late AS (
+    SELECT lanes.queue, lanes.task, min(lanes.next_run_at) AS oldest_due, sum(due.jobs) AS jobs
+    FROM lanes CROSS JOIN LATERAL (
+        SELECT count(*) AS jobs FROM (
+            SELECT FROM evenbeat.jobs j
+            WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+              AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
+              AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+            LIMIT 1000) first) due
+    WHERE lanes.next_run_at <= coalesce(%(now)s::timestamptz, now())
+                               - make_interval(secs => %(late_seconds)s)
+    GROUP BY lanes.queue, lanes.task
+)
+SELECT late.queue, late.task, late.jobs::bigint, late.oldest_due, q.paused_at,
+       (SELECT count(*) FROM evenbeat.workers w
+        WHERE w.status = 'active'
+          AND w.heartbeat_at > coalesce(%(now)s::timestamptz, now())
+                               - make_interval(secs => %(silent_seconds)s)
+          AND (w.queues IS NULL OR late.queue = ANY (w.queues))
+          AND (w.tasks IS NULL OR late.task = ANY (w.tasks)))
+FROM late LEFT JOIN evenbeat.queues q ON q.name = late.queue
+ORDER BY late.oldest_due;
+
+-- name: lost_runs
+-- Runs whose worker vanished, newest first.
+SELECT e.id, e.job_id, j.name, j.task, j.queue, e.worker_id, e.plan_time, e.completed_at,
+       e.error_code
+FROM evenbeat.executions e LEFT JOIN evenbeat.jobs j ON j.id = e.job_id
+WHERE e.error_code IS NOT NULL AND e.error_code IN ('lease_expired', 'stale_timeout')
+  AND e.id >= evenbeat.uuid7_floor(%(since)s::timestamptz)
+ORDER BY e.id DESC
+LIMIT %(limit)s;
+
+-- name: timeline
+-- Runs that overlap a period, newest first. A run that began before the period is found when it
+-- still runs, or when it began within `before_seconds` of the period's start.
+SELECT e.id, e.job_id, j.name, j.task, j.queue, e.worker_id, e.plan_time, e.started_at,
+       e.completed_at, e.status, e.error_code
+FROM (SELECT *
+      FROM ((SELECT * FROM evenbeat.executions
+             WHERE id >= evenbeat.uuid7_floor(%(since)s::timestamptz)
+               AND id < evenbeat.uuid7_floor(%(until)s::timestamptz)
+             ORDER BY id DESC
+             LIMIT %(limit)s)
+            UNION ALL
+            (SELECT * FROM evenbeat.executions
+             WHERE id < evenbeat.uuid7_floor(%(since)s::timestamptz)
+               AND id >= evenbeat.uuid7_floor(%(since)s::timestamptz
+                                              - make_interval(secs => %(before_seconds)s))
+               AND completed_at >= %(since)s::timestamptz
+             ORDER BY id DESC
+             LIMIT %(limit)s)
+            UNION ALL
+            (SELECT x.* FROM evenbeat.jobs r JOIN evenbeat.executions x ON x.id = r.lock_token
+             WHERE r.status = 'running' AND x.id < evenbeat.uuid7_floor(%(since)s::timestamptz)
+             LIMIT %(limit)s)) overlapping
+      ORDER BY id DESC
+      LIMIT %(limit)s) e
+LEFT JOIN evenbeat.jobs j ON j.id = e.job_id
+ORDER BY e.id DESC
+LIMIT %(limit)s;
+
+-- name: known_tasks
+-- What workers can run or once could, and how many live ones can now.
+SELECT t.name, t.queue, t.runner, t.schema, t.doc, t.defaults, t.updated_at,
+       (SELECT count(*) FROM evenbeat.workers w
+        WHERE w.heartbeat_at > coalesce(%(now)s::timestamptz, now())
+                               - make_interval(secs => %(silent_seconds)s)
+          AND (w.tasks IS NULL OR t.name = ANY (w.tasks)))
+FROM evenbeat.tasks t ORDER BY t.name;
+
+-- name: standing_of
+-- What surrounds a waiting job: since when its queue is paused, how many due jobs of the queue go
+-- before it (counted up to 1000), and the database's time.
+SELECT (SELECT paused_at FROM evenbeat.queues WHERE name = %(queue)s),
+       (SELECT count(*) FROM (
+           SELECT FROM evenbeat.jobs j
+           WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+             AND j.queue = %(queue)s AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+             AND (j.priority > %(priority)s
+                  OR j.priority = %(priority)s AND j.next_run_at < %(next_run_at)s::timestamptz)
+           LIMIT 1000) first),
+       coalesce(%(now)s::timestamptz, now());
+
+-- name: live_workers
+-- Workers with a recent sign of life, and how many jobs each has claimed.
+SELECT w.id, w.host, w.pid, w.queues, w.tasks, w.concurrency, w.running, w.status = 'draining'
+FROM evenbeat.workers w
+WHERE w.heartbeat_at > coalesce(%(now)s::timestamptz, now())
+                       - make_interval(secs => %(silent_seconds)s)
+ORDER BY w.id;
 
 -- name: queue_depths
--- For each queue: waiting and due, running, oldest due time, and whether it is paused.
-SELECT coalesce(d.queue, q.name),
-       coalesce(d.due, 0), coalesce(d.running, 0), d.oldest_due, q.paused_at
-FROM (
-    SELECT queue,
-           count(*) FILTER (WHERE status <> 'running') AS due,
-           count(*) FILTER (WHERE status = 'running') AS running,
-           min(next_run_at) FILTER (WHERE status <> 'running') AS oldest_due
-    FROM evenbeat.jobs
-    WHERE status = 'running'
-       OR (status IN ('pending', 'scheduled') AND next_run_at <= coalesce(%(now)s::timestamptz, now()))
-    GROUP BY queue) d
+-- For each queue: waiting and due (counted up to 10,000 a lane), running, oldest due time, and
+-- whether it is paused.
+WITH RECURSIVE lanes AS (
+    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
+     WHERE status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     ORDER BY queue, task, priority, next_run_at
+     LIMIT 1)
+    UNION ALL
+    SELECT hop.*
+    FROM lanes CROSS JOIN LATERAL (
+        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
+        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
+        ORDER BY j.queue, j.task, j.priority, j.next_run_at
+        LIMIT 1) hop
+),
+depths AS (
+    SELECT lanes.queue, waiting.due, 0 AS running, lanes.next_run_at AS oldest_due
+    FROM lanes CROSS JOIN LATERAL (
+        SELECT count(*) AS due FROM (
+            SELECT FROM evenbeat.jobs j
+            WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+              AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
+              AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+            LIMIT 10000) first) waiting
+    WHERE lanes.next_run_at <= coalesce(%(now)s::timestamptz, now())
+    UNION ALL
+    SELECT queue, 0, count(*), NULL FROM evenbeat.jobs WHERE status = 'running' GROUP BY queue
+)
+SELECT coalesce(d.queue, q.name), coalesce(d.due, 0)::bigint, coalesce(d.running, 0)::bigint,
+       d.oldest_due, q.paused_at
+FROM (SELECT queue, sum(due) AS due, sum(running) AS running, min(oldest_due) AS oldest_due
+      FROM depths GROUP BY queue) d
 FULL JOIN evenbeat.queues q ON q.name = d.queue
 ORDER BY 1;
-
--- name: load_snapshot
--- What placement needs to know of every job that will run again.
-SELECT j.id, j.schedule_kind, j.interval_seconds, j.cron_expression, j.timezone, j.anchor_at,
-       j.plan_time, j.next_run_at, j.status, j.placement, j.placed_at,
-       coalesce(j.cost_ms, j.average_duration_ms)
-FROM evenbeat.jobs j
-WHERE j.schedule_kind IN ('interval', 'cron')
-  AND j.status IN ('pending', 'scheduled', 'running', 'paused')
-ORDER BY j.id;
 
 -- name: endings
 -- How these executions ended, for a worker that is unsure whether its last write arrived.

@@ -128,3 +128,134 @@ SELECT name, value, updated_at FROM evenbeat.figures;
 -- name: lock_until_commit
 -- Waits until no other transaction holds this name.
 SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 1));
+
+-- name: counting_horizon
+-- The moment up to which every claim is visible by now: claims under way are waited for, though
+-- not for ever. A moment that is given is taken as it is.
+SELECT coalesce(%(now)s::timestamptz,
+                least(clock_timestamp() - interval '1 second',
+                      CASE WHEN min(xact_start) IS NOT NULL
+                           THEN greatest(min(xact_start), clock_timestamp() - interval '5 minutes')
+                      END))
+FROM pg_stat_activity
+WHERE datname = current_database() AND state <> 'idle'
+  AND starts_with(query, '/* evenbeat:claim */');
+
+-- name: counted_after
+-- The last execution that the count has passed, locked until the transaction ends.
+INSERT INTO evenbeat.figures AS f (name, value, updated_at)
+VALUES ('counting', jsonb_build_object(), coalesce(%(now)s::timestamptz, now()))
+ON CONFLICT (name) DO UPDATE SET value = f.value
+RETURNING (value ->> 'after')::uuid;
+
+-- name: count_outcomes
+-- Adds what has ended to the hours: of the next `limit` executions, and of those that still ran
+-- when the count passed them. Returns how many new ones it saw, and the last of them.
+WITH fresh AS MATERIALIZED (
+    SELECT e.id, e.job_id, e.status, e.completed_at, e.error_code, e.duration_ms, e.wait_ms
+    FROM evenbeat.executions e
+    WHERE e.id > coalesce(%(after)s::uuid, '00000000-0000-0000-0000-000000000000')
+      AND e.id < evenbeat.uuid7_floor(%(until)s::timestamptz)
+    ORDER BY e.id
+    LIMIT %(limit)s
+),
+waited_for AS MATERIALIZED (
+    SELECT u.execution_id, e.id, e.job_id, e.status, e.completed_at, e.error_code, e.duration_ms,
+           e.wait_ms
+    FROM evenbeat.uncounted u LEFT JOIN evenbeat.executions e ON e.id = u.execution_id
+),
+ended AS (
+    SELECT job_id, status, completed_at, error_code, duration_ms, wait_ms
+    FROM fresh WHERE status <> 'running'
+    UNION ALL
+    SELECT job_id, status, completed_at, error_code, duration_ms, wait_ms
+    FROM waited_for WHERE status <> 'running'
+),
+tallied AS (
+    INSERT INTO evenbeat.outcomes AS o (hour, task, completed, failed, cancelled, lost,
+                                        duration_ms, wait_ms)
+    SELECT date_trunc('hour', e.completed_at, 'UTC'), coalesce(j.task, '(deleted)'),
+           count(*) FILTER (WHERE e.status = 'completed'),
+           count(*) FILTER (WHERE e.status = 'failed'),
+           count(*) FILTER (WHERE e.status = 'cancelled'),
+           count(*) FILTER (WHERE e.error_code IN ('lease_expired', 'stale_timeout')),
+           coalesce(sum(e.duration_ms) FILTER (WHERE e.status = 'completed'), 0),
+           coalesce(sum(e.wait_ms) FILTER (WHERE e.status = 'completed'), 0)
+    FROM ended e LEFT JOIN evenbeat.jobs j ON j.id = e.job_id
+    GROUP BY 1, 2
+    ORDER BY 1, 2
+    ON CONFLICT (hour, task) DO UPDATE
+    SET completed = o.completed + excluded.completed, failed = o.failed + excluded.failed,
+        cancelled = o.cancelled + excluded.cancelled, lost = o.lost + excluded.lost,
+        duration_ms = o.duration_ms + excluded.duration_ms, wait_ms = o.wait_ms + excluded.wait_ms
+),
+settled AS (
+    DELETE FROM evenbeat.uncounted u USING waited_for w
+    WHERE u.execution_id = w.execution_id AND w.status IS DISTINCT FROM 'running'
+),
+remembered AS (
+    INSERT INTO evenbeat.uncounted (execution_id)
+    SELECT id FROM fresh WHERE status = 'running'
+    ON CONFLICT DO NOTHING
+)
+SELECT (SELECT count(*) FROM fresh), (SELECT id FROM fresh ORDER BY id DESC LIMIT 1);
+
+-- name: fold_outcomes
+-- Adds the hours of long ago to one row for each task, at the epoch: totals stay, the table small.
+WITH old AS (
+    DELETE FROM evenbeat.outcomes
+    WHERE hour < %(older_than)s::timestamptz AND hour > 'epoch'::timestamptz
+    RETURNING *
+)
+INSERT INTO evenbeat.outcomes AS o (hour, task, completed, failed, cancelled, lost, duration_ms,
+                                    wait_ms)
+SELECT 'epoch'::timestamptz, task, sum(completed), sum(failed), sum(cancelled), sum(lost),
+       sum(duration_ms), sum(wait_ms)
+FROM old GROUP BY task
+ON CONFLICT (hour, task) DO UPDATE
+SET completed = o.completed + excluded.completed, failed = o.failed + excluded.failed,
+    cancelled = o.cancelled + excluded.cancelled, lost = o.lost + excluded.lost,
+    duration_ms = o.duration_ms + excluded.duration_ms, wait_ms = o.wait_ms + excluded.wait_ms
+RETURNING o.task;
+
+-- name: count_jobs
+-- Counts all jobs by state, queue, task and kind of schedule, for those who cannot wait for it.
+WITH counted AS MATERIALIZED (
+    SELECT status, queue, task, schedule_kind, count(*) AS jobs
+    FROM evenbeat.jobs GROUP BY status, queue, task, schedule_kind
+),
+gone AS (
+    DELETE FROM evenbeat.job_counts k
+    WHERE NOT EXISTS (SELECT FROM counted c
+                      WHERE c.status = k.status AND c.queue = k.queue AND c.task = k.task
+                        AND c.schedule_kind = k.schedule_kind)
+),
+kept AS (
+    INSERT INTO evenbeat.job_counts AS k (status, queue, task, schedule_kind, jobs)
+    SELECT * FROM counted
+    ON CONFLICT (status, queue, task, schedule_kind) DO UPDATE SET jobs = excluded.jobs
+    WHERE k.jobs <> excluded.jobs
+)
+SELECT status, sum(jobs)::bigint FROM counted GROUP BY status;
+
+-- name: know_task
+-- Notes what a worker can run; the newest word counts.
+INSERT INTO evenbeat.tasks AS t (name, queue, runner, schema, doc, defaults, updated_at)
+SELECT task.name, task.queue, task.runner, task.schema::jsonb, task.doc, task.defaults::jsonb,
+       coalesce(%(now)s::timestamptz, now())
+FROM unnest(%(names)s::text[], %(queues)s::text[], %(runners)s::text[], %(schemas)s::text[],
+            %(docs)s::text[], %(defaults)s::text[])
+     AS task (name, queue, runner, schema, doc, defaults)
+ORDER BY task.name
+ON CONFLICT (name) DO UPDATE
+SET queue = excluded.queue, runner = excluded.runner, schema = excluded.schema, doc = excluded.doc,
+    defaults = excluded.defaults, updated_at = excluded.updated_at
+RETURNING t.name;
+
+-- name: forget_tasks
+-- Strikes tasks that no worker has named for long and no job is for.
+DELETE FROM evenbeat.tasks t
+WHERE t.updated_at < %(older_than)s::timestamptz
+  AND NOT EXISTS (SELECT FROM evenbeat.workers w WHERE w.tasks IS NULL OR t.name = ANY (w.tasks))
+  AND NOT EXISTS (SELECT FROM evenbeat.job_counts c WHERE c.task = t.name)
+RETURNING t.name;

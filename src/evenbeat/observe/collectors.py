@@ -1,0 +1,205 @@
+"""From figures to Prometheus' families: one collector for each place that they come from."""
+
+import logging
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from evenbeat.observe.census import Census
+from evenbeat.observe.families import ENGINE, FAMILIES, Family
+from evenbeat.observe.kept import Kept
+from evenbeat.observe.probe import Ended, Vitals
+from evenbeat.observe.tallies import Histogram, Labels, Tallies
+
+logger = logging.getLogger(__name__)
+
+STALE_SECONDS = 300.0
+"""Figures of the database that are older than this are not shown any more."""
+
+_FINISHED = (Ended.COMPLETED, Ended.FAILED, Ended.CANCELLED)
+_STEPS = ("claim", "finish", "renew", "maintenance")
+
+PoolStats = Callable[[], Mapping[str, Mapping[str, int]]]
+
+
+def family(name: str, values: Mapping[Any, Any] | float) -> Metric:
+    """A family of the table with these values: by label values, or one without labels."""
+    known = FAMILIES[name]
+    by_labels: Mapping[Labels, Any] = values if isinstance(values, Mapping) else {(): values}
+    if known.kind == "histogram":
+        return _histograms(known, by_labels)
+    made = (CounterMetricFamily if known.kind == "counter" else GaugeMetricFamily)(
+        name, known.help, labels=known.labels
+    )
+    for labels, value in by_labels.items():
+        made.add_metric([str(label) for label in labels], float(value))
+    return made
+
+
+def _histograms(known: Family, by_labels: Mapping[Labels, Histogram]) -> Metric:
+    made = HistogramMetricFamily(known.name, known.help, labels=known.labels)
+    for labels, histogram in by_labels.items():
+        steps = [(_bound(bound), count) for bound, count in histogram.cumulative()]
+        made.add_metric([str(label) for label in labels], steps, histogram.total)
+    return made
+
+
+def _bound(bound: float) -> str:
+    return "+Inf" if bound == float("inf") else str(bound)
+
+
+class Guarded(Collector):
+    """A collector whose failure costs its own families only."""
+
+    def collect(self) -> Iterable[Metric]:
+        """The families, as far as they can be had."""
+        try:
+            yield from self.families()
+        except Exception:
+            logger.exception("Some metrics could not be collected")
+
+    def families(self) -> Iterator[Metric]:
+        """What a collector makes."""
+        raise NotImplementedError
+
+
+class EngineCollector(Guarded):
+    """What the workers of this process have done since it started. Counters start at 0 for every
+    known task, so that the first failure is an increase."""
+
+    def __init__(self, tallies: Tallies, tasks: Callable[[], Iterable[str]]) -> None:
+        self._tallies = tallies
+        self._tasks = tasks
+
+    def families(self) -> Iterator[Metric]:
+        """One for each entry of the table."""
+        counters, histograms = self._tallies.counters(), self._tallies.histograms()
+        tasks = list(self._tasks())
+        for name in ENGINE:
+            if FAMILIES[name].kind == "histogram":
+                yield family(name, histograms.get(name, {}))
+            else:
+                yield family(name, _zeros(FAMILIES[name], tasks) | counters.get(name, {}))
+
+
+def _zeros(known: Family, tasks: list[str]) -> dict[Labels, float]:
+    match known.labels:
+        case ():
+            return {(): 0.0}
+        case ("task",):
+            return {(task,): 0.0 for task in tasks}
+        case ("during",):
+            return {(step,): 0.0 for step in _STEPS}
+        case _:
+            return {(task, ended): 0.0 for task in tasks for ended in _FINISHED}
+
+
+class ProcessCollector(Guarded):
+    """This process right now: its workers, its connections."""
+
+    def __init__(self, tallies: Tallies, pools: PoolStats, version: str) -> None:
+        self._tallies = tallies
+        self._pools = pools
+        self._version = version
+
+    def families(self) -> Iterator[Metric]:
+        """Read everything once."""
+        yield family("evenbeat_info", {(self._version, platform.python_version()): 1})
+        workers = self._tallies.vitals()
+        yield family("evenbeat_process_workers", len(workers))
+        if workers:
+            yield from _of_workers(workers)
+        yield from _of_pools(self._pools())
+
+
+def _of_workers(workers: list[Vitals]) -> Iterator[Metric]:
+    runners: dict[str, list[int]] = {}
+    for vitals in workers:
+        for place, slots, running, waiting, _ in vitals.runners:
+            free = max(0, slots - running)
+            sums = runners.setdefault(place, [0, 0, 0, 0])
+            runners[place] = [
+                a + b for a, b in zip(sums, (running, waiting, slots, free), strict=True)
+            ]
+    names = ("evenbeat_running", "evenbeat_waiting", "evenbeat_slots", "evenbeat_slots_free")
+    for index, name in enumerate(names):
+        yield family(name, {(place,): sums[index] for place, sums in runners.items()})
+    yield family("evenbeat_leases", sum(vitals.leases for vitals in workers))
+    yield family("evenbeat_finish_backlog", sum(vitals.backlog for vitals in workers))
+    yield family("evenbeat_claim_age_seconds", max(vitals.claim_age for vitals in workers))
+    yield family("evenbeat_beat_age_seconds", max(vitals.beat_age for vitals in workers))
+    lags = [runner.lag for vitals in workers for runner in vitals.runners if runner.lag is not None]
+    if lags:
+        yield family("evenbeat_event_loop_lag_seconds", max(lags))
+
+
+def _of_pools(pools: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
+    def each(name: str, figure: str, scale: float = 1.0) -> Metric:
+        # The pool leaves out what has never happened.
+        return family(name, {(pool,): s.get(figure, 0) * scale for pool, s in pools.items()})
+
+    yield each("evenbeat_pool_connections", "pool_size")
+    yield each("evenbeat_pool_connections_max", "pool_max")
+    yield each("evenbeat_pool_connections_idle", "pool_available")
+    yield each("evenbeat_pool_waiting", "requests_waiting")
+    yield each("evenbeat_pool_wait_seconds_total", "requests_wait_ms", 0.001)
+    yield each("evenbeat_pool_errors_total", "requests_errors")
+
+
+class DatabaseCollector(Guarded):
+    """The whole database. While it cannot be reached, `evenbeat_database_up 0` is all there is:
+    old figures would look like news."""
+
+    def __init__(self, ping: Kept[Any], census: Kept[Census]) -> None:
+        self._ping = ping
+        self._census = census
+
+    def families(self) -> Iterator[Metric]:
+        """Whether it is there, and if so what is in it."""
+        up = self._ping.get().error is None
+        yield family("evenbeat_database_up", int(up))
+        if up:
+            census, age, _ = self._census.get()
+            if census is not None and age < STALE_SECONDS:
+                yield family("evenbeat_scrape_age_seconds", age)
+                yield from _of_census(census)
+
+
+def _of_census(census: Census) -> Iterator[Metric]:
+    yield family(
+        "evenbeat_figures_age_seconds", {(n,): age for n, age in census.figures_age.items()}
+    )
+    yield family("evenbeat_jobs", {(state,): count for state, count in census.jobs.items()})
+    if census.executions is not None:
+        yield from _of_executions(census.executions)
+    queues = census.queues.items()
+    yield family("evenbeat_queue_due", {(name,): q.due for name, q in queues})
+    yield family("evenbeat_queue_running", {(name,): q.running for name, q in queues})
+    ages = {(name,): q.oldest_due_age for name, q in queues}
+    yield family("evenbeat_queue_oldest_due_age_seconds", ages)
+    yield family("evenbeat_queue_paused", {(name,): q.paused for name, q in queues})
+    yield family("evenbeat_workers", {(status,): n for status, n in census.workers.items()})
+    yield family("evenbeat_stale_locks_cleared_total", census.stale_locks_cleared)
+    tables = census.tables
+    yield family("evenbeat_table_dead_tuples", {(t.name,): t.dead_tuples for t in tables})
+    yield family("evenbeat_table_live_tuples", {(t.name,): t.live_tuples for t in tables})
+    yield family("evenbeat_table_bytes", {(t.name,): t.total_bytes for t in tables})
+    yield family("evenbeat_oldest_transaction_age_seconds", census.oldest_transaction)
+
+
+def _of_executions(kept: Mapping[str, Any]) -> Iterator[Metric]:
+    total, done, failed = (int(kept.get(name) or 0) for name in ("total", "completed", "failed"))
+    counts = {
+        ("completed",): done,
+        ("failed",): failed,
+        ("cancelled",): max(0, total - done - failed),
+    }
+    yield family("evenbeat_all_executions_total", counts)
+    if (rate := kept.get("success_rate")) is not None:
+        yield family("evenbeat_success_ratio", rate)
+    if (average := kept.get("average_duration_ms")) is not None:
+        yield family("evenbeat_average_duration_seconds", average / 1000)

@@ -1,0 +1,67 @@
+"""The metrics of one application, for Prometheus to scrape.
+
+Every application has a registry of its own, so that two in one process do not collide. Each
+process exposes what it did itself; what concerns the whole database is the same from all of them.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry
+from prometheus_client import ProcessCollector as OfProcess
+from prometheus_client.exposition import choose_encoder
+
+from evenbeat.observe.census import take_census
+from evenbeat.observe.collectors import (
+    DatabaseCollector,
+    EngineCollector,
+    PoolStats,
+    ProcessCollector,
+)
+from evenbeat.observe.kept import Kept
+from evenbeat.observe.placing import Balancing, PlacementCollector
+from evenbeat.observe.tallies import Tallies
+from evenbeat.store.store import Store
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+
+
+class Exposition(NamedTuple):
+    """What a scraper gets."""
+
+    body: bytes
+    content_type: str
+
+
+class Metrics:
+    """Collects when asked. `store` and `now` are asked for each time, since an application may
+    come to use another database."""
+
+    def __init__(
+        self,
+        tallies: Tallies,
+        *,
+        store: Callable[[], Store],
+        tasks: Callable[[], Iterable[str]],
+        balancer: Callable[[], Balancing],
+        now: Callable[[], datetime | None] = lambda: None,
+        pools: PoolStats = dict,
+        silent_seconds: float = 60.0,
+        version: str = "",
+    ) -> None:
+        self.registry = CollectorRegistry()
+        self.ping: Kept[Any] = Kept(lambda: store().clock(now()), fresh_seconds=1.0)
+        census = Kept(lambda: take_census(store(), now(), silent_seconds))
+        OfProcess(namespace="evenbeat", registry=self.registry)
+        self.registry.register(EngineCollector(tallies, tasks))
+        self.registry.register(ProcessCollector(tallies, pools, version))
+        self.registry.register(DatabaseCollector(self.ping, census))
+        self.registry.register(PlacementCollector(tallies, self.ping, census, balancer))
+
+    def render(self, accept: str = "") -> Exposition:
+        """The text that a scraper with this Accept header understands."""
+        # The library's own choice trips over versions that are none, and answers with them.
+        understood = OPEN_METRICS if OPEN_METRICS.partition(";")[0] in accept else ""
+        encode, content_type = choose_encoder(understood)
+        return Exposition(encode(self.registry), content_type)

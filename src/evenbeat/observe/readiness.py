@@ -1,0 +1,68 @@
+"""Whether this process can do its work right now, check by check."""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from psycopg.errors import InvalidSchemaName, UndefinedTable
+
+from evenbeat.errors import SchemaTooNew, StoreError
+from evenbeat.observe.kept import Kept
+from evenbeat.observe.tallies import Tallies
+from evenbeat.store.store import Store
+from evenbeat.store.tables import Tables
+
+logger = logging.getLogger(__name__)
+
+OK = "ok"
+
+
+class Report(NamedTuple):
+    """Each check with `ok` or what is wrong."""
+
+    checks: dict[str, str]
+
+    @property
+    def ready(self) -> bool:
+        """Whether all is well."""
+        return all(found == OK for found in self.checks.values())
+
+
+class Readiness:
+    """The database answers, its schema fits, and the worker of this process claims and renews.
+
+    A worker is looked at when one runs here; whoever has made one that is yet to start says so
+    with `expects_worker`.
+    """
+
+    def __init__(self, store: Callable[[], Store], tallies: Tallies) -> None:
+        self._tallies = tallies
+        self._schema: Kept[str] = Kept(
+            lambda: Tables(store().database).schema_complaint() or OK, fresh_seconds=1.0
+        )
+
+    def report(self, *, expects_worker: bool = False) -> Report:
+        """Look. Takes two seconds at most, whatever the database does."""
+        complaint, _, error = self._schema.get()
+        checks = {"database": OK, "schema": complaint or OK} if error is None else _failed(error)
+        workers = self._tallies.vitals()
+        if workers or expects_worker:
+            checks["worker"] = next(
+                (vitals.trouble for vitals in workers if vitals.trouble),
+                OK if workers else "The worker has not started, or has stopped.",
+            )
+        return Report(checks)
+
+
+def _failed(error: Exception) -> dict[str, str]:
+    """What went wrong, without the details: anyone may ask, and those name hosts and users."""
+    logger.warning("Not ready", extra={"error": str(error)})
+    match error:
+        case UndefinedTable() | InvalidSchemaName():
+            return {"database": OK, "schema": "Evenbeat's tables are not there: migrate."}
+        case SchemaTooNew():
+            return {"database": OK, "schema": "The schema is newer than this Evenbeat: upgrade it."}
+        case StoreError() | TimeoutError():
+            return {"database": "The database does not answer; the log says why."}
+        case _:
+            return {"database": "The check failed; the log says why."}

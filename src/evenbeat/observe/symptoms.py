@@ -1,0 +1,352 @@
+"""What the doctor looks at, one look at a time: each gives what it found, good or bad."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from evenbeat.domain.english import say_count, say_span
+from evenbeat.store.glance import SILENT_AFTER, WaitingLane
+from evenbeat.store.health import Probe, Server
+
+Severity = Literal["ok", "warning", "error"]
+
+OLDEST_SERVER = 140_000
+
+# How often each chore comes round; a chore that nobody has done for five rounds is neglected.
+_CHORES = {
+    "figures": timedelta(seconds=30),
+    "aging": timedelta(minutes=5),
+    "retention": timedelta(hours=1),
+}
+_WATCHED_TABLES = ("jobs", "executions")
+_MOST_NAMED = 5
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at. `detail` says what was seen, `remedy` what to do about it."""
+
+    code: str
+    severity: Severity
+    title: str
+    detail: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From where on something is worth a word."""
+
+    transaction: timedelta = timedelta(minutes=1)
+    skew: timedelta = timedelta(seconds=2)
+    late: timedelta = timedelta(minutes=5)
+    unserved: timedelta = timedelta(seconds=30)
+    lease: timedelta = timedelta(seconds=60)
+    dead_share: float = 0.3
+    dead_rows: int = 10_000
+    connections: float = 0.85
+    slot_age: int = 1_000_000
+
+
+class Visit(NamedTuple):
+    """What a look has to go by."""
+
+    probe: Probe
+    server: Server
+    limits: Limits
+    now: datetime | None
+    skew: timedelta
+
+
+# -- the server ------------------------------------------------------------------------------------
+
+
+def reachable(visit: Visit) -> Finding:
+    """Whether the database can be written to."""
+    if visit.server.is_standby:
+        return Finding(
+            "database_read_only",
+            "error",
+            "The database is a standby and cannot be written to",
+            "pg_is_in_recovery() is true.",
+            "Point database_url at the primary server.",
+        )
+    return Finding("database_reachable", "ok", "The database answers")
+
+
+def version(visit: Visit) -> Finding:
+    """Whether the server is new enough."""
+    server = visit.server
+    if server.version_number < OLDEST_SERVER:
+        return Finding(
+            "server_too_old",
+            "error",
+            f"PostgreSQL {server.version} is too old",
+            "Evenbeat needs PostgreSQL 14 or newer.",
+            "Upgrade the server, or use the embedded one by leaving database_url empty.",
+        )
+    return Finding("server_version", "ok", f"PostgreSQL {server.version}")
+
+
+def schema(visit: Visit) -> Finding:
+    """Whether the schema is the one this Evenbeat works with."""
+    found, known = visit.probe.versions()
+    name = visit.probe.schema
+    if found == known:
+        return Finding("schema_version", "ok", f"The schema {name!r} is at version {found}")
+    if found == 0:
+        return Finding(
+            "schema_missing",
+            "error",
+            f"There is no Evenbeat in the schema {name!r}",
+            "Its table of versions is missing or empty.",
+            "Run `evenbeat migrate`, or set the schema that Evenbeat is in.",
+        )
+    if found < known:
+        return Finding(
+            "schema_behind",
+            "error",
+            f"The schema {name!r} is behind: version {found} of {known}",
+            f"{say_count(known - found, 'migration')} have not been applied.",
+            "Run `evenbeat migrate`.",
+        )
+    return Finding(
+        "schema_newer",
+        "error",
+        f"The schema {name!r} is newer than this Evenbeat: version {found}, known up to {known}",
+        "A newer Evenbeat has migrated it.",
+        "Upgrade the package on this machine: pip install --upgrade evenbeat.",
+    )
+
+
+def skew(visit: Visit) -> Iterator[Finding]:
+    """Whether this machine's clock and the database's agree."""
+    if abs(visit.skew) <= visit.limits.skew:
+        yield Finding("clock_skew", "ok", "This machine's clock agrees with the database's")
+        return
+    way = "behind" if visit.skew > timedelta(0) else "ahead of"
+    yield Finding(
+        "clock_skew",
+        "warning",
+        f"This machine's clock is {say_span(visit.skew)} {way} the database's",
+        "Jobs are due by the database's clock, so none is lost; times in logs and tokens' expiry "
+        "are off.",
+        "Synchronise both clocks (NTP).",
+    )
+
+
+def connections(visit: Visit) -> Iterator[Finding]:
+    """Whether connections are running out."""
+    used, most = visit.server.connections, visit.server.max_connections
+    text = f"{used} of {most} connections are in use"
+    if used < visit.limits.connections * most:
+        yield Finding("connections", "ok", text)
+        return
+    yield Finding(
+        "connections",
+        "warning",
+        text,
+        "When none is left, workers and the API wait or fail.",
+        "Lower pool_size or the number of processes, raise max_connections, or use a pooler in "
+        "session mode.",
+    )
+
+
+def transactions(visit: Visit) -> Iterator[Finding]:
+    """Transactions that somebody left open."""
+    found = visit.probe.long_transactions(visit.limits.transaction)
+    if not found:
+        limit = say_span(visit.limits.transaction)
+        yield Finding("long_transaction", "ok", f"No transaction has been open for over {limit}")
+    for open_ in found[:_MOST_NAMED]:
+        age = say_span(timedelta(seconds=open_.seconds))
+        held = open_.holds_back_vacuum
+        yield Finding(
+            "long_transaction",
+            "error" if held else "warning",
+            f"A transaction has been open for {age} (pid {open_.pid}, {open_.application})",
+            f"User {open_.user}, {open_.state or 'state unknown'}. "
+            + (
+                "It keeps vacuum from removing dead rows, so claiming gets slower and slower."
+                if held
+                else "It holds nothing back yet, but will with its next statement."
+            ),
+            f"Let it commit. If its owner is gone: SELECT pg_terminate_backend({open_.pid}); and "
+            "set idle_in_transaction_session_timeout.",
+        )
+
+
+def prepared(visit: Visit) -> Iterator[Finding]:
+    """Two-phase transactions that nobody ended."""
+    for gid, seconds in visit.probe.prepared_transactions(visit.limits.transaction)[:_MOST_NAMED]:
+        age = say_span(timedelta(seconds=seconds))
+        yield Finding(
+            "prepared_transaction",
+            "error",
+            f"The prepared transaction {gid!r} has been waiting for {age}",
+            "It keeps vacuum from removing dead rows, and its locks are held.",
+            f"COMMIT PREPARED '{gid}' or ROLLBACK PREPARED '{gid}'.",
+        )
+
+
+def slots(visit: Visit) -> Iterator[Finding]:
+    """Replication slots that hold back vacuum."""
+    for name, active, age in visit.probe.slots():
+        if age > visit.limits.slot_age:
+            yield Finding(
+                "replication_slot",
+                "warning",
+                f"The replication slot {name!r} keeps rows of {age:,} transactions",
+                "In use." if active else "Nobody is reading from it.",
+                "Let its reader catch up"
+                + ("." if active else f", or drop it: SELECT pg_drop_replication_slot('{name}');"),
+            )
+
+
+# -- the tables ------------------------------------------------------------------------------------
+
+
+def dead_rows(visit: Visit) -> Iterator[Finding]:
+    """Whether vacuum keeps up."""
+    limits = visit.limits
+    for table in visit.probe.tables():
+        if table.name not in _WATCHED_TABLES:
+            continue
+        share = table.dead_rows / max(1, table.live_rows + table.dead_rows)
+        last = "never" if table.last_vacuum is None else f"{table.last_vacuum:%Y-%m-%d %H:%M} UTC"
+        text = f"{table.name}: {share:.0%} dead rows ({table.dead_rows:,}), last vacuum: {last}"
+        if share <= limits.dead_share or table.dead_rows < limits.dead_rows:
+            yield Finding("dead_rows", "ok", text)
+            continue
+        yield Finding(
+            "dead_rows",
+            "warning",
+            text,
+            "Every claim and list steps over them.",
+            "Look for long transactions above; see that autovacuum is on; or run "
+            f'VACUUM "{visit.probe.schema}".{table.name};',
+        )
+
+
+def sizes(visit: Visit) -> Iterator[Finding]:
+    """How much room the tables take."""
+    tables = visit.probe.tables()
+    if tables:
+        largest = ", ".join(f"{t.name} {_megabytes(t.bytes)}" for t in tables[:4])
+        total = _megabytes(sum(table.bytes for table in tables))
+        yield Finding("size", "ok", f"The schema takes {total}", f"Largest: {largest}.")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
+
+
+# -- the work --------------------------------------------------------------------------------------
+
+
+def workers(visit: Visit) -> Iterator[Finding]:
+    """Whether anybody works."""
+    known = visit.probe.workers(visit.now)
+    limit = SILENT_AFTER.total_seconds()
+    live = [worker for worker in known if worker.silent_seconds <= limit]
+    for worker in [w for w in known if w.silent_seconds > limit][:_MOST_NAMED]:
+        silent = say_span(timedelta(seconds=worker.silent_seconds))
+        yield Finding(
+            "silent_worker",
+            "warning",
+            f"The worker on {worker.host.split('/')[0]} (pid {worker.pid}) is silent for {silent}",
+            "It is dead, frozen or cut off; its runs are given up when their leases run out.",
+            "Look at its log and restart it. Others forget it after an hour.",
+        )
+    if live:
+        yield Finding("workers", "ok", f"{say_count(len(live), 'worker')} alive")
+        return
+    yield Finding(
+        "no_workers",
+        "error",
+        "No worker is alive",
+        "Nothing will run until there is one.",
+        "Start one: `evenbeat worker --app your_module:app`, or `evenbeat serve`.",
+    )
+
+
+def lanes(visit: Visit) -> Iterator[Finding]:
+    """Jobs that wait: unserved, late, or in a paused queue."""
+    limits = visit.limits
+    lanes = visit.probe.waiting_lanes(limits.unserved, visit.now)
+    waiting = [lane for lane in lanes if lane.paused_at is None]
+    present = visit.now or visit.server.clock
+    for lane in [lane for lane in waiting if not lane.workers][:_MOST_NAMED]:
+        yield Finding(
+            "unserved",
+            "error",
+            f"No live worker takes {_lane(lane)}",
+            _waits(lane, present),
+            "Start a worker whose application knows the task and whose --queues include the queue.",
+        )
+    late = [lane for lane in waiting if lane.workers and lane.oldest_due <= present - limits.late]
+    for lane in late[:_MOST_NAMED]:
+        yield Finding(
+            "late",
+            "warning",
+            f"Jobs are late: {_lane(lane)}",
+            _waits(lane, present),
+            f"{say_count(lane.workers, 'worker')} can take them. Add workers or concurrency, or "
+            "look for runs that hang.",
+        )
+    for lane in [lane for lane in lanes if lane.paused_at is not None][:_MOST_NAMED]:
+        yield Finding(
+            "queue_paused",
+            "warning",
+            f"The queue {lane.queue!r} is paused and jobs wait in it",
+            _waits(lane, present),
+            "Resume the queue if it was paused by mistake.",
+        )
+    if not lanes:
+        yield Finding("on_time", "ok", "No job is waiting for a worker")
+
+
+def _lane(lane: WaitingLane) -> str:
+    return f"the task {lane.task!r} from the queue {lane.queue!r}"
+
+
+def _waits(lane: WaitingLane, present: datetime) -> str:
+    return (
+        f"{say_count(lane.jobs, 'job')} due, the oldest for {say_span(present - lane.oldest_due)}."
+    )
+
+
+def leases(visit: Visit) -> Iterator[Finding]:
+    """Expired leases that nobody has reaped."""
+    count, oldest = visit.probe.stale_leases(visit.limits.lease, visit.now)
+    if not count:
+        yield Finding("leases", "ok", "No expired lease is left lying")
+        return
+    age = say_span(timedelta(seconds=oldest or 0))
+    yield Finding(
+        "stale_leases",
+        "error",
+        f"{say_count(count, 'run')} lost the worker and nobody gave up the lease, for up to {age}",
+        "Any live worker would have done so within seconds.",
+        "Start a worker; look at the logs of those that run for errors of the reaper.",
+    )
+
+
+def chores(visit: Visit) -> Iterator[Finding]:
+    """Whether maintenance is done."""
+    seen = visit.probe.chores(visit.now)
+    late = [
+        name
+        for name, every in _CHORES.items()
+        if (age := seen.get(name)) is None or age > max(5 * every.total_seconds(), 300)
+    ]
+    if not late:
+        yield Finding("chores", "ok", "Maintenance is up to date")
+        return
+    yield Finding(
+        "chores_neglected",
+        "warning",
+        f"Maintenance is not being done: {', '.join(late)}",
+        "History grows, figures get old, and waiting jobs are not raised.",
+        "Any worker does it by itself: start one, or look at its log for errors.",
+    )

@@ -1,0 +1,206 @@
+"""Backfill: past plans of a recurring job, each run once as a job of its own.
+
+The children are one-off jobs, due at once, so that workers run them side by side and the parent's
+rhythm is untouched. Each keeps the plan it was made for (`ctx.plan_time`), and the database allows
+one child for a plan. Left out are plans that have a child, that the parent has completed (unless
+`include_completed`), or that it is about to run itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from evenbeat.domain.catch_up import CatchUpMode
+from evenbeat.domain.job import (
+    FirstRun,
+    Job,
+    NewJob,
+    recurring_of,
+    scope_of,
+    spec_of,
+    window_of,
+)
+from evenbeat.domain.moments import BEGIN
+from evenbeat.domain.schedule import Once
+from evenbeat.domain.states import LIVE, JobStatus
+from evenbeat.domain.window import due_at
+from evenbeat.errors import InvalidInput, NotFound
+from evenbeat.store.bulk import add_in_bulk, with_ids
+from evenbeat.store.database import Connection, Database
+from evenbeat.store.rows import MAX_JSON_BYTES
+
+MOST_PLANS = 10_000
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Backfilled(NamedTuple):
+    """What a backfill did: plans that got a child now (with the children's ids, in order), and
+    how many of the period were left out because they have one or need none."""
+
+    created: int
+    existing: int
+    plans: list[datetime]
+    ids: list[UUID]
+
+
+class Backfill:
+    """Makes children for the plans of a period."""
+
+    def __init__(self, database: Database, *, max_json_bytes: int = MAX_JSON_BYTES) -> None:
+        self._database = database
+        self._max_json_bytes = max_json_bytes
+
+    def add(
+        self,
+        job_id: UUID,
+        start: datetime,
+        end: datetime,
+        *,
+        limit: int = 1000,
+        include_completed: bool = False,
+        created_by: str | None = None,
+        now: datetime | None = None,
+    ) -> Backfilled:
+        """Run every plan in [start, end) that has not run; asking again adds nothing."""
+        check_period(start, end, limit)
+
+        def work(connection: Connection) -> Backfilled:
+            present = self._database.clock(now, connection)
+            job = self._locked(job_id, connection)
+            missing, existing = self._missing(
+                job, plans_between(job, start, end, limit, present), include_completed, connection
+            )
+            ids = self._add(job, missing, created_by, present, connection)
+            return Backfilled(len(ids), existing, missing, ids)
+
+        return self._database.atomically(work)
+
+    def preview(
+        self,
+        job_id: UUID,
+        start: datetime,
+        end: datetime,
+        *,
+        limit: int = 1000,
+        include_completed: bool = False,
+        now: datetime | None = None,
+    ) -> Backfilled:
+        """What `add` would do, without doing it: no ids."""
+        check_period(start, end, limit)
+        with self._database.transaction() as connection:
+            present = self._database.clock(now, connection)
+            job = self._locked(job_id, connection)
+            plans = plans_between(job, start, end, limit, present)
+            missing, existing = self._missing(job, plans, include_completed, connection)
+        return Backfilled(len(missing), existing, missing, [])
+
+    def _locked(self, job_id: UUID, connection: Connection) -> Job:
+        """The job, held so that two backfills of it come one after the other."""
+        row = self._database.row("job_for_update", {"id": job_id}, connection)
+        if row is None:
+            raise NotFound("job", job_id)
+        return Job._make(row)
+
+    def _missing(
+        self, job: Job, plans: list[datetime], include_completed: bool, connection: Connection
+    ) -> tuple[list[datetime], int]:
+        params = {"id": job.id, "plans": plans}
+        taken = {row[0] for row in self._database.rows("plans_with_child", params, connection)}
+        if not include_completed:
+            rows = self._database.rows("plans_completed", params, connection)
+            taken |= {row[0] for row in rows}
+        missing = [plan for plan in plans if plan not in taken and not _runs_itself(job, plan)]
+        return missing, len(plans) - len(missing)
+
+    def _add(
+        self,
+        job: Job,
+        plans: Sequence[datetime],
+        created_by: str | None,
+        now: datetime,
+        connection: Connection,
+    ) -> list[UUID]:
+        if not plans:
+            return []
+        child = NewJob(
+            replace(spec_of(job), schedule=Once(), schedule_delay=timedelta(0)),
+            job.payload,
+            scope=scope_of(job),
+            metadata=job.metadata,
+            created_by=created_by or job.created_by,
+            parent_id=job.id,
+        )
+        children = [child] * len(plans)
+        due = due_at(now, timedelta(0), window_of(job))
+        status = JobStatus.SCHEDULED if due > now else JobStatus.PENDING
+        runs = [FirstRun(status, plan, due, None) for plan in plans]
+        ids = with_ids(children)
+        add_in_bulk(
+            self._database,
+            connection,
+            ids,
+            children,
+            runs=runs,
+            now=now,
+            limit=self._max_json_bytes,
+        )
+        hint = {"channel": self._database.channel, "signals": [f"due:{job.queue}"]}
+        self._database.rows("notify", hint, connection)
+        return ids
+
+
+def check_period(start: datetime, end: datetime, limit: int) -> None:
+    """Refuse a period that is none."""
+    for field, moment in (("from", start), ("to", end)):
+        if moment.tzinfo is None:
+            raise InvalidInput(
+                f"{field} must carry a timezone, got {moment.isoformat()}; "
+                f"for example {moment.isoformat()}Z for UTC.",
+                field=field,
+            )
+    if start >= end:
+        raise InvalidInput(
+            f"from must be before to, got {start.isoformat()} and {end.isoformat()}.", field="from"
+        )
+    if not 1 <= limit <= MOST_PLANS:
+        raise InvalidInput(f"limit must be from 1 to {MOST_PLANS:,}, got {limit}.", field="limit")
+
+
+def plans_between(
+    job: Job, start: datetime, end: datetime, limit: int, now: datetime
+) -> list[datetime]:
+    """The plans of a job in [start, end), at most `limit`, none of them in the future."""
+    schedule = recurring_of(job)
+    if schedule is None:
+        raise InvalidInput(
+            f"Only a recurring job can be backfilled; the job {job.id} runs once. "
+            "Run it again instead.",
+            field="job_id",
+        )
+    if end > now:
+        raise InvalidInput(
+            f"to must not be in the future, got {end.isoformat()}; it is {now.isoformat()}. "
+            "The job runs the plans to come by itself.",
+            field="to",
+        )
+    after, until = max(start, BEGIN) - _MICROSECOND, max(end, BEGIN) - _MICROSECOND
+    count = schedule.count(after, until)
+    if count > limit:
+        raise InvalidInput(
+            f"There are {count:,} plans between {start.isoformat()} and {end.isoformat()}, but at "
+            f"most {limit:,} are run at once. Choose a shorter period, or raise the limit (up to "
+            f"{MOST_PLANS:,}).",
+            field="from",
+        )
+    return schedule.preview(after, count)
+
+
+def _runs_itself(job: Job, plan: datetime) -> bool:
+    """Whether the job has this plan still before it."""
+    if JobStatus(job.status) not in LIVE or job.plan_time is None:
+        return False
+    if job.catch_up == CatchUpMode.EVERY_PLAN:
+        return plan >= job.plan_time
+    return plan == job.plan_time

@@ -1,0 +1,351 @@
+"""Placement as the store sees it: whom it asks for a place, and the records of rebalances."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from evenbeat.domain.job import FirstRun, Job, JobSpec, Placement, first_run
+from evenbeat.domain.schedule import Interval
+from evenbeat.domain.states import JobStatus
+from evenbeat.errors import Conflict, NotFound
+from evenbeat.store.database import Connection, Database
+
+_CHUNK = 10_000
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+# ---------------------------------------------------------------- asking for a place
+
+
+class Wish(NamedTuple):
+    """A job that wants a place in its interval: a `new` one, or one to `reschedule`."""
+
+    job_id: UUID
+    every: timedelta
+    cost_ms: float | None
+    kind: str
+
+
+class Placer(Protocol):
+    """Who knows the load. It never fails: at worst it has no advice."""
+
+    def ready(self, now: datetime | None) -> None:
+        """Learn what has happened; asks the database, so call it outside of transactions."""
+
+    def place(self, wishes: Sequence[Wish], now: datetime) -> list[datetime | None]:
+        """The first run of each, later than now by one interval at most; None: no advice."""
+
+    def settle(
+        self, kept: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
+    ) -> None:
+        """These wishes were stored after all, those were not. Not `committed`: in a transaction of
+        the caller's, which may take a while."""
+
+
+Advice = Callable[[], Placer]
+"""Gives the placer when it is needed, as making one takes a while."""
+
+
+def wish_of(job_id: UUID, spec: JobSpec, start: datetime | timedelta | None) -> Wish | None:
+    """The wish of a new job: that of a balanced interval without a beginning of its own."""
+    schedule = spec.schedule
+    if start is not None or not isinstance(schedule, Interval) or schedule.anchor is not None:
+        return None
+    if spec.placement is not Placement.BALANCED:
+        return None
+    cost = None if spec.cost is None else spec.cost / _MILLISECOND
+    return Wish(job_id, schedule.every, cost, "new")
+
+
+def resuming_wish(job: Job) -> Wish | None:
+    """The wish of a paused job that is to run again, unless it has begun an occurrence."""
+    if job.status != JobStatus.PAUSED or job.current_retry_count or job.releases:
+        return None
+    if job.schedule_kind != "interval" or job.placement != Placement.BALANCED:
+        return None
+    every = timedelta(seconds=job.interval_seconds or 1)
+    return anew(job, Wish(job.id, every, job.cost_ms, "new"))
+
+
+def anew(job: Job, wish: Wish) -> Wish:
+    """The same wish of a job that exists: what it costs may be known by its runs."""
+    cost = job.average_duration_ms if wish.cost_ms is None else wish.cost_ms
+    return wish._replace(cost_ms=cost, kind="reschedule")
+
+
+def placed_run(spec: JobSpec, at: datetime | None, now: datetime) -> FirstRun:
+    """The first run of a job whose place was chosen; without advice, one interval from now."""
+    return first_run(spec, at, now)._replace(placed_at=None if at is None else now)
+
+
+# ---------------------------------------------------------------- what is read and written
+
+
+class LoadEntry(NamedTuple):
+    """What placement needs to know of a recurring job; `cost_ms` is expected, None if unknown.
+
+    An `unproven` one was placed anew and has not run since.
+    """
+
+    id: UUID
+    name: str | None
+    task: str
+    queue: str
+    schedule_kind: str
+    interval_seconds: int | None
+    cron_expression: str | None
+    timezone: str
+    anchor_at: datetime | None
+    plan_time: datetime | None
+    next_run_at: datetime | None
+    status: str
+    placement: str | None
+    placed_at: datetime | None
+    cost_ms: float | None
+    execution_window: str | None = None
+    schedule_version: int = 0
+    unproven: bool = False
+
+
+class BeatCount(NamedTuple):
+    """So many interval jobs that share their interval, the second of their next run, their cost."""
+
+    interval_seconds: int
+    second: int
+    cost_ms: float | None
+    jobs: int
+
+
+class CronEntry(NamedTuple):
+    """A cron job, with the name that people know it by."""
+
+    id: UUID
+    name: str
+    cron_expression: str
+    timezone: str
+    cost_ms: float | None
+
+
+class PlacedJob(NamedTuple):
+    """An interval job that was placed lately; not `live`: paused or ended."""
+
+    id: UUID
+    interval_seconds: int
+    second: int
+    cost_ms: float | None
+    live: bool
+
+
+class JobMove(NamedTuple):
+    """A move to be made, and what must still be so for it."""
+
+    job_id: UUID
+    old_time: datetime
+    new_time: datetime
+    anchor_at: datetime | None
+    schedule_version: int
+
+
+class RebalanceRecord(NamedTuple):
+    """A rebalance as it is remembered; `skipped` counts the jobs that stayed, by reason."""
+
+    id: UUID
+    created_at: datetime
+    created_by: str | None
+    moved: int
+    skipped: dict[str, int]
+    old_score: float
+    new_score: float
+    old_peak: float
+    new_peak: float
+    undone_at: datetime | None
+    undone_by: str | None
+    restored: int | None
+
+
+class MoveRecord(NamedTuple):
+    """A move as it is remembered."""
+
+    job_id: UUID
+    name: str | None
+    old_time: datetime
+    new_time: datetime
+    restored: bool
+
+
+class LeftAlone(NamedTuple):
+    """A job that an undo did not put back, and why."""
+
+    job_id: UUID
+    name: str | None
+    reason: str
+
+
+class Undone(NamedTuple):
+    """What an undo did."""
+
+    id: UUID
+    undone_at: datetime
+    restored: list[UUID]
+    left_alone: list[LeftAlone]
+
+
+class RebalanceTotals(NamedTuple):
+    """All rebalances so far in figures, and what the last one did."""
+
+    rebalances: int
+    moves: int
+    last_moved: int | None
+    last_skipped: int | None
+
+
+class Point(NamedTuple):
+    """How even the schedule was at a moment."""
+
+    at: datetime
+    score: float
+    peak_load: float
+    mean_load: float
+    total_jobs: int
+
+
+class Placements:
+    """What the load model reads, and what rebalances write."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load_snapshot(self) -> list[LoadEntry]:
+        """Every recurring job that will run again, for a rebalance."""
+        return [LoadEntry._make(row) for row in self._database.rows("load_snapshot", {})]
+
+    def beats(self, *, until: datetime) -> list[BeatCount]:
+        """The interval jobs that were placed up to a moment, counted."""
+        return [BeatCount._make(r) for r in self._database.rows("interval_beats", {"until": until})]
+
+    def crons(self) -> list[CronEntry]:
+        """The cron jobs that are not paused."""
+        return [CronEntry._make(row) for row in self._database.rows("cron_loads", {})]
+
+    def placed(self, *, since: datetime) -> list[PlacedJob]:
+        """The interval jobs that were placed after a moment, on any node."""
+        return [PlacedJob._make(r) for r in self._database.rows("placed_since", {"since": since})]
+
+    # -- rebalances ------------------------------------------------------------------------------
+
+    def rebalance(
+        self,
+        rebalance_id: UUID,
+        moves: Sequence[JobMove],
+        figures: dict[str, Any],
+        connection: Connection,
+        *,
+        by: str | None = None,
+        now: datetime | None = None,
+    ) -> tuple[datetime, set[UUID]]:
+        """Make the moves whose jobs are as they were, and remember them; says when, and which.
+        `close` completes the record in the same transaction."""
+        opening = {**figures, "id": rebalance_id, "created_by": by, "now": now}
+        created_at = self._database.rows("add_rebalance", opening, connection)[0][0]
+        moved: set[UUID] = set()
+        for first in range(0, len(moves), _CHUNK):
+            params = self._move_params(rebalance_id, moves[first : first + _CHUNK], now)
+            moved |= {row[0] for row in self._database.rows("move_jobs", params, connection)}
+        return created_at, moved
+
+    def close(
+        self,
+        rebalance_id: UUID,
+        moved: int,
+        skipped: dict[str, int],
+        figures: dict[str, Any],
+        connection: Connection,
+    ) -> None:
+        """Complete the record of a rebalance."""
+        params = {**figures, "id": rebalance_id, "moved": moved, "skipped": Jsonb(skipped)}
+        self._database.rows("close_rebalance", params, connection)
+
+    def undo(
+        self, rebalance_id: UUID, *, by: str | None = None, now: datetime | None = None
+    ) -> Undone:
+        """Put back what is still where a rebalance put it; once only."""
+        return self._database.atomically(lambda open_: self._undo(rebalance_id, by, now, open_))
+
+    def rebalances(self, limit: int) -> list[RebalanceRecord]:
+        """The newest rebalances."""
+        rows = self._database.rows("rebalances", {"limit": limit})
+        return [RebalanceRecord._make(row) for row in rows]
+
+    def moves_of(self, rebalance_id: UUID) -> list[MoveRecord]:
+        """What one rebalance moved; remembered for 30 days."""
+        rows = self._database.rows("rebalance_moves", {"id": rebalance_id})
+        return [MoveRecord._make(row) for row in rows]
+
+    def totals(self) -> RebalanceTotals:
+        """All rebalances in figures."""
+        return RebalanceTotals._make(self._database.rows("rebalance_totals", {})[0])
+
+    # -- the course of the score -----------------------------------------------------------------
+
+    def note(
+        self, *, score: float, peak_load: float, mean_load: float, total_jobs: int,
+        now: datetime | None = None,
+    ) -> datetime:  # fmt: skip
+        """Remember how even the schedule is now."""
+        params = {
+            "score": score,
+            "peak_load": peak_load,
+            "mean_load": mean_load,
+            "total_jobs": total_jobs,
+            "now": now,
+        }
+        at: datetime = self._database.rows("note_distribution", params)[0][0]
+        return at
+
+    def history(self, since: datetime | None = None) -> list[Point]:
+        """How even the schedule was, oldest first."""
+        rows = self._database.rows("distribution_history", {"since": since})
+        return [Point._make(row) for row in rows]
+
+    def forget(self, *, before: datetime) -> int:
+        """Drop points and single moves older than a moment."""
+        return int(self._database.rows("forget_placement", {"before": before})[0][0])
+
+    # --------------------------------------------------------------------------------------------
+
+    def _move_params(
+        self, rebalance_id: UUID, moves: Sequence[JobMove], now: datetime | None
+    ) -> dict[str, Any]:
+        return {
+            "rebalance_id": rebalance_id,
+            "ids": [move.job_id for move in moves],
+            "old_times": [move.old_time for move in moves],
+            "new_times": [move.new_time for move in moves],
+            "anchors": [move.anchor_at for move in moves],
+            "versions": [move.schedule_version for move in moves],
+            "channel": self._database.channel,
+            "now": now,
+        }
+
+    def _undo(
+        self, rebalance_id: UUID, by: str | None, now: datetime | None, connection: Connection
+    ) -> Undone:
+        row = self._database.row("rebalance_for_update", {"id": rebalance_id}, connection)
+        if row is None:
+            raise NotFound("rebalance", rebalance_id)
+        record = RebalanceRecord._make(row)
+        if record.undone_at is not None:
+            raise Conflict(
+                f"The rebalance {rebalance_id} was undone already, on "
+                f"{record.undone_at:%Y-%m-%d at %H:%M:%S} UTC. It can be undone only once; "
+                "preview another rebalance instead."
+            )
+        params = {"id": rebalance_id, "channel": self._database.channel, "now": now}
+        restored = [row[0] for row in self._database.rows("restore_jobs", params, connection)]
+        left = self._database.rows("not_restored", params, connection)
+        closing = {**params, "undone_by": by, "restored": len(restored)}
+        undone_at = self._database.rows("close_undo", closing, connection)[0][0]
+        return Undone(rebalance_id, undone_at, restored, [LeftAlone._make(row) for row in left])

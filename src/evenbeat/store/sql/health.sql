@@ -1,0 +1,62 @@
+-- What the doctor looks at. The first ones work on any server, whatever stands in the schema.
+
+-- name: health_server
+-- The server itself: its version, its time, and how many of its connections are taken.
+SELECT current_setting('server_version_num')::int, current_setting('server_version'),
+       clock_timestamp(),
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+       current_setting('max_connections')::int
+           - current_setting('superuser_reserved_connections')::int,
+       pg_is_in_recovery();
+
+-- name: health_transactions
+-- Transactions of this database that have been open for long, and whether they hold back vacuum.
+SELECT pid, coalesce(nullif(application_name, ''), 'unnamed'), coalesce(usename, '?'), state,
+       extract(epoch FROM clock_timestamp() - xact_start)::float8,
+       backend_xid IS NOT NULL OR backend_xmin IS NOT NULL
+FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+  AND backend_type = 'client backend'
+  AND xact_start < clock_timestamp() - make_interval(secs => %(longer_than_seconds)s)
+ORDER BY xact_start;
+
+-- name: health_prepared
+-- Two-phase transactions of this database that nobody has ended.
+SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8
+FROM pg_prepared_xacts
+WHERE database = current_database()
+  AND prepared < clock_timestamp() - make_interval(secs => %(longer_than_seconds)s)
+ORDER BY prepared;
+
+-- name: health_slots
+-- Replication slots that keep old row versions alive, and by how many transactions.
+SELECT slot_name::text, active, greatest(age(xmin), age(catalog_xmin))
+FROM pg_replication_slots
+WHERE xmin IS NOT NULL OR catalog_xmin IS NOT NULL;
+
+-- name: health_tables
+-- The tables of the schema: live and dead rows, the last vacuum, and the size with indexes.
+SELECT relname::text, n_live_tup, n_dead_tup, greatest(last_autovacuum, last_vacuum),
+       pg_total_relation_size(relid)
+FROM pg_stat_user_tables
+WHERE schemaname = %(schema)s
+ORDER BY pg_total_relation_size(relid) DESC;
+
+-- name: health_workers
+-- Known workers, and how long ago each gave a sign of life.
+SELECT host, pid, status,
+       extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - heartbeat_at)::float8
+FROM evenbeat.workers ORDER BY heartbeat_at;
+
+-- name: health_chores
+-- When each chore was last done.
+SELECT name, extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - last_run_at)::float8
+FROM evenbeat.chores;
+
+-- name: health_leases
+-- Leases that ran out a while ago and that nobody has given up.
+SELECT count(*), extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - min(lock_expires_at))::float8
+FROM evenbeat.jobs
+WHERE status = 'running'
+  AND lock_expires_at < coalesce(%(now)s::timestamptz, now())
+                        - make_interval(secs => %(longer_than_seconds)s);

@@ -1,0 +1,77 @@
+"""The log lines of a job's story, in the seeds' words, told by the real engine."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from evenbeat import Context, Evenbeat
+
+
+@pytest.fixture
+def told(caplog):
+    """The records of one event, as (level, fields)."""
+    caplog.set_level(logging.DEBUG, logger="evenbeat")
+
+    def of(event: str) -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.getMessage() == event]
+
+    return of
+
+
+def test_a_run_is_told_from_its_claim_to_its_end(evenbeat_harness, told):
+    app = Evenbeat(name="story")
+
+    @app.task(backoff="120s")
+    async def crawl(ok: bool, ctx: Context) -> None:
+        if not ok:
+            raise ConnectionError("connection timeout")
+        ctx.report(items_crawled=25)
+
+    harness = evenbeat_harness(app)
+    source = crawl.options(metadata={"source_name": "example.com"})
+    done, failed = source.enqueue(True), source.enqueue(False)
+    harness.drain()
+
+    (claimed,) = told("Jobs claimed")
+    assert (claimed.jobs, claimed.levelname) == (2, "DEBUG")
+    started = {record.job_id: record for record in told("Executing job")}
+    assert set(started) == {str(done.id), str(failed.id)}
+    assert started[str(done.id)].source_name == "example.com"
+    assert started[str(done.id)].retry_attempt == 0
+    (completed,) = told("Job completed successfully")
+    assert (completed.levelname, completed.job_id) == ("INFO", str(done.id))
+    assert completed.items_crawled == 25
+    assert completed.duration.endswith("s")
+    (failure,) = told("Job execution failed")
+    assert (failure.levelname, failure.error) == ("ERROR", "connection timeout")
+    assert 90 <= int(failure.retry_in.removesuffix("s")) <= 150
+
+
+def test_start_stale_locks_and_chores_are_told(database_url, told):
+    app = Evenbeat(database_url, poll_seconds=10, lease_seconds=300, renew_seconds=100)
+
+    @app.task
+    def work() -> None: ...
+
+    job = work.enqueue()
+    app.store.claim(uuid4(), 1, now=datetime.now(UTC) + timedelta(seconds=1))
+    app.store.database.query(
+        "expire",
+        "UPDATE evenbeat.jobs SET lock_acquired_at = now() - interval '6 minutes',"
+        " lock_expires_at = now() - interval '1 minute' RETURNING id",
+        {},
+    )
+    worker = app.worker()
+    worker.maintenance.run_once()
+    worker.start()
+    worker.stop(grace=0)
+    app.close()
+
+    (cleared,) = told("Cleared stale lock")
+    assert (cleared.levelname, cleared.job_id) == ("WARNING", str(job.id))
+    assert 359 <= int(cleared.lock_age.removesuffix("s")) <= 400
+    (starting,) = told("Starting interval scheduler")
+    assert (starting.check_interval, starting.lock_duration) == ("10s", "300s")
+    assert "figures" in {record.chore for record in told("Chore done")}

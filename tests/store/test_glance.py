@@ -1,0 +1,260 @@
+"""At a glance: the next runs, the last outcomes, what needs a person, what there is to run."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from evenbeat import Context, Evenbeat
+from evenbeat.domain.decision import decide
+from evenbeat.domain.execution import Outcome
+from evenbeat.domain.job import Job, JobSpec, NewJob
+from evenbeat.domain.retry import RetryPolicy
+from evenbeat.domain.schedule import Interval
+from evenbeat.domain.states import ExecutionStatus
+from evenbeat.errors import InvalidInput, NotFound
+from evenbeat.store.rows import Finished
+from evenbeat.store.store import Store
+from evenbeat.store.upkeep import NewWorker, TaskNote
+
+T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+WORKER = uuid4()
+OK = Outcome(duration_ms=100)
+FAILED = Outcome(ExecutionStatus.FAILED, duration_ms=9, error_code="Boom", error_message="no")
+LOST = Outcome(ExecutionStatus.FAILED, error_code="lease_expired", error_message="gone")
+
+
+def run(store: Store, now: datetime, outcome: Outcome = OK, ended: datetime | None = None) -> Job:
+    (job,) = store.claim(WORKER, 1, now=now)
+    end = ended or now
+    store.finish([Finished(job, outcome, decide(job, outcome, end))], now=end)
+    return job
+
+
+def hourly(task: str, name: str, phase: int, **options: object) -> NewJob:
+    schedule = Interval(HOUR, anchor=T0 + phase * MINUTE)
+    spec = JobSpec(task, schedule=schedule, retry=RetryPolicy(0), **options)  # type: ignore[arg-type]
+    return NewJob(spec, name=name, start=HOUR + phase * MINUTE)
+
+
+def beat(store: Store, now: datetime, **options: object) -> None:
+    worker = NewWorker(WORKER, "node/x", 7, 0.0, "1", 10, **options)  # type: ignore[arg-type]
+    store.upkeep.register_worker(worker, now=now)
+
+
+# -- the next runs ---------------------------------------------------------------------------------
+
+
+def test_the_next_runs_come_from_all_lanes_in_order(store):
+    for n in range(12):
+        spec = JobSpec(f"task{n % 3}", queue=f"q{n % 2}", priority=n % 2)
+        store.add(NewJob(spec, name=f"n{(n * 5) % 12}", start=(n * 5 % 12) * MINUTE), now=T0)
+    assert [job.name for job in store.read.upcoming(5)] == ["n0", "n1", "n2", "n3", "n4"]
+    assert [job.name for job in store.read.upcoming(3, after=T0 + 9 * MINUTE)] == [
+        "n9", "n10", "n11",
+    ]  # fmt: skip
+    assert len(store.read.upcoming(100)) == 12
+    paused = store.read.upcoming(1)[0].id
+    store.control.pause([paused])
+    assert store.read.upcoming(1)[0].name == "n1"
+    assert store.read.upcoming(1, after=T0 + HOUR) == []
+
+
+def test_no_jobs_no_next_runs(store):
+    assert store.read.upcoming() == []
+    with pytest.raises(InvalidInput, match="limit must be from 1"):
+        store.read.upcoming(0)
+
+
+# -- the last outcomes -----------------------------------------------------------------------------
+
+
+def test_strips_hold_the_last_outcomes_oldest_first(store):
+    often = store.add(hourly("a", "often", 0), now=T0).id
+    once = store.add(hourly("a", "once", 5), now=T0).id
+    never = uuid4()
+    for n in range(1, 5):
+        run(store, T0 + n * HOUR, FAILED if n == 3 else OK)
+        if n == 1:
+            run(store, T0 + HOUR + 5 * MINUTE)
+            store.control.pause([once])
+    strips = store.read.last_outcomes([often, never, once], n=3)
+    assert [mark.status for mark in strips[often]] == ["completed", "failed", "completed"]
+    assert [mark.plan_time for mark in strips[often]] == [T0 + n * HOUR for n in (2, 3, 4)]
+    assert strips[often][1].error_code == "Boom"
+    assert [mark.status for mark in strips[once]] == ["completed"]
+    assert strips[never] == []
+    assert store.read.last_outcomes([]) == {}
+
+
+# -- what needs a person ---------------------------------------------------------------------------
+
+
+def test_a_quiet_system_needs_nobody(store):
+    store.add(hourly("a", "fine", 0), now=T0)
+    run(store, T0 + HOUR)
+    assert store.read.attention(now=T0 + HOUR) == ([], [], [], [], 0)
+
+
+def test_failing_jobs_are_those_whose_last_run_failed(store):
+    going_on = store.add(hourly("a", "going on", 0), now=T0).id
+    mended = store.add(hourly("b", "mended", 1), now=T0).id
+    store.add(NewJob(JobSpec("c", retry=RetryPolicy(0)), name="given up", start=2 * HOUR), now=T0)
+    run(store, T0 + HOUR, FAILED)
+    run(store, T0 + HOUR + MINUTE, FAILED)
+    run(store, T0 + 2 * HOUR, FAILED)
+    run(store, T0 + 2 * HOUR, FAILED)
+    run(store, T0 + 2 * HOUR + MINUTE)
+    failing = store.read.attention(now=T0 + 3 * HOUR).failing
+    assert {(job.name, job.status) for job in failing} == {
+        ("going on", "scheduled"), ("given up", "failed"),
+    }  # fmt: skip
+    assert failing[0].error_message == "no"
+    assert store.read.attention(now=T0 + 48 * HOUR).failing == []
+    store.control.cancel([going_on, mended])
+    assert len(store.read.attention(now=T0 + 3 * HOUR).failing) == 1
+
+
+def test_waiting_work_is_late_or_unserved_or_paused_on_purpose(store):
+    beat(store, T0 + 10 * MINUTE, queues=["web"], tasks=["crawl", "mail"])
+    for queue, task in [("web", "crawl"), ("web", "report"), ("mail", "mail"), ("off", "x")]:
+        store.add_many([NewJob(JobSpec(task, queue=queue))] * 2, now=T0)
+    store.control.pause_queue("off", now=T0)
+    told = store.read.attention(now=T0 + 10 * MINUTE)
+    assert [(lane.queue, lane.task, lane.jobs, lane.workers) for lane in told.late] == [
+        ("web", "crawl", 2, 1)
+    ]
+    assert {(lane.queue, lane.task) for lane in told.unserved} == {
+        ("web", "report"), ("mail", "mail"),
+    }  # fmt: skip
+    soon = store.read.attention(now=T0 + timedelta(seconds=20))
+    assert (soon.late, soon.unserved) == ([], [])
+    silent = store.read.attention(now=T0 + HOUR)
+    assert len(silent.unserved) == 3
+
+
+def test_lost_runs_are_shown_for_a_day(store):
+    job_id = store.add(hourly("a", "loses", 0), now=T0).id
+    lost = run(store, T0 + HOUR, LOST)
+    store.upkeep.count_outcomes(now=T0 + 2 * HOUR)
+    told = store.read.attention(now=T0 + 2 * HOUR)
+    assert [(run.id, run.job_id, run.name) for run in told.lost] == [
+        (lost.lock_token, job_id, "loses")
+    ]
+    assert told.lost_24h == 1
+    assert store.read.attention(now=T0 + 30 * HOUR).lost == []
+
+
+# -- the timeline ----------------------------------------------------------------------------------
+
+
+def test_the_timeline_holds_what_overlaps_the_period(store):
+    for phase in range(6):
+        store.add(hourly("a", f"r{phase}", phase), now=T0)
+    hour = T0 + HOUR
+    run(store, hour, ended=hour + 30 * MINUTE)
+    run(store, hour + MINUTE, ended=hour + 2 * MINUTE)
+    (long,) = store.claim(WORKER, 1, now=hour + 2 * MINUTE)
+    run(store, hour + 11 * MINUTE, FAILED)
+    (running,) = store.claim(WORKER, 1, now=hour + 12 * MINUTE)
+    run(store, hour + 21 * MINUTE)
+    bars = store.read.timeline(hour + 10 * MINUTE, hour + 20 * MINUTE)
+    assert [(bar.name, bar.status) for bar in bars] == [
+        ("r4", "running"), ("r3", "failed"), ("r2", "running"), ("r0", "completed"),
+    ]  # fmt: skip
+    assert {bars[0].id, bars[2].id} == {running.lock_token, long.lock_token}
+    assert len(store.read.timeline(hour, hour + HOUR, limit=2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "message"),
+    [
+        (T0, T0, "since must be before until"),
+        (T0.replace(tzinfo=None), T0, "since must carry a timezone"),
+        (T0, (T0 + HOUR).replace(tzinfo=None), "until must carry a timezone"),
+    ],
+)
+def test_a_period_that_is_none_is_refused(store, since, until, message):
+    with pytest.raises(InvalidInput, match=message):
+        store.read.timeline(since, until)
+
+
+# -- what there is to run --------------------------------------------------------------------------
+
+
+def test_workers_make_known_what_they_can_run(evenbeat_harness):
+    app = Evenbeat()
+
+    @app.task(queue="mail")
+    async def send(to: str, copies: int = 1, *, ctx: Context) -> None:
+        """Send a letter."""
+
+    @app.task
+    def count() -> None: ...
+
+    @app.task(isolate=True)
+    def crunch(data: list[float]) -> None: ...
+
+    harness = evenbeat_harness(app)
+    now = harness.clock.now()
+    harness.worker._register()
+    tasks = {task.name: task for task in app.store.read.tasks(now=now)}
+    assert {name: (t.queue, t.runner, t.workers_now) for name, t in tasks.items()} == {
+        "send": ("mail", "async", 1),
+        "count": ("default", "thread", 1),
+        "crunch": ("default", "process", 1),
+    }
+    send_schema = tasks["send"].schema
+    assert set(send_schema["properties"]) == {"to", "copies"}
+    assert send_schema["required"] == ["to"]
+    assert send_schema["additionalProperties"] is False
+    assert tasks["send"].doc == "Send a letter."
+    assert app.store.read.tasks(now=now + HOUR)[0].workers_now == 0
+
+
+def test_the_newest_word_on_a_task_counts_and_old_ones_go(store):
+    old = [TaskNote("a", "x", "thread", {"v": 1}), TaskNote("b", "x", "async", {})]
+    store.upkeep.know_tasks(old, now=T0)
+    store.upkeep.know_tasks([TaskNote("a", "y", "async", {"v": 2}, "Doc.")], now=T0 + HOUR)
+    known = store.read.tasks(now=T0)
+    assert [(t.name, t.queue, t.runner, t.schema, t.doc) for t in known] == [
+        ("a", "y", "async", {"v": 2}, "Doc."), ("b", "x", "async", {}, ""),
+    ]  # fmt: skip
+    assert store.upkeep.forget_tasks(older_than=T0 + HOUR) == 1
+    assert [t.name for t in store.read.tasks()] == ["a"]
+    store.add(NewJob(JobSpec("a")))
+    store.upkeep.count_jobs()
+    assert store.upkeep.forget_tasks(older_than=T0 + 2 * HOUR) == 0
+
+
+def test_a_schema_that_json_cannot_hold_does_not_stop_a_worker(store):
+    store.upkeep.know_tasks([TaskNote("odd", "x", "async", {"default": float("nan")}, "a\0b")])
+    (task,) = store.read.tasks()
+    assert (task.schema, task.doc) == ({"type": "object"}, "ab")
+
+
+# -- why -------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_explained_from_what_surrounds_it(store):
+    with pytest.raises(NotFound):
+        store.read.explain(uuid4())
+    first = store.add(NewJob(JobSpec("crawl", queue="web", priority=5)), now=T0).id
+    job_id = store.add(NewJob(JobSpec("crawl", queue="web")), now=T0).id
+    later = T0 + 2 * MINUTE
+    assert store.read.explain(job_id, now=later).facts[0].code == "no_worker"
+    beat(store, later, queues=["mail"])
+    assert "served are: mail" in store.read.explain(job_id, now=later).summary
+    beat(store, later, queues=["web"], tasks=["crawl"])
+    told = store.read.explain(job_id, now=later)
+    assert told.facts[0].code == "due_and_late"
+    assert "1 due job of its queue" in told.summary
+    assert store.read.explain_inputs(first, now=later).ahead == 0
+    store.control.pause_queue("web", now=T0)
+    assert store.read.explain(job_id, now=later).facts[0].code == "queue_paused"
+    store.control.resume_queue("web")
+    run(store, later, FAILED)
+    told = store.read.explain(first, now=later)
+    assert told.facts[0].code == "waits_for_retry"
+    assert "because: no" in told.summary

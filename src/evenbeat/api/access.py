@@ -1,0 +1,281 @@
+"""Who may do what: roles, tokens, and the one-time codes of login links.
+
+A token is a JSON web token with `sub`, `role`, `iat`, `exp` and `jti`. What is made here is listed
+in the database, so that it can be revoked; the tokens themselves are kept nowhere.
+"""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from evenbeat.api.keys import Keys
+from evenbeat.api.revoked import Revoked
+from evenbeat.domain.duration import format_duration
+from evenbeat.domain.ids import uuid7
+from evenbeat.errors import CannotIssue, InvalidInput, NotAuthenticated, NotFound
+from evenbeat.settings import Settings
+from evenbeat.store.access import AccessTables, Token
+from evenbeat.store.store import Store
+
+SESSION = timedelta(hours=12)
+LOGIN_CODE = timedelta(minutes=10)
+MAX_LIFETIME = timedelta(days=3650)
+MAX_CODE_LIFETIME = timedelta(days=1)
+MAX_SUBJECT = 200
+
+
+class Role(StrEnum):
+    """What a caller may do: look; operate jobs; administer tokens and settings too."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    def covers(self, other: "Role") -> bool:
+        """Whether this role may do all that `other` may."""
+        return _RANK[self] >= _RANK[other]
+
+
+_RANK = {role: rank for rank, role in enumerate(Role)}
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who asks. `token_id` is None for a token without `jti`, and where no token is needed."""
+
+    subject: str
+    role: Role
+    token_id: str | None = None
+    expires_at: datetime | None = None
+
+
+EVERYONE = Principal("everyone", Role.ADMIN)
+"""Who asks where no token is needed."""
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A new token: the only moment at which it can be seen."""
+
+    token: str = field(repr=False)
+    id: UUID
+    subject: str
+    role: Role
+    expires_at: datetime
+
+
+class Access:
+    """The door: checks tokens, makes and revokes them, and signs people in."""
+
+    is_open = False
+    """Whether everyone is admin (`--no-auth`)."""
+
+    def __init__(self, tables: AccessTables, keys: Keys) -> None:
+        self._tables = tables
+        self._keys = keys
+        self._revoked = Revoked(tables)
+
+    @staticmethod
+    def of(settings: Settings, store: Store) -> "Access":
+        """Access by tokens; the secret that signs them is made if there is none yet."""
+        return Access(store.access, Keys.load(settings))
+
+    @staticmethod
+    def open() -> "Access":
+        """Access without tokens, for a loopback address only."""
+        return Open()
+
+    @property
+    def can_issue(self) -> bool:
+        """Whether tokens and login links can be made here."""
+        return self._keys.can_sign
+
+    def authenticate(self, token: str) -> Principal:
+        """Who the token stands for; raises NotAuthenticated if it does not count."""
+        claims = self._keys.verify(token)
+        principal = Principal(
+            subject=claims["sub"][:MAX_SUBJECT],
+            role=role_in(claims, self._keys.role_claim),
+            token_id=claims.get("jti"),
+            expires_at=_moment(claims["exp"]),
+        )
+        if principal.token_id is not None and principal.token_id in self._revoked.ids():
+            raise NotAuthenticated("The token was revoked. Get a new one.")
+        return principal
+
+    # -- tokens ----------------------------------------------------------------------------------
+
+    def issue(
+        self, role: Role, expires: timedelta, *, subject: str, by: str = "command line"
+    ) -> Issued:
+        """A new token. It is listed before anyone has it, so none escapes revocation."""
+        check_lifetime(expires, MAX_LIFETIME, "expires")
+        issued = self._sign(uuid7(), check_subject(subject), role, _from_now(expires))
+        self._tables.add_token(
+            issued.id,
+            subject=issued.subject,
+            role=role,
+            created_by=by[:MAX_SUBJECT],
+            expires_at=issued.expires_at,
+        )
+        return issued
+
+    def tokens(self, *, active: bool = False, limit: int = 100, offset: int = 0) -> list[Token]:
+        """The tokens made here, newest first; with `active`, only those that still count."""
+        return self._tables.tokens(active=active, limit=limit, offset=offset)
+
+    def count_tokens(self, *, active: bool = False) -> int:
+        """How many there are."""
+        return self._tables.count_tokens(active=active)
+
+    def revoke(self, token_id: UUID) -> None:
+        """End a token: here at once, in other processes within a few seconds."""
+        if not self._tables.revoke_token(token_id):
+            raise NotFound("token", token_id)
+        self._revoked.look_again()
+
+    # -- signing in ------------------------------------------------------------------------------
+
+    def login_code(
+        self, role: Role, ttl: timedelta = LOGIN_CODE, *, subject: str = "login link"
+    ) -> str:
+        """A code that can be redeemed once, and soon, for a session."""
+        self._keys.require_signing()
+        check_lifetime(ttl, MAX_CODE_LIFETIME, "ttl")
+        code = secrets.token_urlsafe(32)
+        self._tables.add_login_code(_hash(code), subject=check_subject(subject), role=role, ttl=ttl)
+        return code
+
+    def redeem(self, code: str) -> Issued:
+        """The session that a code stands for; raises NotAuthenticated if it has none to give."""
+        self._keys.require_signing()
+        token_id, expires_at = uuid7(), _from_now(SESSION)
+        found = self._tables.redeem_login_code(_hash(code), token_id, expires_at=expires_at)
+        if found is None:
+            raise NotAuthenticated(
+                "This login code is unknown, was used before or is too old. "
+                "Make a new link with `evenbeat token login`."
+            )
+        subject, role = found
+        return self._sign(token_id, subject, Role(role), expires_at)
+
+    def end_session(self, principal: Principal) -> None:
+        """Revoke the session of a sign-in by link. A token that was pasted in is not ours to end:
+        it may be in use elsewhere."""
+        try:
+            token_id = UUID(principal.token_id)
+        except (TypeError, ValueError):
+            return  # an identity provider's
+        if self._tables.revoke_token(token_id, session_only=True):
+            self._revoked.look_again()
+
+    def _sign(self, token_id: UUID, subject: str, role: Role, expires_at: datetime) -> Issued:
+        claims = {
+            "sub": subject,
+            self._keys.role_claim: role.value,
+            "iat": int(time.time()),
+            "exp": int(expires_at.timestamp()),
+            "jti": str(token_id),
+        }
+        return Issued(self._keys.sign(claims), token_id, subject, role, expires_at)
+
+
+class Open(Access):
+    """No door: whoever reaches this machine's loopback address is admin. There are no tokens."""
+
+    is_open = True
+    can_issue = False
+
+    def __init__(self) -> None:
+        """Needs neither database nor key."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything about tokens ends here."""
+        if name in {"_tables", "_keys", "_revoked"}:
+            raise CannotIssue("This service runs with --no-auth: it neither has nor needs tokens.")
+        raise AttributeError(name)
+
+    def authenticate(self, token: str) -> Principal:  # noqa: ARG002 - none is needed
+        return EVERYONE
+
+    def tokens(self, *, active: bool = False, limit: int = 100, offset: int = 0) -> list[Token]:  # noqa: ARG002
+        return []
+
+    def count_tokens(self, *, active: bool = False) -> int:  # noqa: ARG002
+        return 0
+
+    def end_session(self, principal: Principal) -> None:
+        """There is none."""
+
+
+# -- rules ---------------------------------------------------------------------------------------
+
+
+def role_in(claims: Mapping[str, Any], claim: str) -> Role:
+    """The role that the claims give; of several, the highest one."""
+    given = _claim(claims, claim)
+    names = given if isinstance(given, list) else [given]
+    known = [Role(name) for name in names if isinstance(name, str) and name in _ROLES]
+    if not known:
+        raise NotAuthenticated(
+            f"The token has no known role in its claim {claim!r}. There are: {', '.join(_ROLES)}."
+        )
+    return max(known, key=_RANK.__getitem__)
+
+
+_ROLES = tuple(role.value for role in Role)
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> Any:
+    """A claim by its whole name, which may hold dots; else by walking down the dots."""
+    if path in claims:
+        return claims[path]
+    found: Any = claims
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def check_subject(subject: str) -> str:
+    """The name of whom a token is for, trimmed."""
+    trimmed = subject.strip()
+    if not 1 <= len(trimmed) <= MAX_SUBJECT or not trimmed.isprintable():
+        raise InvalidInput(
+            f"A subject is a name of 1 to {MAX_SUBJECT} printable characters, such as "
+            '"deploy-script" or "ann@example.org".',
+            field="subject",
+        )
+    return trimmed
+
+
+def check_lifetime(lifetime: timedelta, longest: timedelta, name: str) -> None:
+    """Every token ends: not before it began, and not in the far future."""
+    if not timedelta(seconds=1) <= lifetime <= longest:
+        raise InvalidInput(
+            f"{name} must be from 1s to {format_duration(longest)}, not "
+            f"{format_duration(lifetime)}. Everything that gives access ends at some time.",
+            field=name,
+        )
+
+
+def _from_now(lifetime: timedelta) -> datetime:
+    """By this machine's clock, which is what checks it; whole seconds, as tokens have them."""
+    return datetime.fromtimestamp(int(time.time()), UTC) + lifetime
+
+
+def _moment(seconds: Any) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(int(seconds), UTC)
+    except (ValueError, OverflowError, OSError):
+        return None  # beyond the calendar
+
+
+def _hash(code: str) -> bytes:
+    """Codes have 256 random bits: a plain hash is as hard to undo as the code is to guess."""
+    return hashlib.sha256(code.encode("utf-8", "surrogatepass")).digest()

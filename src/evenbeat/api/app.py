@@ -1,0 +1,90 @@
+"""The HTTP service as an ASGI application: routers, errors, limits, put together once."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from evenbeat import __version__
+from evenbeat.api import (
+    admin,
+    admin_schedules,
+    bulk,
+    events,
+    executions,
+    fleet,
+    health,
+    jobs,
+    placement,
+    problems,
+    scheduler,
+    schedules,
+    session,
+)
+from evenbeat.api.access import Access
+from evenbeat.api.limits import ROOM_FOR_THE_REST, BodyLimit, SafeHeaders
+from evenbeat.api.problems import Problem, responses
+from evenbeat.api.service import Service
+from evenbeat.app import Evenbeat
+from evenbeat.engine.worker import Worker
+
+ROUTERS = (
+    session.router,
+    bulk.router,  # before the jobs: "bulk" is not the id of one
+    jobs.router,
+    executions.router,
+    schedules.router,
+    fleet.router,
+    scheduler.router,
+    placement.router,
+    admin.router,
+    admin_schedules.router,
+    events.router,
+    health.router,
+)
+"""In the order of the documentation."""
+
+_DESCRIPTION = """A durable, self-balancing job scheduler.
+
+Errors are RFC 9457 problem documents. Lists page with `limit` and `offset` and give a `total`.
+Send `Authorization: Bearer <token>`; `evenbeat token create` makes one."""
+
+
+def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> FastAPI:
+    """The service for an application. It can be served as it is, or mounted under any path."""
+    api = _Api(
+        title="Evenbeat",
+        version=__version__,
+        description=_DESCRIPTION,
+        responses=responses(400, 413, 422, 500, 503),
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+    )
+    api.state.service = Service(app, access, worker)
+    problems.install(api)
+    api.add_middleware(BodyLimit, limit=2 * app.settings.max_payload_bytes + ROOM_FOR_THE_REST)
+    api.add_middleware(SafeHeaders)
+    for router in ROUTERS:
+        api.include_router(router)
+    return api
+
+
+class _Api(FastAPI):
+    """FastAPI, with problem documents in its OpenAPI document instead of its own error shape."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            document = get_openapi(
+                title=self.title,
+                version=self.version,
+                description=self.description,
+                routes=self.routes,
+            )
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+            schemas.pop("HTTPValidationError", None)
+            schemas.pop("ValidationError", None)
+            schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas |= schema.pop("$defs", {}) | {"Problem": schema}
+            self.openapi_schema = document
+        return self.openapi_schema

@@ -1,0 +1,177 @@
+"""Many jobs at once over HTTP: adding them, and the verbs by ids or by filter."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Literal, Self
+from uuid import UUID
+
+from fastapi import APIRouter, Response
+from pydantic import Field, model_validator
+
+from evenbeat.api.access import Role
+from evenbeat.api.building import task_of
+from evenbeat.api.guards import DENIED, Operator, denials_answered
+from evenbeat.api.idempotency import Answer, KeyHeader, done_once, json_answer
+from evenbeat.api.jobs import job_from
+from evenbeat.api.known_tasks import KnownTask, known_task
+from evenbeat.api.problems import responses
+from evenbeat.api.queries import JobFilterFields
+from evenbeat.api.schemas import (
+    MAX_BULK,
+    AddedDocument,
+    BulkChanged,
+    BulkCreate,
+    BulkCreated,
+    Id,
+    RefusedDocument,
+    Request,
+)
+from evenbeat.api.service import Service, ServiceDep
+from evenbeat.domain.job import NewJob
+from evenbeat.errors import InvalidInput, RoleTooLow
+from evenbeat.store.control import Changes
+from evenbeat.store.database import Connection
+
+router = APIRouter(prefix="/api/v1/jobs/bulk", tags=["bulk"], responses=DENIED)
+
+_CHUNK = 500
+_REFUSALS_SHOWN = 100
+
+Verb = Callable[[Sequence[UUID]], Changes]
+
+
+class Selection(Request):
+    """Which jobs are meant: either `ids` or `filter`."""
+
+    ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_BULK)] | None = None
+    filter: JobFilterFields | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.ids is None) == (self.filter is None):
+            raise ValueError("give either ids or filter")
+        if self.filter is not None and not self.filter.model_dump(exclude_none=True):
+            raise ValueError(
+                "an empty filter would mean every job; if that is meant, list every status"
+            )
+        return self
+
+
+# -- adding --------------------------------------------------------------------------------------
+
+
+@router.post(
+    "",
+    operation_id="create_jobs",
+    summary="Add many jobs, all or none",
+    status_code=201,
+    response_model=BulkCreated,
+    responses=responses(409) | {200: {"model": BulkCreated, "description": "Done before."}},
+)
+def create_jobs(
+    body: BulkCreate, service: ServiceDep, principal: Operator, idempotency_key: KeyHeader = None
+) -> Response:
+    """Up to 1000 jobs in one transaction. One whose dedup_key or name is taken is answered with the
+    job that has it."""
+    tasks: dict[str, KnownTask] = {}
+    jobs = [
+        _one_of_many(service, body, number, tasks, principal.subject)
+        for number in range(len(body.jobs))
+    ]
+    warnings = [warning for task in tasks.values() for warning in task.warnings]
+
+    def add(connection: Connection) -> Answer:
+        added = service.app.enqueue_many(jobs, connection=connection)
+        paused = [
+            one.id
+            for one, asked in zip(added, body.jobs, strict=True)
+            if asked.paused and one.created
+        ]
+        if paused:
+            service.app.store.control.pause(paused, now=service.now, connection=connection)
+        documents = [AddedDocument(id=one.id, created=one.created) for one in added]
+        created = sum(one.created for one in added)
+        return json_answer(
+            BulkCreated(jobs=documents, created=created, warnings=warnings or None), 201
+        )
+
+    return done_once(service, principal, body, jobs, add, key=idempotency_key).response()
+
+
+def _one_of_many(
+    service: Service, body: BulkCreate, number: int, tasks: dict[str, KnownTask], by: str
+) -> NewJob:
+    asked = body.jobs[number]
+    try:
+        name = task_of(asked)
+        if name not in tasks:
+            tasks[name] = known_task(service, name)
+        return job_from(asked, tasks[name], by)
+    except InvalidInput as error:
+        error.field = f"jobs.{number}.{error.field or 'task'}"
+        raise
+
+
+# -- verbs ---------------------------------------------------------------------------------------
+
+
+@router.post(
+    "/delete", operation_id="bulk_delete", summary="Delete many jobs", responses=responses(409)
+)
+def bulk_delete(body: Selection, service: ServiceDep, principal: Operator) -> BulkChanged:
+    """Remove jobs with their history. By filter it takes an admin."""
+    if body.filter is not None and not principal.role.covers(Role.ADMIN):
+        with denials_answered():
+            raise RoleTooLow(Role.ADMIN, principal.role)
+    return _applied(service, body, service.app.store.control.delete)
+
+
+@router.post(
+    "/{verb}",
+    operation_id="bulk_change",
+    summary="Pause, resume, cancel, retry or run many jobs",
+    responses=responses(409),
+)
+def bulk_change(
+    verb: Literal["pause", "resume", "cancel", "retry", "run"],
+    body: Selection,
+    service: ServiceDep,
+    _principal: Operator,
+) -> BulkChanged:
+    """Apply a verb to every job that is meant. A job whose state forbids it is left alone and
+    counted as refused; the others are changed all the same."""
+    control, now = service.app.store.control, service.now
+    verbs: dict[str, Callable[..., Changes]] = {
+        "pause": control.pause,
+        "resume": control.resume,
+        "cancel": control.cancel,
+        "retry": control.retry,
+        "run": control.run_now,
+    }
+    chosen = verbs[verb]
+    return _applied(service, body, lambda ids: chosen(ids, now=now))
+
+
+def _applied(service: Service, body: Selection, verb: Verb) -> BulkChanged:
+    changed = refused_count = 0
+    refused: list[RefusedDocument] = []
+    for ids in _chunks(service, body):
+        done = verb(ids)
+        changed += len(done.changed)
+        refused_count += len(done.refused)
+        refused += [
+            RefusedDocument(id=one.id, reason=str(one.error()))
+            for one in done.refused[: _REFUSALS_SHOWN - len(refused)]
+        ]
+    return BulkChanged(changed=changed, refused=refused, refused_count=refused_count)
+
+
+def _chunks(service: Service, body: Selection) -> Iterator[Sequence[UUID]]:
+    """The ids that are meant, some at a time, so that a million take no more room than a few."""
+    if body.filter is None:
+        ids = list(dict.fromkeys(body.ids or ()))
+        yield from (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
+        return
+    chosen, after = body.filter.chosen(), None
+    while found := service.app.store.read.ids(chosen, after=after, limit=_CHUNK):
+        yield found
+        after = found[-1]

@@ -1,0 +1,101 @@
+"""From rows to answers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from evenbeat.api.schemas import (
+    ExecutionDocument,
+    JobDocument,
+    JobStatsDocument,
+    ScopeDocument,
+)
+from evenbeat.domain.duration import format_duration
+from evenbeat.domain.english import say_job_schedule
+from evenbeat.domain.execution import Execution
+from evenbeat.domain.job import Job, recurring_of
+from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.store.reads import JobStats
+
+_SAME_NAME = tuple(set(JobDocument.model_fields) & set(Job._fields))
+_EXECUTION_FIELDS = tuple(
+    set(ExecutionDocument.model_fields) & set(Execution._fields)
+    - {"items_crawled", "items_indexed", "metadata", "result"}
+)  # fmt: skip
+_UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60))
+
+
+def job_document(job: Job, *, warnings: Sequence[str] = (), duplicate: bool = False) -> JobDocument:
+    """A job as answered. Columns go by their names; the rest is worked out here."""
+    interval, unit = _interval_parts(job.interval_seconds)
+    recurring = recurring_of(job)
+    return JobDocument(
+        **{name: plain(getattr(job, name)) for name in _SAME_NAME},
+        url=_text(job.payload.get("url")),
+        source_id=_text(job.payload.get("source_id")),
+        source_name=_text(job.payload.get("source_name")),
+        description=_text(job.metadata.get("description")),
+        tags=_tags(job.metadata.get("tags")),
+        schedule=schedule_text(recurring),
+        schedule_text=say_job_schedule(job),
+        schedule_enabled=recurring is not None,
+        interval_minutes=interval,
+        interval_type=unit,
+        window=job.execution_window,
+        scope=ScopeDocument(kind=job.scope_kind, id=job.scope_id),
+        duplicate=duplicate or None,
+        warnings=list(warnings) or None,
+    )
+
+
+def execution_document(execution: Execution) -> ExecutionDocument:
+    """An execution as answered."""
+    return ExecutionDocument(
+        **{name: plain(getattr(execution, name)) for name in _EXECUTION_FIELDS},
+        items_crawled=execution.items_crawled or 0,
+        items_indexed=execution.items_indexed or 0,
+        result=execution.result,
+        metadata=execution.metadata or {},
+    )
+
+
+def stats_document(stats: JobStats) -> JobStatsDocument:
+    """A job's history in figures, as answered."""
+    return JobStatsDocument(**{name: plain(value) for name, value in stats._asdict().items()})
+
+
+def schedule_text(schedule: Interval | Cron | None) -> str | None:
+    """The schedule as `parse_schedule` reads it."""
+    match schedule:
+        case Interval(every=every):
+            return f"@every {format_duration(every)}"
+        case Cron(expression=expression):
+            return expression
+        case _:
+            return None
+
+
+def _interval_parts(seconds: int | None) -> tuple[int | None, Any]:
+    """The seed's pair: the largest unit that fits without a rest."""
+    if seconds is None:
+        return None, None
+    for unit, size in _UNITS:
+        if seconds % size == 0:
+            return seconds // size, unit
+    return None, None
+
+
+def plain(value: Any) -> Any:
+    """Whole numbers without a fraction, others to the thousandth; all else as it is."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else round(value, 3)
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _tags(value: Any) -> list[str]:
+    return [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []

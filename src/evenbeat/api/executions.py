@@ -1,0 +1,96 @@
+"""The history of jobs over HTTP: executions, and what they amount to."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Response
+
+from evenbeat.api.documents import execution_document, stats_document
+from evenbeat.api.guards import DENIED, Viewer
+from evenbeat.api.idempotency import json_answer
+from evenbeat.api.problems import responses
+from evenbeat.api.queries import ExecutionQuery, RecentQuery
+from evenbeat.api.schemas import ExecutionDocument, ExecutionList, JobStatsDocument
+from evenbeat.api.service import ServiceDep
+
+router = APIRouter(prefix="/api/v1", tags=["executions"], responses=DENIED)
+
+
+@router.get(
+    "/jobs/{job_id:uuid}/executions",
+    operation_id="list_job_executions",
+    summary="List a job's executions",
+    response_model=ExecutionList,
+    responses=responses(404),
+)
+def list_job_executions(
+    job_id: UUID,
+    query: Annotated[ExecutionQuery, Query()],
+    service: ServiceDep,
+    _principal: Viewer,
+) -> Response:
+    """What has become of each plan, newest first, with every retry."""
+    read = service.app.store.read
+    page = read.executions_of(
+        job_id, statuses=query.statuses(), limit=query.limit, offset=query.offset
+    )
+    if not page.total:
+        read.job(job_id)  # raises when there is no such job
+    document = ExecutionList(
+        executions=[execution_document(execution) for execution in page.executions],
+        total=page.total,
+        total_is_estimate=False,
+        limit=query.limit,
+        offset=query.offset,
+    )
+    return json_answer(document).response()
+
+
+@router.get(
+    "/jobs/{job_id:uuid}/stats",
+    operation_id="get_job_stats",
+    summary="A job's history in figures",
+    responses=responses(404),
+)
+def get_job_stats(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobStatsDocument:
+    """How often it ran, how often well, and how long it takes; of the history that is kept."""
+    return stats_document(service.app.store.read.job_stats(job_id))
+
+
+@router.get(
+    "/executions",
+    operation_id="list_executions",
+    summary="List the newest executions of all jobs",
+    response_model=ExecutionList,
+)
+def list_executions(
+    query: Annotated[RecentQuery, Query()], service: ServiceDep, _principal: Viewer
+) -> Response:
+    """Newest first. Where there are more, `total` says only that, as an estimate: nobody counts
+    millions of rows for a page."""
+    found = service.app.store.read.recent_executions(
+        statuses=query.statuses(),
+        since=query.since,
+        limit=query.limit,
+        offset=query.offset,
+    )
+    more = len(found) == query.limit
+    document = ExecutionList(
+        executions=[execution_document(execution) for execution in found],
+        total=query.offset + len(found) + more,
+        total_is_estimate=more or (not found and query.offset > 0),
+        limit=query.limit,
+        offset=query.offset,
+    )
+    return json_answer(document).response()
+
+
+@router.get(
+    "/executions/{execution_id}",
+    operation_id="get_execution",
+    summary="Look at an execution",
+    responses=responses(404),
+)
+def get_execution(execution_id: UUID, service: ServiceDep, _principal: Viewer) -> ExecutionDocument:
+    """One attempt at one plan: its times, its result or its error."""
+    return execution_document(service.app.store.read.execution(execution_id))

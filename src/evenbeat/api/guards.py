@@ -1,0 +1,159 @@
+"""Who may pass: the dependencies that endpoints name in their signatures.
+
+    @router.get("/jobs")
+    def jobs(principal: Viewer) -> ...
+
+A caller shows a token in `Authorization: Bearer …`, or has the cookie of a sign-in. A header that
+is there decides alone, good or bad. Browsers send the cookie unasked, so with it a request that
+changes something must come from a page of ours.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, HTTPException, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from evenbeat.api.access import EVERYONE, Access, Principal, Role
+from evenbeat.api.problems import responses
+from evenbeat.errors import AccessDenied, ForeignRequest, NotAuthenticated, RoleTooLow
+
+COOKIE = "evenbeat_session"
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="evenbeat"'}
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+DENIED = responses(401, 403)
+"""For routers whose endpoints have a guard: `APIRouter(responses=DENIED)`."""
+
+_bearer = HTTPBearer(
+    auto_error=False,
+    bearerFormat="JWT",
+    scheme_name="token",
+    description="A token of `evenbeat token create`, or of your identity provider.",
+)
+_Documented = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
+
+
+def at_least(needed: Role) -> Callable[..., Principal]:
+    """A dependency that lets through who has the role, or one above it."""
+
+    def guard(request: Request, _documented: _Documented) -> Principal:
+        with denials_answered():
+            principal = identify(request)
+            if not principal.role.covers(needed):
+                raise RoleTooLow(needed, principal.role)
+        return principal
+
+    return guard
+
+
+def known(request: Request) -> Principal | None:
+    """Who asks, None if that cannot be told: for pages, which then offer to sign in."""
+    try:
+        return identify(request)
+    except NotAuthenticated:
+        return None
+    except ForeignRequest as error:
+        raise HTTPException(403, str(error)) from None
+
+
+Viewer = Annotated[Principal, Depends(at_least(Role.VIEWER))]
+Operator = Annotated[Principal, Depends(at_least(Role.OPERATOR))]
+Admin = Annotated[Principal, Depends(at_least(Role.ADMIN))]
+MaybePrincipal = Annotated[Principal | None, Depends(known)]
+
+
+@contextmanager
+def denials_answered() -> Iterator[None]:
+    """What access refuses becomes 401, with a challenge, or 403."""
+    try:
+        yield
+    except NotAuthenticated as error:
+        raise HTTPException(401, str(error), CHALLENGE) from None
+    except AccessDenied as error:
+        raise HTTPException(403, str(error)) from None
+
+
+def access_of(request: Request) -> Access:
+    """The door of the service that the request came to."""
+    access: Access = request.app.state.service.access
+    return access
+
+
+def identify(request: Request) -> Principal:
+    """Who asks; raises NotAuthenticated or ForeignRequest."""
+    access = access_of(request)
+    if access.is_open:
+        check_local(request)
+        check_origin(request, browsers_only=True)
+        return EVERYONE
+    shown = request.headers.getlist("authorization")
+    if shown:
+        return access.authenticate(_token_in(shown))
+    cookie = request.cookies.get(COOKIE)
+    if not cookie:
+        raise NotAuthenticated(
+            "This needs a token: send Authorization: Bearer <token>. "
+            "`evenbeat token create` makes one."
+        )
+    principal = access.authenticate(cookie)
+    check_origin(request)
+    return principal
+
+
+def _token_in(headers: list[str]) -> str:
+    scheme, _, token = headers[0].strip().partition(" ")
+    if len(headers) > 1 or scheme.lower() != "bearer" or not token.strip():
+        raise NotAuthenticated("The Authorization header is not of the form Bearer <token>.")
+    return token.strip()
+
+
+# -- requests that are not the user's own ----------------------------------------------------------
+
+
+def check_origin(request: Request, *, browsers_only: bool = False) -> None:
+    """Refuse a change that a page of another site makes a browser ask for. With `browsers_only`,
+    a caller that shows no sign of being a browser passes."""
+    if request.method in SAFE_METHODS:
+        return
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        ours = site.lower() == "same-origin"
+    elif origin is not None:
+        ours = urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower() != ""
+    else:
+        ours = browsers_only
+    if not ours:
+        raise ForeignRequest(
+            "With the cookie of a sign-in, changes are accepted from Evenbeat's own pages only. "
+            "Programs send Authorization: Bearer <token>."
+        )
+
+
+def check_local(request: Request) -> None:
+    """Refuse a host name that is not this machine's: without tokens, a name that someone else
+    points here (DNS rebinding) would let their page in."""
+    host = request.headers.get("host", "")
+    if not _is_local(_host_name(host)):
+        raise ForeignRequest(
+            "With --no-auth, this service answers only to localhost and loopback addresses."
+        )
+
+
+def _host_name(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_local(name: str) -> bool:
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

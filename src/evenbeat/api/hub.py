@@ -1,0 +1,268 @@
+"""One poll of the database for all who look on live.
+
+While anyone listens, a thread asks once a second what has begun, progressed or ended, and hands
+each listener its events. A listener that reads too slowly, or a second in which too much happens,
+is served a summary instead: nothing here grows with the load.
+"""
+
+import asyncio
+import json
+import logging
+import secrets
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from pydantic_core import to_jsonable_python
+
+from evenbeat.domain.states import JobStatus
+from evenbeat.errors import StoreError
+from evenbeat.store.feed import MOST_ROWS, Feed, Happening
+from evenbeat.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0
+FIGURES_EVERY = 3
+LINGER_SECONDS = 15.0
+MOST_WAITING = 500
+MOST_LISTENERS = 500
+_REMEMBERED = 1000
+_SEEN = 20_000
+_OVERLAP = timedelta(seconds=2)
+
+
+class Event(NamedTuple):
+    """Something to tell: `job_id` is None for what concerns all."""
+
+    id: str
+    kind: str
+    data: str
+    job_id: UUID | None = None
+
+
+class Listener:
+    """One who looks on, on an event loop of its own. What it does not read in time is dropped,
+    and counted."""
+
+    def __init__(self, job_id: UUID | None) -> None:
+        self.job_id = job_id
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self._waiting: deque[Event] = deque()
+        self._dropped = 0
+        self._lock = threading.Lock()
+
+    def wants(self, event: Event) -> bool:
+        """Whether the event concerns it."""
+        return self.job_id is None or event.job_id in (None, self.job_id)
+
+    def give(self, events: Iterable[Event]) -> None:
+        """Hand events over, from any thread."""
+        with self._lock:
+            self._waiting.extend(event for event in events if self.wants(event))
+            if len(self._waiting) > MOST_WAITING:
+                self._dropped += len(self._waiting)
+                self._waiting.clear()
+        try:
+            self._loop.call_soon_threadsafe(self._ready.set)
+        except RuntimeError:
+            logger.debug("a listener's event loop has ended")
+
+    async def take(self, timeout: float) -> list[Event]:
+        """What has happened since the last time; nothing after `timeout` seconds of silence."""
+        try:
+            await asyncio.wait_for(self._ready.wait(), timeout)
+        except TimeoutError:
+            return []
+        self._ready.clear()
+        with self._lock:
+            taken, dropped = list(self._waiting), self._dropped
+            self._waiting.clear()
+            self._dropped = 0
+        summary = [Event("", "summary", json.dumps({"dropped": dropped}))] if dropped else []
+        return summary + taken
+
+
+class Hub:
+    """Polls while somebody listens, and a little longer, so that one who comes back in time can
+    go on where it left."""
+
+    def __init__(self, store: Callable[[], Store], now: Callable[[], datetime | None]) -> None:
+        self._store = store
+        self._now = now
+        self._lock = threading.Lock()
+        self._listeners: set[Listener] = set()
+        self._stopping: threading.Event | None = None
+        self._session = ""
+        self._remembered: deque[Event] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def listeners(self) -> int:
+        """How many look on."""
+        return len(self._listeners)
+
+    @property
+    def polling(self) -> bool:
+        """Whether the database is being asked."""
+        return self._stopping is not None
+
+    def join(self, listener: Listener, last_event_id: str | None = None) -> None:
+        """Begin to listen. After an interruption, what was missed comes first; where that is no
+        longer known, a `reset` says so."""
+        with self._lock:
+            missed = self._missed(last_event_id)
+            self._listeners.add(listener)
+            if self._stopping is None:
+                self._begin()
+        listener.give(missed)
+
+    def leave(self, listener: Listener) -> None:
+        """Stop listening."""
+        with self._lock:
+            self._listeners.discard(listener)
+
+    def _missed(self, last_event_id: str | None) -> list[Event]:
+        if not last_event_id:
+            return []
+        remembered = list(self._remembered)
+        for place, event in enumerate(remembered):
+            if event.id == last_event_id:
+                return remembered[place + 1 :]
+        return [Event("", "reset", "{}")]
+
+    def _begin(self) -> None:
+        self._stopping = threading.Event()
+        self._session = secrets.token_hex(4)
+        self._remembered.clear()
+        poll = _Poll(self._store(), self._now, self._session)
+        thread = threading.Thread(
+            target=self._run, args=(poll, self._stopping), name="evenbeat-events", daemon=True
+        )
+        thread.start()
+
+    def _run(self, poll: "_Poll", stopping: threading.Event) -> None:
+        alone = 0.0
+        while True:
+            with self._lock:
+                watched = {listener.job_id for listener in self._listeners}
+                alone = 0.0 if watched else alone + POLL_SECONDS
+                if alone > LINGER_SECONDS:
+                    self._stopping = None
+                    return
+            self._tell(poll.run_once(watched))
+            stopping.wait(POLL_SECONDS)
+
+    def _tell(self, events: list[Event]) -> None:
+        if not events:
+            return
+        with self._lock:
+            # Together, so that one who joins hears of each event once: as missed, or as told.
+            self._remembered.extend(events)
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener.give(events)
+
+
+class _Poll:
+    """One session's view of the database: what has been told, and what is new."""
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], datetime | None],
+        session: str,
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._session = session
+        self._number = self._round = 0
+        self._began: datetime | None = None
+        self._since: datetime | None = None
+        self._running: set[UUID] = set()
+        self._seen: OrderedDict[UUID, tuple[str, str]] = OrderedDict()
+        self._figures = ""
+        self._failed = False
+
+    def run_once(self, watched: set[UUID | None]) -> list[Event]:
+        """What is new since the last round. A database that is away makes it silent, not dead."""
+        try:
+            events = self._look(watched)
+        except StoreError as error:
+            if not self._failed:
+                logger.warning("Live events pause", extra={"error": str(error)})
+            self._failed = True
+            return []
+        except Exception:
+            logger.exception("Live events failed by a bug")
+            return []
+        self._failed = False
+        return events
+
+    def _look(self, watched: set[UUID | None]) -> list[Event]:
+        store = self._store
+        feed, present = Feed(store.database), store.clock(self._now())
+        if self._began is None:
+            self._began = self._since = present
+            self._running.update(feed.running())
+        events = self._executions(feed, present, watched)
+        if self._round % FIGURES_EVERY == 0:
+            events += self._new_figures(store, present)
+        self._round += 1
+        return events
+
+    def _executions(self, feed: Feed, present: datetime, watched: set[UUID | None]) -> list[Event]:
+        assert self._since is not None  # noqa: S101 - set by the first look
+        # Claims commit a little after the moment that their ids are made of.
+        found = feed.since(self._since - _OVERLAP) if None in watched else []
+        self._since = present
+        events: list[Event] = []
+        if len(found) > MOST_ROWS:
+            at_least = sum(one.execution_id not in self._seen for one in found)
+            events.append(self._event("summary", {"started_at_least": at_least}))
+            for one in found:
+                self._note(one)
+            found = []
+        found += feed.among(list(self._running))
+        found += feed.of_jobs([job_id for job_id in watched if job_id is not None])
+        fresh = {one.execution_id: one for one in found if self._note(one)}
+        return events + [
+            self._event("execution", one._asdict(), one.job_id) for one in fresh.values()
+        ]
+
+    def _note(self, one: Happening) -> bool:
+        """Remember how it stands; says whether that is worth telling."""
+        state = (one.status, json.dumps(one.progress, sort_keys=True))
+        before = self._seen.get(one.execution_id)
+        self._seen[one.execution_id] = state
+        self._seen.move_to_end(one.execution_id)
+        while len(self._seen) > _SEEN:
+            self._seen.popitem(last=False)
+        if one.status != "running":
+            self._running.discard(one.execution_id)
+        elif len(self._running) < MOST_ROWS:
+            self._running.add(one.execution_id)
+        long_over = (
+            before is None
+            and one.completed_at is not None
+            and self._began is not None
+            and one.completed_at < self._began
+        )
+        return state != before and not long_over
+
+    def _new_figures(self, store: Store, present: datetime) -> list[Event]:
+        counts = store.read.counts_by_status()
+        figures = {"jobs": {state.value: counts.get(state.value, 0) for state in JobStatus}}
+        text = json.dumps(figures)
+        if text == self._figures:
+            return []
+        self._figures = text
+        return [self._event("figures", figures | {"at": present})]
+
+    def _event(self, kind: str, data: dict[str, Any], job_id: UUID | None = None) -> Event:
+        self._number += 1
+        text = json.dumps(to_jsonable_python(data))
+        return Event(f"{self._session}-{self._number}", kind, text, job_id)

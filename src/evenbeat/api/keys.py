@@ -1,0 +1,234 @@
+"""The key that tokens are checked with, and the one place that signs and verifies them.
+
+The configuration fixes the algorithm; what a token says of itself is never believed. Either a
+shared secret (HS256), which can issue tokens too, or the public key of an identity provider
+(RS256 or ES256), which can only verify.
+"""
+
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from evenbeat.errors import CannotIssue, InvalidSettings, NotAuthenticated
+from evenbeat.settings import MIN_SECRET_BYTES, Settings
+
+LEEWAY_SECONDS = 10
+"""How far the clocks of two machines may be apart without a token being refused for it."""
+
+SECRET_FILE = "secret"  # noqa: S105 - the name of the file
+_LONGEST_TOKEN = 8192
+_LEAST_RSA_BITS = 2048
+
+
+@dataclass(frozen=True, repr=False)
+class Keys:
+    """Signs and verifies claims. Shows neither key nor token to anyone."""
+
+    algorithm: str
+    verifying: Any
+    signing: bytes | None = None
+    issuer: str | None = None
+    audience: str | None = None
+    role_claim: str = "role"
+
+    @classmethod
+    def load(cls, settings: Settings) -> Self:
+        """The key that the settings name; without one, the secret file, made when missing."""
+        if settings.auth_secret is not None and settings.auth_public_key is not None:
+            raise InvalidSettings(
+                "Both auth_secret and auth_public_key are set, but one key decides. Leave one out.",
+                field="auth_secret",
+            )
+        common = {
+            "issuer": settings.auth_issuer,
+            "audience": settings.auth_audience,
+            "role_claim": settings.auth_role_claim,
+        }
+        if settings.auth_public_key is not None:
+            algorithm, key = _public_key(settings.auth_public_key.get_secret_value())
+            return cls(algorithm, key, **common)  # type: ignore[arg-type]
+        if settings.auth_secret is not None:
+            secret = settings.auth_secret.get_secret_value().strip().encode()
+        else:
+            secret = secret_from_file(settings.data_dir / SECRET_FILE)
+        return cls("HS256", secret, secret, **common)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return f"Keys({self.algorithm})"
+
+    @property
+    def can_sign(self) -> bool:
+        """Whether tokens can be made with this key, not only checked."""
+        return self.signing is not None
+
+    def require_signing(self) -> bytes:
+        """The key that signs; without one, CannotIssue says where tokens come from."""
+        if self.signing is None:
+            raise CannotIssue(
+                "This service only verifies tokens, with EVENBEAT_AUTH_PUBLIC_KEY; it cannot make "
+                "any. Get one from your identity provider, or set EVENBEAT_AUTH_SECRET instead."
+            )
+        return self.signing
+
+    def sign(self, claims: Mapping[str, object]) -> str:
+        """A token with these claims."""
+        named = {"iss": self.issuer, "aud": self.audience}
+        fixed = {name: value for name, value in named.items() if value is not None}
+        return jwt.encode({**claims, **fixed}, self.require_signing(), algorithm=self.algorithm)
+
+    def verify(self, token: str) -> dict[str, Any]:
+        """The claims of a sound token; anything else raises NotAuthenticated, which says why in
+        words that repeat nothing of the token."""
+        if len(token) > _LONGEST_TOKEN:
+            raise NotAuthenticated(f"The token is longer than {_LONGEST_TOKEN} characters.")
+        try:
+            return jwt.decode(
+                token,
+                self.verifying,
+                algorithms=[self.algorithm],
+                issuer=self.issuer,
+                audience=self.audience,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "sub"]},
+            )
+        except jwt.PyJWTError as error:
+            raise NotAuthenticated(_why(error, self.algorithm)) from None
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            # A date beyond all calendars, a header nested without end.
+            raise NotAuthenticated("The token cannot be read.") from None
+
+
+_REASONS: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
+    (jwt.ExpiredSignatureError, "The token has expired. Get a new one."),
+    (
+        jwt.ImmatureSignatureError,
+        "The token is not valid yet. Is the clock of the machine that made it right?",
+    ),
+    (jwt.InvalidIssuerError, "The token comes from another issuer than auth_issuer."),
+    (jwt.InvalidAudienceError, "The token is for another audience than auth_audience."),
+    (
+        jwt.InvalidSignatureError,
+        "The token was signed with another key than this service's, or it was changed.",
+    ),
+    (jwt.InvalidAlgorithmError, "The token is not signed with {algorithm}, as it must be here."),
+)
+
+
+def _why(error: jwt.PyJWTError, algorithm: str) -> str:
+    """In our words: the library's may quote the token."""
+    if isinstance(error, jwt.MissingRequiredClaimError):
+        return f"The token has no claim {error.claim!r}, which is required."
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason.format(algorithm=algorithm)
+    return "The token cannot be read: it is not a JSON web token, or a claim in it is malformed."
+
+
+# -- the secret file -----------------------------------------------------------------------------
+
+
+def secret_from_file(path: Path) -> bytes:
+    """The secret in the file, which is made on first use, and once however many start together."""
+    try:
+        if not path.exists():
+            _make_secret(path)
+        return _read_secret(path)
+    except OSError as error:
+        raise InvalidSettings(
+            f"{path}, the secret that signs tokens, cannot be had: {error.strerror}. Make its "
+            "directory writable, or set EVENBEAT_AUTH_SECRET.",
+            field="auth_secret",
+        ) from None
+
+
+def _make_secret(path: Path) -> None:
+    """Written aside and linked into place: nobody sees half a secret, and the first one stays."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(48) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        path.hardlink_to(draft)
+    except FileExistsError:
+        pass  # another process was first, and its secret counts
+    finally:
+        draft.unlink()
+
+
+def _read_secret(path: Path) -> bytes:
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        secret = file.read(65_536).strip()
+    if found.st_mode & 0o077:
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        raise InvalidSettings(
+            f"{path} signs tokens, but its mode {mode} lets others at it. If nobody has read it, "
+            f"run chmod 600 {path}; else delete it, and a new one is made (all tokens end then).",
+            field="auth_secret",
+        )
+    if found.st_uid not in {os.geteuid(), 0}:
+        raise InvalidSettings(
+            f"{path} signs tokens, but it belongs to another user. Delete it, or set "
+            "EVENBEAT_AUTH_SECRET.",
+            field="auth_secret",
+        )
+    if len(secret) < MIN_SECRET_BYTES:
+        raise InvalidSettings(
+            f"{path} has a secret of {len(secret)} bytes; it takes at least {MIN_SECRET_BYTES}. "
+            "Delete the file, and a new one is made.",
+            field="auth_secret",
+        )
+    return secret
+
+
+# -- the key of an identity provider -------------------------------------------------------------
+
+
+def _public_key(given: str) -> tuple[str, RSAPublicKey | EllipticCurvePublicKey]:
+    """The algorithm and the key of a PEM text, or of the file that it names."""
+    pem = given if given.lstrip().startswith("-----BEGIN") else _pem_file(given)
+    if "PRIVATE KEY" in pem:
+        raise _wrong_key("It is a private key, which belongs to the issuer alone.")
+    try:
+        key = load_pem_public_key(pem.strip().encode())
+    except (ValueError, UnsupportedAlgorithm):
+        raise _wrong_key("It cannot be read as one.") from None
+    if isinstance(key, RSAPublicKey):
+        if key.key_size < _LEAST_RSA_BITS:
+            raise _wrong_key(f"It has {key.key_size} bits; {_LEAST_RSA_BITS} are the least.")
+        return "RS256", key
+    if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
+        return "ES256", key
+    raise _wrong_key("It is of another kind.")
+
+
+def _pem_file(name: str) -> str:
+    try:
+        return Path(name).expanduser().read_text(encoding="ascii")
+    except UnicodeDecodeError:
+        raise _wrong_key("The file it names is not PEM.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a path"
+        raise _wrong_key(f"It is no PEM text, and as a file it cannot be read: {reason}.") from None
+
+
+def _wrong_key(reason: str) -> InvalidSettings:
+    return InvalidSettings(
+        f"EVENBEAT_AUTH_PUBLIC_KEY cannot be used. {reason} It must be a public key in PEM form "
+        "(-----BEGIN PUBLIC KEY-----), RSA of 2048 bits or more for RS256 or P-256 for ES256, or "
+        "the path of a file with one.",
+        field="auth_public_key",
+    )

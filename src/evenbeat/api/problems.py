@@ -1,0 +1,171 @@
+"""Errors as answers: every refusal is an RFC 9457 problem document that says what to do.
+
+A problem has `title`, `status` and `detail`; one about the request also has `errors`, a list of
+`{field, message}`. Some carry more: a refused transition names the `state` and what is `allowed`,
+a name that is taken the `job_id` that has it.
+"""
+
+import logging
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+import psycopg
+from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from psycopg_pool import PoolTimeout
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from evenbeat.api.allowed import methods_at
+from evenbeat.errors import (
+    Conflict,
+    EvenbeatError,
+    IllegalTransition,
+    InvalidInput,
+    NameTaken,
+    NotFound,
+    StoreError,
+    TaskUnknown,
+    TooLarge,
+)
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 5
+
+
+class FieldError(BaseModel):
+    """What is wrong with one field of the request."""
+
+    field: str
+    message: str
+
+
+class Problem(BaseModel):
+    """An RFC 9457 problem document."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldError] | None = Field(None, description="What is wrong, field by field.")
+    state: str | None = Field(None, description="The state that forbids what was asked.")
+    allowed: list[str] | None = Field(None, description="What is possible from that state.")
+    job_id: str | None = Field(None, description="The job that stands in the way.")
+
+
+def problem(
+    status: int,
+    detail: str,
+    *,
+    errors: Sequence[FieldError] | None = None,
+    headers: dict[str, str] | None = None,
+    **members: Any,
+) -> JSONResponse:
+    """The answer for a problem."""
+    document = Problem(
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        errors=None if errors is None else list(errors),
+        **members,
+    )
+    content = jsonable_encoder(document, exclude_none=True)
+    return JSONResponse(content, status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For a router: these statuses are answered with a problem document."""
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        for status in statuses
+    }
+
+
+def install(api: FastAPI) -> None:
+    """Answer every exception with a problem."""
+    api.add_exception_handler(RequestValidationError, _wrong_request)
+    api.add_exception_handler(HTTPException, _http)
+    api.add_exception_handler(EvenbeatError, _refused)
+    api.add_exception_handler(psycopg.OperationalError, _no_database)
+    api.add_exception_handler(PoolTimeout, _no_database)
+    api.add_exception_handler(Exception, _bug)
+
+
+# -- from exception to problem -------------------------------------------------------------------
+
+
+def _refused(request: Request, error: Exception) -> JSONResponse:  # noqa: PLR0911 - a table
+    match error:
+        case TooLarge():
+            return problem(413, str(error), errors=_named(error))
+        case InvalidInput() | TaskUnknown():
+            return problem(422, str(error), errors=_named(error))
+        case NotFound():
+            return problem(404, str(error))
+        case IllegalTransition():
+            return problem(409, str(error), state=error.state, allowed=list(error.allowed))
+        case NameTaken():
+            return problem(409, str(error), job_id=str(error.job_id))
+        case Conflict():
+            return problem(409, str(error))
+        case StoreError():
+            return _no_database(request, error)
+        case _:
+            return _bug(request, error)
+
+
+def _named(error: Exception) -> list[FieldError] | None:
+    field = getattr(error, "field", None)
+    return None if field is None else [FieldError(field=field, message=str(error))]
+
+
+def _wrong_request(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for these
+    found = [_field_error(entry) for entry in error.errors()[:20]]
+    if any(entry["type"] == "json_invalid" for entry in error.errors()):
+        return problem(400, "The body is not valid JSON.", errors=found)
+    shown = "; ".join(f"{one.field}: {one.message}" for one in found[:3])
+    return problem(422, f"The request is not valid. {shown}", errors=found)
+
+
+def _field_error(entry: dict[str, Any]) -> FieldError:
+    """Where and what, in our words; the value itself is never repeated (it may be a secret)."""
+    place = [str(part) for part in entry["loc"] if part not in ("body", "query", "path", "header")]
+    message = str(entry["msg"]).removeprefix("Value error, ")
+    if entry["type"] == "extra_forbidden":
+        message = "There is no such field."
+    return FieldError(field=".".join(place) or str(entry["loc"][0]), message=message)
+
+
+def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
+    headers = dict(error.headers or {})
+    if error.status_code == 405 and (allowed := methods_at(request)):
+        headers["Allow"] = allowed
+    return problem(error.status_code, str(error.detail), headers=headers)
+
+
+def _no_database(_request: Request, error: Exception) -> JSONResponse:
+    logger.warning("The database did not answer a request", extra={"error": type(error).__name__})
+    return problem(
+        503,
+        "The database cannot be reached right now. Nothing was changed; try again shortly.",
+        headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+    )
+
+
+def _bug(request: Request, error: Exception) -> JSONResponse:
+    logger.error(
+        "A request failed by a bug",
+        extra={"method": request.method, "path": request.url.path},
+        exc_info=error,
+    )
+    return problem(500, "Evenbeat failed by a bug of its own; its log has the details.")

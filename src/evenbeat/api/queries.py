@@ -1,0 +1,145 @@
+"""Which jobs are meant: the same names in a list's query and in the filter of a bulk verb."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+)
+
+from evenbeat.api.fields import MAX_TAGS, Limit, Moment, Offset, QueryMoment, check_json
+from evenbeat.api.schemas import Id, Request
+from evenbeat.domain.states import ExecutionStatus, JobStatus
+from evenbeat.errors import InvalidInput
+from evenbeat.store.filters import SORT_FIELDS, JobFilter
+
+KINDS = ("once", "interval", "cron", "after")
+
+
+def _split(value: Any) -> Any:
+    """Words given as a list, separated by commas, or both."""
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        return value
+    check_json(value)
+    return [word for item in value for word in map(str.strip, item.split(",")) if word]
+
+
+Word = Annotated[str, Field(min_length=1, max_length=200)]
+Words = Annotated[Annotated[list[Word], Field(max_length=MAX_TAGS)] | None, BeforeValidator(_split)]
+Text = Annotated[str, Field(max_length=200)] | None
+
+
+def _beginning(value: str) -> str:
+    if not 4 <= len(value.replace("-", "")) <= 32:
+        raise ValueError("it must be 4 to 32 hexadecimal digits, with or without dashes")
+    return value
+
+
+Beginning = Annotated[
+    str,
+    StringConstraints(min_length=4, max_length=36, pattern="^[0-9a-fA-F-]+$"),
+    AfterValidator(_beginning),
+]
+
+
+class FilterFields(BaseModel):
+    """Conditions that must all hold; several words for one mean any of them (of tags: all)."""
+
+    status: Words = None
+    queue: Words = None
+    task: Words = None
+    kind: Words = Field(None, description="once, interval or cron.")
+    tag: Words = None
+    search: Text = Field(None, description="A part of the name or of the task.")
+    name: Text = None
+    id: Beginning | None = Field(None, description="How the id begins; 4 digits at least.")
+    parent_id: Id | None = None
+    is_paused: bool | None = None
+
+    def chosen(self) -> JobFilter:
+        """The filter as the store knows it."""
+        given = self.model_dump(exclude_none=True)
+        one_of("status", self.status, tuple(JobStatus))
+        one_of("kind", self.kind, KINDS)
+        return JobFilter(
+            statuses=self.status,
+            queues=self.queue,
+            tasks=self.task,
+            kinds=self.kind,
+            search=self.search,
+            name=self.name,
+            parent_id=self.parent_id,
+            first_id=self._id_filled_with("0"),
+            last_id=self._id_filled_with("f"),
+            is_paused=self.is_paused,
+            due_before=given.get("due_before"),
+            created_after=given.get("created_after"),
+            created_before=given.get("created_before"),
+            tag=self.tag[0] if self.tag else None,
+            metadata={"tags": self.tag} if self.tag and len(self.tag) > 1 else None,
+        )
+
+    def _id_filled_with(self, digit: str) -> UUID | None:
+        """The first or last id that begins so."""
+        return None if self.id is None else UUID(self.id.replace("-", "").ljust(32, digit))
+
+
+class JobQuery(FilterFields):
+    """The query of the list of jobs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    due_before: QueryMoment | None = None
+    created_after: QueryMoment | None = None
+    created_before: QueryMoment | None = None
+    sort: Annotated[str, Field(max_length=50)] = Field(
+        "-created_at", description=f"One of {', '.join(SORT_FIELDS)}; a minus before it descends."
+    )
+    limit: Limit = 50
+    offset: Offset = 0
+
+
+class JobFilterFields(FilterFields, Request):
+    """The filter of a bulk verb."""
+
+    due_before: Moment | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
+
+
+class ExecutionQuery(BaseModel):
+    """The query of a job's executions."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: Words = None
+    limit: Limit = 50
+    offset: Offset = 0
+
+    def statuses(self) -> Sequence[str] | None:
+        """The states that are meant; None for all."""
+        one_of("status", self.status, tuple(ExecutionStatus))
+        return self.status
+
+
+class RecentQuery(ExecutionQuery):
+    """The query of all executions."""
+
+    since: QueryMoment | None = Field(None, description="Only those claimed since then.")
+
+
+def one_of(field: str, given: Sequence[str] | None, known: Sequence[str]) -> None:
+    """Refuse words that are not among the known ones."""
+    for word in given or ():
+        if word not in known:
+            raise InvalidInput(
+                f"{field} must be one of {', '.join(known)}, got {word!r}.", field=field
+            )

@@ -1,0 +1,152 @@
+"""Schedules over HTTP: trying one out, a job's next plans, and plans of the past."""
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+
+from evenbeat.api.building import described_schedule
+from evenbeat.api.documents import plain, schedule_text
+from evenbeat.api.guards import DENIED, Operator, Viewer
+from evenbeat.api.problems import responses
+from evenbeat.api.schemas import (
+    BackfilledDocument,
+    BackfillRequest,
+    PlacedDocument,
+    PlansDocument,
+    PreviewDocument,
+    PreviewRequest,
+)
+from evenbeat.api.service import Service, ServiceDep
+from evenbeat.domain.english import say_job_schedule, say_schedule
+from evenbeat.domain.explain import next_plans
+from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.domain.window import parse_window
+from evenbeat.errors import InvalidInput, InvalidSchedule
+
+router = APIRouter(prefix="/api/v1", tags=["schedules"], responses=DENIED)
+
+_USUAL_BACKFILL = 1000
+_PLANS_SHOWN = 100
+
+
+class FactDocument(BaseModel):
+    """One reason or circumstance: a code for programs, a sentence for people."""
+
+    code: str
+    text: str
+
+
+class ExplanationDocument(BaseModel):
+    """Why a job did or did not run."""
+
+    summary: str
+    facts: list[FactDocument]
+    next_plans: list[datetime]
+
+
+@router.post("/schedules/preview", operation_id="preview_schedule", summary="Try a schedule out")
+def preview_schedule(
+    body: PreviewRequest, service: ServiceDep, _principal: Viewer
+) -> PreviewDocument:
+    """The schedule in plain English, and when it would run. An interval without a first run is
+    shown from `after` on; a job gets its own place in it."""
+    schedule = described_schedule(body)
+    if schedule is None:
+        raise InvalidInput(
+            'There is no schedule to try out. Give for example "schedule": "0 9 * * mon-fri".',
+            field="schedule",
+        )
+    after = body.after or service.app.store.clock(service.now)
+    if isinstance(schedule, Interval):
+        schedule = Interval(schedule.every, after)
+    window = None if body.window is None else parse_window(body.window)
+    plans = plans_after(schedule, after, body.count)
+    return PreviewDocument(
+        schedule=schedule_text(schedule) or "",
+        explanation=say_schedule(schedule),
+        placement=_placed(service, schedule),
+        plans=[plan if window is None else window.next_open(plan) for plan in plans],
+    )
+
+
+def _placed(service: Service, schedule: Interval | Cron) -> PlacedDocument | None:
+    """Where a balanced job with this interval would come to run."""
+    if not isinstance(schedule, Interval):
+        return None
+    placed = service.app.balancer.where(schedule.every)
+    return PlacedDocument(at=placed.at, load=plain(placed.load))
+
+
+@router.get(
+    "/jobs/{job_id:uuid}/plans",
+    operation_id="list_job_plans",
+    summary="A job's next plans",
+    responses=responses(404),
+)
+def list_job_plans(
+    job_id: UUID,
+    service: ServiceDep,
+    _principal: Viewer,
+    count: Annotated[int, Query(ge=1, le=100, description="How many.")] = 5,
+) -> PlansDocument:
+    """When the job will run next, if nothing changes. A job that waits for nothing has no plans."""
+    job, present = service.app.store.read.job(job_id), service.app.store.clock(service.now)
+    return PlansDocument(plans=next_plans(job, present, count), schedule_text=say_job_schedule(job))
+
+
+@router.get(
+    "/jobs/{job_id:uuid}/explain",
+    operation_id="explain_job",
+    summary="Why did, or didn't, this job run?",
+    responses=responses(404),
+)
+def explain_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> ExplanationDocument:
+    """Where the job stands and why, in sentences: what it waits for, who could run it, what became
+    of its last runs."""
+    told = service.app.store.read.explain(job_id, now=service.now)
+    return ExplanationDocument(
+        summary=told.summary,
+        facts=[FactDocument(code=fact.code, text=fact.text) for fact in told.facts],
+        next_plans=told.next_plans,
+    )
+
+
+@router.post(
+    "/jobs/{job_id:uuid}/backfill",
+    operation_id="backfill_job",
+    summary="Run plans of the past",
+    responses=responses(404, 409),
+)
+def backfill_job(
+    job_id: UUID, body: BackfillRequest, service: ServiceDep, principal: Operator
+) -> BackfilledDocument:
+    """Run every plan of a period that has not run, each once, as a job of its own. Asking again
+    adds nothing."""
+    done = service.app.store.backfill.add(
+        job_id,
+        body.from_,
+        body.to,
+        limit=body.limit or _USUAL_BACKFILL,
+        include_completed=body.include_completed,
+        created_by=principal.subject,
+        now=service.now,
+    )
+    return BackfilledDocument(
+        created=done.created, existing=done.existing, plans=done.plans[:_PLANS_SHOWN]
+    )
+
+
+def plans_after(schedule: Interval | Cron, after: datetime, count: int) -> list[datetime]:
+    """The next plans; fewer when the schedule comes to its end."""
+    plans: list[datetime] = []
+    try:
+        while len(plans) < count:
+            after = schedule.next_after(after)
+            plans.append(after)
+    except InvalidSchedule:
+        if not plans:
+            raise
+    return plans

@@ -1,0 +1,102 @@
+"""The service on a real database: an application with a few tasks, and a client for each role."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from api.serving import SECRET
+from evenbeat import Context, Evenbeat, Fail
+from evenbeat.api.access import Access, Role
+from evenbeat.api.app import create
+from evenbeat.engine.worker import Worker
+
+ClientFor = Callable[..., TestClient]
+
+
+def declare_tasks(app: Evenbeat) -> None:
+    """What the tests run: one that ends at once, one that fails, one that waits to be cancelled."""
+
+    @app.task(max_retries=5, timeout="30s", queue="mail")
+    async def send_email(to: str, subject: str = "hi", *, ctx: Context) -> dict[str, Any]:
+        """Send a mail."""
+        ctx.progress(1, 1, "sent")
+        return {"to": to, "subject": subject}
+
+    @app.task(max_retries=0)
+    def fails() -> None:
+        raise Fail("It was meant to.")
+
+    @app.task
+    async def waits(seconds: float = 60) -> None:
+        await asyncio.sleep(seconds)
+
+    @app.task
+    def crawl(url: str, source_id: str | None = None, source_name: str | None = None) -> None:
+        """Stands for the crawler."""
+
+    @app.task
+    def nothing() -> None: ...
+
+
+@pytest.fixture
+def app(database_url: str) -> Iterator[Evenbeat]:
+    """An application with tasks, on an empty database."""
+    app = Evenbeat(database_url, auth_secret=SECRET, poll_seconds=0.2)
+    declare_tasks(app)
+    with app:
+        yield app
+
+
+@pytest.fixture
+def access(app: Evenbeat) -> Access:
+    return Access.of(app.settings, app.store)
+
+
+@pytest.fixture
+def api(app: Evenbeat, access: Access) -> FastAPI:
+    return create(app, access=access)
+
+
+@pytest.fixture
+def token_for(access: Access) -> Callable[[str], str]:
+    """Makes tokens: `token_for("viewer")`."""
+    made: dict[str, str] = {}
+
+    def token(role: str) -> str:
+        if role not in made:
+            issued = access.issue(Role(role), timedelta(hours=1), subject=f"a {role}")
+            made[role] = issued.token
+        return made[role]
+
+    return token
+
+
+@pytest.fixture
+def client_for(api: FastAPI, token_for: Callable[[str], str]) -> ClientFor:
+    """Makes clients: `client_for("viewer")`, or `client_for(None)` without a token."""
+
+    def client(role: str | None) -> TestClient:
+        headers = {} if role is None else {"Authorization": f"Bearer {token_for(role)}"}
+        return TestClient(api, headers=headers, raise_server_exceptions=False)
+
+    return client
+
+
+@pytest.fixture
+def client(client_for: ClientFor) -> TestClient:
+    """An operator's client."""
+    return client_for("operator")
+
+
+@pytest.fixture
+def worker(app: Evenbeat) -> Iterator[Worker]:
+    """A worker that runs until the test ends."""
+    worker = app.worker()
+    worker.start()
+    yield worker
+    worker.stop(grace=0)

@@ -1,0 +1,154 @@
+"""Looking on live: a real stream from a real server, and a hub that nothing can make grow."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from api.serving import served
+from evenbeat import Evenbeat
+from evenbeat.api import hub as hub_module
+from evenbeat.api.hub import MOST_WAITING, Event, Hub, Listener
+from evenbeat.engine.worker import Worker
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "POLL_SECONDS", 0.05)
+
+
+def told(lines: Iterator[str]) -> Iterator[tuple[str, str, Any]]:
+    """The events of a stream: id, kind, data."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if line == "" and "event" in fields:
+            yield fields.get("id", ""), fields["event"], json.loads(fields["data"])
+            fields = {}
+        elif name:
+            fields[name] = value
+
+
+def test_a_run_is_seen_from_its_start_to_its_end(
+    api: FastAPI, client: TestClient, worker: Worker, token_for: Callable[[str], str]
+) -> None:
+    headers = {"Authorization": f"Bearer {token_for('viewer')}"}
+    outer = Starlette(routes=[Mount("/prefix", api)])
+    job = client.post("/api/v1/jobs", json={"task": "waits", "delay": "1h"}).json()
+    other = client.post("/api/v1/jobs", json={"task": "nothing", "delay": "1h"}).json()
+    with served(outer) as url, httpx.Client(headers=headers, timeout=20) as http:
+        place = f"{url}/prefix/api/v1/events"
+        with (
+            http.stream("GET", place) as all_of_it,
+            http.stream("GET", place, params={"job_id": job["id"]}) as one,
+        ):
+            assert all_of_it.headers["content-type"].startswith("text/event-stream")
+            events, of_one = told(all_of_it.iter_lines()), told(one.iter_lines())
+            assert next(events)[1] == "figures"
+            client.post(f"/api/v1/jobs/{other['id']}/run")
+            while next(events)[2].get("job_id") != other["id"]:
+                pass
+            client.post(f"/api/v1/jobs/{job['id']}/run")
+            seen = []
+            while "cancelled" not in seen:
+                _, kind, data = next(of_one)
+                if kind == "execution":
+                    assert (data["job_id"], data["task"]) == (job["id"], "waits")
+                    seen.append(data["status"])
+                    if data["status"] == "running":
+                        client.post(f"/api/v1/jobs/{job['id']}/cancel")
+            assert seen == ["running", "cancelled"]
+
+
+def test_one_who_comes_back_goes_on_where_it_left(
+    api: FastAPI, client: TestClient, token_for: Callable[[str], str]
+) -> None:
+    headers = {"Authorization": f"Bearer {token_for('viewer')}"}
+    with served(api) as url, httpx.Client(headers=headers, timeout=20) as http:
+        with http.stream("GET", f"{url}/api/v1/events") as stream:
+            last_id, kind, _ = next(told(stream.iter_lines()))
+            assert kind == "figures"
+        client.post("/api/v1/jobs", json={"task": "nothing"})
+        hub: Hub = api.state.hub
+        while len(hub._remembered) < 2:
+            time.sleep(0.01)
+        back = {"Last-Event-ID": last_id}
+        with http.stream("GET", f"{url}/api/v1/events", headers=back) as stream:
+            _, kind, data = next(told(stream.iter_lines()))
+            assert (kind, data["jobs"]["pending"]) == ("figures", 1)
+        strange = {"Last-Event-ID": "from another life"}
+        with http.stream("GET", f"{url}/api/v1/events", headers=strange) as stream:
+            assert next(told(stream.iter_lines()))[1] == "reset"
+
+
+def test_those_who_leave_are_forgotten_and_the_poll_ends(
+    api: FastAPI, token_for: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "LINGER_SECONDS", 0.1)
+    headers = {"Authorization": f"Bearer {token_for('viewer')}"}
+    with served(api) as url, httpx.Client(headers=headers, timeout=20) as http:
+        with http.stream("GET", f"{url}/api/v1/events") as stream:
+            next(told(stream.iter_lines()))
+            hub: Hub = api.state.hub
+            assert (hub.listeners, hub.polling) == (1, True)
+        deadline = time.monotonic() + 20
+        while (hub.listeners or hub.polling) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert (hub.listeners, hub.polling) == (0, False)
+
+
+def test_a_stream_needs_a_token_and_a_job(client: TestClient, client_for: Any) -> None:
+    assert client_for(None).get("/api/v1/events").status_code == 401
+    nobody = "01890000-0000-7000-8000-000000000000"
+    assert client.get("/api/v1/events", params={"job_id": nobody}).status_code == 404
+    assert client.get("/api/v1/events", params={"job_id": "x"}).status_code == 422
+
+
+def test_a_stream_ends_with_its_token(
+    api: FastAPI, access: Any, token_for: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evenbeat.api.events.QUIET_SECONDS", 0.1)
+    headers = {"Authorization": f"Bearer {token_for('viewer')}"}
+    with served(api) as url, httpx.stream("GET", f"{url}/api/v1/events", headers=headers) as stream:
+        lines = stream.iter_lines()
+        while not next(lines).startswith(": still here"):
+            pass
+        access.revoke(access.tokens()[0].id)
+        assert all(isinstance(line, str) for line in lines)
+
+
+def test_a_slow_listener_gets_a_summary() -> None:
+    async def listen() -> list[Event]:
+        listener = Listener(None)
+        listener.give(Event(str(n), "execution", "{}") for n in range(MOST_WAITING + 1))
+        listener.give([Event("last", "execution", "{}")])
+        return await listener.take(1)
+
+    summary, last = asyncio.run(listen())
+    assert (summary.kind, json.loads(summary.data)) == ("summary", {"dropped": MOST_WAITING + 1})
+    assert last.id == "last"
+
+
+def test_too_much_in_one_second_becomes_a_summary(
+    app: Evenbeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll = hub_module._Poll(app.store, lambda: None, "s")
+    assert [event.kind for event in poll.run_once({None})] == ["figures"]
+    with app.store.database.transaction() as connection:
+        connection.execute("""
+            INSERT INTO evenbeat.executions (id, job_id, plan_time, started_at, completed_at,
+                                             worker_id, execution_number, status)
+            SELECT evenbeat.uuid7(now()), gen_random_uuid(), now(), now(), now(),
+                   gen_random_uuid(), 1, 'completed'
+            FROM generate_series(1, 1500)""")
+    events = poll.run_once({None})
+    assert [event.kind for event in events] == ["summary"]
+    assert json.loads(events[0].data) == {"started_at_least": 1001}

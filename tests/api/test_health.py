@@ -1,0 +1,138 @@
+"""/healthz, /readyz and /metrics: who may ask, and what they hear."""
+
+import time
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from evenbeat import Evenbeat
+from evenbeat.api.access import Access
+from evenbeat.api.app import create
+from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.domain.retry import RetryPolicy
+
+
+def sample(text: str, name: str, **labels: str) -> float | None:
+    found = (s for family in text_string_to_metric_families(text) for s in family.samples)
+    return next((s.value for s in found if s.name == name and s.labels == labels), None)
+
+
+def test_health_needs_no_token(client_for):
+    anonymous = client_for(None)
+    assert anonymous.get("/healthz").json() == {"status": "ok"}
+    ready = anonymous.get("/readyz")
+    assert ready.status_code == 200
+    assert ready.json() == {"status": "ready", "checks": {"database": "ok", "schema": "ok"}}
+
+
+def test_metrics_need_a_viewer(client_for):
+    refused = client_for(None).get("/metrics")
+    assert refused.status_code == 401
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert "WWW-Authenticate" in refused.headers
+    assert "evenbeat_" not in refused.text
+    bad = client_for(None).get("/metrics", headers={"Authorization": "Bearer x.y.z"})
+    assert bad.status_code == 401
+    for role in ("viewer", "operator", "admin"):
+        answer = client_for(role).get("/metrics")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert sample(answer.text, "evenbeat_database_up") == 1
+
+
+def test_metrics_are_open_to_all_where_the_setting_says_so(database_url, access):
+    with Evenbeat(database_url, metrics_public=True) as app:
+        anonymous = TestClient(create(app, access=access))
+        assert sample(anonymous.get("/metrics").text, "evenbeat_database_up") == 1
+
+
+def test_open_metrics_are_had_by_asking(client_for):
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0, text/plain;q=0.5"}
+    answer = client_for("viewer").get("/metrics", headers=accept)
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert answer.text.endswith("# EOF\n")
+
+
+def test_what_ran_is_in_the_metrics(app, client_for, worker):
+    before = client_for("viewer").get("/metrics").text
+    counted = {"task": "fails", "outcome": "failed"}
+    assert sample(before, "evenbeat_executions_total", **counted) == 0
+    job = app.add(_job("fails"))
+    _until(lambda: app.store.read.job(job.id).status == "failed")
+    after = client_for("viewer").get("/metrics").text
+    assert sample(after, "evenbeat_executions_total", **counted) == 1
+    assert sample(after, "evenbeat_process_workers") == 1
+
+
+def test_a_worker_here_must_be_at_work(app: Evenbeat, access: Access):
+    made = app.worker()
+    client = TestClient(create(app, access=access, worker=made))
+
+    def check() -> tuple[int, str]:
+        answer = client.get("/readyz")
+        return answer.status_code, answer.json()["checks"]["worker"]
+
+    assert check() == (503, "The worker has not started, or has stopped.")
+    made.start()
+    assert check() == (200, "ok")
+    made.claimer._checked_at -= 3600
+    made.keeper._beaten_at -= 3600
+    _until(lambda: "claim" not in check()[1])  # it claims again by itself
+    assert check() == (503, "The worker has not been able to renew its leases for 3600 s.")
+    made.drain()
+    assert check() == (503, "The worker drains: it takes no more jobs.")
+    made.stop(grace=0)
+    assert check() == (503, "The worker has not started, or has stopped.")
+    assert client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(("change", "complaint"), [(1000, "upgrade"), (-1000, "migrate")])
+def test_a_schema_of_another_version_is_not_ready(client_for, database_url, change, complaint):
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        update = "UPDATE evenbeat.migrations SET version = version + %s"
+        connection.execute(update, (change,))
+        try:
+            answer = client_for(None).get("/readyz")
+        finally:
+            connection.execute(update, (-change,))
+    assert answer.status_code == 503
+    assert answer.json()["status"] == "not ready"
+    assert complaint in answer.json()["checks"]["schema"]
+
+
+def test_without_a_database_it_is_not_ready_and_tells_no_secrets(database_url, access):
+    with Evenbeat(database_url, metrics_public=True) as app:
+        anonymous = TestClient(create(app, access=access))
+        app.store.clock()
+        app.store.database.rows("schema_version", {})
+        app.store.database.close()
+        answer = anonymous.get("/readyz")
+        assert answer.status_code == 503
+        assert answer.json()["checks"] == {
+            "database": "The database does not answer; the log says why."
+        }
+        assert anonymous.get("/healthz").status_code == 200
+        scraped = anonymous.get("/metrics")
+        assert scraped.status_code == 200
+        assert sample(scraped.text, "evenbeat_database_up") == 0
+        assert sample(scraped.text, "evenbeat_jobs", state="pending") is None
+        assert sample(scraped.text, "evenbeat_leases_reaped_total") == 0
+
+
+def test_they_answer_only_to_get(client_for):
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert client_for("admin").post(path).status_code == 405
+
+
+def _job(task: str) -> NewJob:
+    return NewJob(JobSpec(task, retry=RetryPolicy(max_retries=0)))
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help run test test-pg15 chaos faketime lint format bench docs clean
+.PHONY: help run test test-pg15 chaos faketime chromium screenshots lint format bench docs clean
 
 help:            ## Show this list
 	@grep -E '^[a-z0-9-]+: .*##|^[a-z0-9-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -15,11 +15,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group dev --editable .
 	@touch $(READY)
 
-run: $(READY)    ## A worker with a few schedules, on the embedded server
-	$(BIN)/evenbeat worker --app examples/schedules.py:app
+run: $(READY)    ## Dashboard, API and worker with a few schedules, on the embedded server
+	$(BIN)/evenbeat serve --app examples/schedules.py:app
 
-test: $(READY) faketime ## The whole suite, on real PostgreSQL
-	$(BIN)/python -m pytest --numprocesses 2 --ignore tests/chaos
+test: $(READY) faketime chromium ## The whole suite, on real PostgreSQL
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --ignore tests/chaos
 	$(BIN)/python -m pytest --numprocesses 2 tests/chaos
 
 test-pg15: $(READY) ## The store's tests on the PostgreSQL that is installed here (Debian's is 15)
@@ -30,6 +30,12 @@ chaos: $(READY) faketime ## The long runs: real kills and outages, default setti
 
 faketime:        ## A wrong clock for the chaos tests, where Debian's package can be had
 	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q faketime) >/dev/null 2>&1 || true
+
+chromium:        ## The browser for the dashboard's tests: Debian's own, where it is missing
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || [ -n "$$EVENBEAT_TEST_CHROMIUM" ] || (apt-get update -q && apt-get install -y -q --no-install-recommends chromium) >/dev/null || echo "Chromium is missing: the dashboard's tests will fail. Name one in EVENBEAT_TEST_CHROMIUM."
+
+screenshots: $(READY) chromium ## Take the pictures in docs/images anew
+	$(BIN)/python tests/dashboard/screenshots.py
 
 lint: $(READY)   ## Format, lint, types, direction of imports
 	$(BIN)/ruff format --check

@@ -6,6 +6,8 @@
     curl -X POST localhost:8000/orders -H 'content-type: application/json' -d '{"item": "tea"}'
     curl localhost:8000/orders
 
+    evenbeat token login --url http://localhost:8000/evenbeat    # a link to the dashboard
+
 Every uvicorn worker brings an Evenbeat worker with it. They share the jobs through the database:
 each job runs once, each schedule exists once, and a process that dies is stood in for.
 """
@@ -50,6 +52,7 @@ async def lifespan(api: FastAPI) -> AsyncIterator[None]:
 
 
 api = FastAPI(title="Orders", lifespan=lifespan)
+api.mount("/evenbeat", jobs.asgi())  # its API and dashboard, behind its own tokens
 
 
 @api.post("/orders", status_code=201)

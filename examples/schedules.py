@@ -1,7 +1,8 @@
 """Tasks, schedules, retries, progress and events in one file.
 
     python examples/schedules.py                      # enqueue a few jobs, work until Ctrl-C
-    evenbeat worker --app examples/schedules.py:app   # or let the command line run the worker
+    evenbeat serve --app examples/schedules.py:app    # or with the dashboard and the API
+    evenbeat worker --app examples/schedules.py:app   # or the worker alone
 
 Nothing needs to be installed or started first: without EVENBEAT_DATABASE_URL, Evenbeat starts a
 PostgreSQL server of its own, and your jobs are still there after a restart.

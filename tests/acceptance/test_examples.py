@@ -1,8 +1,10 @@
 """The examples, run as their first lines say."""
 
+import re
 import signal
 import socket
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -12,18 +14,21 @@ import psycopg
 import pytest
 from real_processes import Running, Start, wait_for
 
+from evenbeat.api.access import Access, Role
 from evenbeat.domain.states import JobStatus
+from evenbeat.settings import Settings
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.store import Store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SECRET = "a secret of the tests that is long enough"  # noqa: S105
 
 
 # -- schedules.py --------------------------------------------------------------------------------
 
 
 def completed(store: Store, task: str) -> int:
-    jobs, _ = store.read.jobs(JobFilter(tasks=[task], statuses=[JobStatus.COMPLETED]))
+    jobs = store.read.jobs(JobFilter(tasks=[task], statuses=[JobStatus.COMPLETED])).jobs
     return len(jobs)
 
 
@@ -52,6 +57,22 @@ def test_schedules_can_be_served_by_the_command(start: Start, database_url: str)
     assert running.stop() == 0
 
 
+def test_make_run_serves_them(start: Start, store: Store, database_url: str):
+    makefile = (EXAMPLES.parent / "Makefile").read_text()
+    command = re.search(r"^run:.*\n\t\$\(BIN\)/evenbeat (.+)$", makefile, re.MULTILINE)
+    assert command
+    running = start(
+        *("-m", "evenbeat", *command[1].replace("examples/", f"{EXAMPLES}/").split()),
+        *("--port", "0"),
+        EVENBEAT_DATABASE_URL=database_url,
+        EVENBEAT_AUTH_SECRET=SECRET,
+    )
+    dashboard = running.wait_for_line("Dashboard").split()[-1]
+    assert httpx.get(f"{dashboard}healthz", trust_env=False).status_code == 200
+    assert store.read.job_by_name("sync_inventory").interval_seconds == 10
+    assert running.stop() == 0
+
+
 # -- fastapi_app.py ------------------------------------------------------------------------------
 
 
@@ -69,6 +90,7 @@ def service(start: Start, database_url: str, port: int) -> Iterator[Running]:
         *("-m", "uvicorn", "--app-dir", str(EXAMPLES), "fastapi_app:api"),
         *("--workers", "2", "--port", str(port)),
         EVENBEAT_DATABASE_URL=database_url,
+        EVENBEAT_AUTH_SECRET=SECRET,
     )
     yield running
     children = psutil.Process(running.process.pid).children() if running_still(running) else []
@@ -102,5 +124,21 @@ def test_fastapi_app_runs_each_job_once_in_two_workers(service: Running, store: 
         assert job.status == JobStatus.COMPLETED
         assert (job.payload, job.run_count) == ({"order_id": order["id"]}, 1)
     assert len({worker.pid for worker in store.upkeep.workers()}) == 2
-    schedules, _ = store.read.jobs(JobFilter(created_by="code:orders"))
+    schedules = store.read.jobs(JobFilter(created_by="code:orders")).jobs
     assert [job.name for job in schedules] == ["forget_old_orders"]
+
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}/evenbeat", trust_env=False) as client:
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/api/v1/jobs").status_code == 401
+        page = client.get("/", follow_redirects=True)
+        assert (page.status_code, page.url.path) == (200, "/evenbeat/login")
+        headers = {"Authorization": f"Bearer {operator_token(store)}"}
+        body = {"task": "forget_old_orders", "delay": "1h"}
+        added = client.post("/api/v1/jobs", json=body, headers=headers)
+        assert added.headers["location"] == f"/evenbeat/api/v1/jobs/{added.json()['id']}"
+        assert store.read.job(UUID(added.json()["id"])).created_by == "a test"
+
+
+def operator_token(store: Store) -> str:
+    access = Access.of(Settings(auth_secret=SECRET), store)
+    return access.issue(Role.OPERATOR, timedelta(minutes=5), subject="a test").token

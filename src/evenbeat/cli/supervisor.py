@@ -37,19 +37,28 @@ class _Child:
     started_at: float = 0.0
     pause: float = FIRST_PAUSE
     start_at: float = 0.0
+    own: Sequence[str] = ()
 
 
 class Supervisor:
     """Keeps `count` processes of `command` running until SIGTERM or SIGINT.
 
     The first one goes ahead: when it cannot start, its complaint is the only one and its exit code
-    is ours. `first_only` are arguments for that first start alone.
+    is ours. `first_only` are arguments for that first start alone, `of_each` those that each
+    process has for itself.
     """
 
-    def __init__(self, count: int, command: Sequence[str], first_only: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        count: int,
+        command: Sequence[str],
+        first_only: Sequence[str] = (),
+        *,
+        of_each: Sequence[Sequence[str]] | None = None,
+    ) -> None:
         self._command = list(command)
         self._first_only = list(first_only)
-        self._children = [_Child() for _ in range(count)]
+        self._children = [_Child(own=own) for own in of_each or [()] * count]
         self._proven = False
         self._stops: list[signal.Signals] = []
         self._kill_at: float | None = None
@@ -84,7 +93,7 @@ class Supervisor:
         extra = [] if self._proven else self._first_only
         with theirs:
             child.process = subprocess.Popen(  # noqa: S603 - ourselves
-                [*self._command, *extra, f"--supervisor-fd={theirs.fileno()}"],
+                [*self._command, *child.own, *extra, f"--supervisor-fd={theirs.fileno()}"],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 # Out of reach of the terminal's Ctrl-C: it would come twice, and mean "at once".

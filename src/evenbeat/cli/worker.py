@@ -5,8 +5,8 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import Signals as Signal
 from typing import Annotated
@@ -22,6 +22,7 @@ from evenbeat.declared import SyncReport
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.logs import LineHandler, LogFormat, configure_logging
+from evenbeat.observe.readiness import Report
 from evenbeat.settings import Settings
 from evenbeat.store.database import Database
 
@@ -30,6 +31,7 @@ logger = logging.getLogger("evenbeat.worker")
 ORPHAN_GRACE = 3.0
 """Seconds for running jobs when the supervisor has vanished: nobody waits for us any more."""
 
+LAST_PORT = 65535
 _MOST_NAMES = 20
 
 
@@ -73,6 +75,20 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
         bool,
         typer.Option("--disable-removed", help="Pause schedules that the code no longer declares."),
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve /metrics, /healthz and /readyz here; 0: any free port. Several processes "
+            "take this port and the following ones.",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Where to serve them; whoever reaches it may read."),
+    ] = "127.0.0.1",
     supervisor_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
     """Run jobs until stopped.
@@ -90,11 +106,13 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
             "--database": database,
             "--log-format": log_format,
             "--log-level": log_level,
+            "--metrics-host": None if metrics_port is None else metrics_host,
         })  # fmt: skip
         first_only = ["--disable-removed"] if disable_removed else []
-        return Supervisor(processes, command, first_only).run()
-    loaded = _configured(load_app(app), concurrency, database)
-    with Signals(on_second=lambda number: _end_at_once(number, log)) as signals:
+        ports = _ports(metrics_port, processes)
+        return Supervisor(processes, command, first_only, of_each=ports).run()
+    loaded = configured(load_app(app), concurrency, database)
+    with Signals(on_second=lambda number: end_at_once(number, log)) as signals:
         return _serve(
             loaded,
             signals,
@@ -102,6 +120,7 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
             queues=_split(queues),
             disable_removed=disable_removed,
             supervisor_fd=supervisor_fd,
+            metrics=None if metrics_port is None else (metrics_host, metrics_port),
         )
 
 
@@ -113,15 +132,35 @@ def _serve(
     queues: list[str] | None,
     disable_removed: bool,
     supervisor_fd: int | None,
+    metrics: tuple[str, int] | None,
 ) -> int:
-    _check_database(app.settings)
-    with app:
+    check_database(app.settings)
+    with app, _exporter(app, metrics):
         report = app.sync_schedules(disable_removed=disable_removed)
         serving = app.worker(queues=queues)
         logger.info("Serving", extra=_description(app, target, queues, report))
         serving.start()
-        _stop(serving, app.settings, _wait(signals, supervisor_fd))
+        stop_worker(serving, app.settings, _wait(signals, supervisor_fd))
     return 0
+
+
+@contextmanager
+def _exporter(app: Evenbeat, where: tuple[str, int] | None) -> Iterator[None]:
+    """Serve the metrics while the worker is at work, from before its start until after its end."""
+    if where is None:
+        yield
+        return
+    from evenbeat.observe.exporter import Exporter  # noqa: PLC0415 - only those who ask pay for it
+
+    def readiness() -> Report:
+        return app.readiness.report(expects_worker=True)
+
+    exporter = Exporter(app.metrics, readiness, host=where[0], port=where[1])
+    exporter.start()
+    try:
+        yield
+    finally:
+        exporter.stop()
 
 
 def _wait(signals: Signals, supervisor_fd: int | None) -> Signal | None:
@@ -140,7 +179,7 @@ def _wait(signals: Signals, supervisor_fd: int | None) -> Signal | None:
         return arrived[0]
 
 
-def _stop(serving: Worker, settings: Settings, why: Signal | None) -> None:
+def stop_worker(serving: Worker, settings: Settings, why: Signal | None) -> None:
     grace = settings.stop_seconds if why else min(settings.stop_seconds, ORPHAN_GRACE)
     logger.info(
         "Stopping",
@@ -153,7 +192,7 @@ def _stop(serving: Worker, settings: Settings, why: Signal | None) -> None:
     serving.stop(grace)
 
 
-def _end_at_once(number: Signal, log: LineHandler) -> None:
+def end_at_once(number: Signal, log: LineHandler) -> None:
     """Runs in a signal handler. Leases stay behind; whoever finds this process gone takes over."""
     logger.warning("Ending at once, others take over", extra={"reason": number.name})
     writing = threading.Thread(target=log.flush, daemon=True)
@@ -165,7 +204,7 @@ def _end_at_once(number: Signal, log: LineHandler) -> None:
 # -- options -------------------------------------------------------------------------------------
 
 
-def _configured(app: Evenbeat, concurrency: int | None, database: str | None) -> Evenbeat:
+def configured(app: Evenbeat, concurrency: int | None, database: str | None) -> Evenbeat:
     if database is not None and not database.strip():
         raise InvalidInput("--database is empty. Leave it out, or give a URL.", field="database")
     given = {"concurrency": concurrency, "database_url": database}
@@ -183,6 +222,19 @@ def _split(queues: Sequence[str] | None) -> list[str] | None:
     return list(dict.fromkeys(names))
 
 
+def _ports(first: int | None, processes: int) -> list[list[str]]:
+    """For each process its own port: the first one and those that follow, or any free ones."""
+    if first is None:
+        return [[] for _ in range(processes)]
+    if first + processes - 1 > LAST_PORT:
+        raise InvalidInput(
+            f"--metrics-port {first} leaves no room for {processes} processes: each takes a port, "
+            f"and {LAST_PORT} is the last.",
+            field="metrics_port",
+        )
+    return [[f"--metrics-port={first + n if first else 0}"] for n in range(processes)]
+
+
 def _command(options: Mapping[str, object]) -> list[str]:
     """What a process under the supervisor runs: this very command, for one process."""
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
@@ -192,7 +244,7 @@ def _command(options: Mapping[str, object]) -> list[str]:
 # -- telling what is served ----------------------------------------------------------------------
 
 
-def _check_database(settings: Settings) -> None:
+def check_database(settings: Settings) -> None:
     """Fail now, with the reason; the pools would try for half a minute first."""
     if settings.database_url is not None:
         database = Database(settings.database_url.get_secret_value(), schema=settings.db_schema)
@@ -211,19 +263,19 @@ def _description(
     }
     return {
         "app": target,
-        "tasks": _some(app.registry.named()),
+        "tasks": some(app.registry.named()),
         "queues": ",".join(queues or ["*"]),
-        "database": _place(app.settings),
+        "database": database_place(app.settings),
         "schedules": len(app.schedules),
-    } | {f"schedules_{name}": _some(labels) for name, labels in changes.items() if labels}
+    } | {f"schedules_{name}": some(labels) for name, labels in changes.items() if labels}
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
     shown = ",".join(names[:_MOST_NAMES])
     return shown if len(names) <= _MOST_NAMES else f"{shown},… ({len(names)})"
 
 
-def _place(settings: Settings) -> str:
+def database_place(settings: Settings) -> str:
     """Where the database is, without who may enter it and how."""
     if settings.database_url is None:
         return f"embedded:{_short(settings.server_dir)}"

@@ -1,0 +1,214 @@
+"""How commands print: tables for people, documents for programs, and times that both can read."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_UNFOLDED = 400
+_STYLES = {
+    "running": "cyan",
+    "completed": "green",
+    "failed": "red",
+    "paused": "yellow",
+    "cancelled": "dim",
+    "pending": "bold",
+    "alive": "green",
+    "draining": "yellow",
+    "silent": "red",
+}
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_SHORTEST_ID = 13
+
+
+def console() -> Console:
+    """Standard output. Lines for other programs have neither colours nor folds."""
+    made = Console(highlight=False, markup=False, emoji=False)
+    if not made.is_terminal and not os.environ.get("COLUMNS"):
+        made.width = _UNFOLDED
+    return made
+
+
+def is_wide(columns: int = 100) -> bool:
+    """Whether there is room for more than the most important columns."""
+    return console().width >= columns
+
+
+def say(text: str) -> None:
+    """A remark, on standard error: standard output is for what was asked for."""
+    typer.echo(safe(text), err=True)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def show(*parts: RenderableType) -> None:
+    """Print to standard output; in a file or a pipe, without spaces at the ends of lines."""
+    out = console()
+    if out.is_terminal:
+        out.print(*parts, sep="\n")
+        return
+    with out.capture() as captured:
+        out.print(*parts, sep="\n")
+    typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
+
+
+def print_json(document: Any) -> None:
+    """A document, and nothing else."""
+    typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+def table(*columns: str, right: Iterable[str] = ()) -> Table:
+    """A table without lines; a column whose name ends in … gives way when it gets narrow."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    numbers = set(right)
+    for name in columns:
+        label = name.removesuffix("…")
+        made.add_column(
+            label,
+            justify="right" if label in numbers else "left",
+            no_wrap=not name.endswith("…"),
+            overflow="ellipsis",
+        )
+    return made
+
+
+def facts(pairs: Mapping[str, Any]) -> Table:
+    """Names and values, one pair on a line; values that say nothing are left out."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in pairs.items():
+        if value not in (None, "", [], {}):
+            made.add_row(name, value if isinstance(value, Text) else safe(str(value)))
+    return made
+
+
+def heading(text: str) -> Text:
+    """What the following lines are about."""
+    return Text(text, style="bold")
+
+
+def status(word: str) -> Text:
+    """A state in its colour."""
+    return Text(word, style=_STYLES.get(word, ""))
+
+
+def cell(value: Any) -> Text:
+    """A value on one line."""
+    text = "" if value is None else safe(" ".join(str(value).split()))
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def safe(text: str) -> str:
+    """The text without anything that a terminal would obey: what jobs say is not ours."""
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign.isprintable() or sign in "\n\t" else sign.encode("unicode_escape").decode()
+        for sign in text.encode("utf-8", "backslashreplace").decode()
+    )
+
+
+def compact(value: Any) -> str:
+    """A value as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def short_ids(ids: Sequence[str]) -> dict[str, str]:
+    """Beginnings that tell the ids from each other; commands accept them in place of the ids."""
+    ordered = sorted(set(ids))
+    shared = [_shared(one, other) for one, other in pairwise(ordered)]
+    longest = map(max, [0, *shared], [*shared, 0])
+    return {
+        one: one[: max(_SHORTEST_ID, length + 1)]
+        for one, length in zip(ordered, longest, strict=False)
+    }
+
+
+def _shared(one: str, other: str) -> int:
+    """How many signs two ids begin with alike."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+
+
+# -- times ---------------------------------------------------------------------------------------
+
+
+def moment(text: str | None) -> datetime | None:
+    """A time of a document."""
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+
+
+def exact(text: str | None) -> str:
+    """The moment, to the second."""
+    when = moment(text)
+    return "" if when is None else f"{when:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def relative(text: str | None, now: datetime) -> str:
+    """The moment as seen from now: `in 5 min`, `2 h ago`."""
+    when = moment(text)
+    if when is None:
+        return ""
+    seconds = (when - now).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    distance = span(abs(seconds))
+    return f"in {distance}" if seconds > 0 else f"{distance} ago"
+
+
+def both(text: str | None, now: datetime) -> str:
+    """The moment, and how far it is."""
+    return "" if text is None else f"{exact(text)} ({relative(text, now)})"
+
+
+def span(seconds: float) -> str:
+    """A stretch of time, as exact as people want it: `2 d 3 h`, `1 h 37 min`, `5 min`, `12 s`."""
+    whole = round(seconds)
+    if whole >= 3600:  # the minutes of an hour tell something, the seconds of a minute do not
+        whole = round(whole / 60) * 60
+    for (size, unit), (next_size, next_unit) in pairwise(_UNITS):
+        if whole >= size:
+            rest = whole % size // next_size if size > 60 else 0
+            return f"{whole // size} {unit}" + (f" {rest} {next_unit}" if rest else "")
+    return f"{whole} s"
+
+
+def lasted(milliseconds: float | None) -> str:
+    """How long something took."""
+    if milliseconds is None:
+        return ""
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
+
+
+# -- questions -----------------------------------------------------------------------------------
+
+
+def confirmed(question: str, yes: bool) -> bool:
+    """Whether the user wants it. Where nobody can answer, --yes must have."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        say(f"{question} Nobody is here to confirm it: give --yes.")
+        return False
+    return typer.confirm(question, err=True)

@@ -1,0 +1,68 @@
+"""`evenbeat schedule`: try a schedule out before a job has it."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+
+from evenbeat.cli.client import Document
+from evenbeat.cli.output import both, exact, heading, moment, relative
+from evenbeat.cli.session import Session, asking
+from evenbeat.domain.moments import zone_named
+
+schedule_cli = typer.Typer(
+    help="Try a schedule out.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+
+
+@schedule_cli.callback()
+def _schedule() -> None:
+    """Try a schedule out."""
+
+
+@schedule_cli.command()
+@asking
+def preview(  # noqa: PLR0917 - the options are named on the command line
+    session: Session,
+    schedule: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCHEDULE", help="'0 9 * * mon-fri', '@daily', '@every 90m', or just '90m'."
+        ),
+    ],
+    timezone: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="What cron is read in. Default: UTC.")
+    ] = None,
+    count: Annotated[int, typer.Option(metavar="N", min=1, max=100, help="How many plans.")] = 5,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="HOURS", help="When runs may start: 'Mon-Fri 22:00-06:00'."),
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Start at 2030-01-31T09:00:00Z, not now.")
+    ] = None,
+) -> None:
+    """Explain a schedule in words, and show its next plans."""
+    # A single word that starts with a digit can only be a duration.
+    is_duration = schedule.strip()[:1].isdigit() and " " not in schedule.strip()
+    body: Document = {"schedule": f"@every {schedule}" if is_duration else schedule, "count": count}
+    given = {"timezone": timezone, "window": window, "after": after}
+    body |= {name: value for name, value in given.items() if value is not None}
+    told = session.client.post("/api/v1/schedules/preview", body)
+    session.show(told, lambda: _view(told, timezone, session))
+
+
+def _view(told: Document, timezone: str | None, session: Session) -> RenderableType:
+    now = session.client.now()
+    lines = [f"  {_local(plan, timezone)}  ({relative(plan, now)})" for plan in told["plans"]]
+    if placed := told.get("placement"):
+        lines.append(f"A balanced job would start {both(placed['at'], now)}.")
+    return Group(heading(told["explanation"]), *lines)
+
+
+def _local(plan: str, timezone: str | None) -> str:
+    """The plan where its clock hangs; without a zone, in UTC."""
+    when = moment(plan)
+    if timezone is None or when is None:
+        return exact(plan)
+    return f"{when.astimezone(zone_named(timezone)):%a %Y-%m-%d %H:%M:%S %Z}"

@@ -1,0 +1,390 @@
+"""The documents that Evenbeat grew from, asked word for word of a freshly started service.
+
+Every request they print is sent as it stands, and every field of every answer they print must be
+in ours, with a value of that kind.
+"""
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+import seed_texts as seed
+from fresh_service import FreshService, fresh_service
+from real_processes import wait_for
+
+CRAWLER = """
+from evenbeat import Context, Evenbeat, Fail
+
+app = Evenbeat()
+
+
+@app.task(isolate=True)
+def crawl(
+    url: str | None = None,
+    source_id: str | None = None,
+    source_name: str | None = None,
+    subreddit_id: int | None = None,
+    *,
+    ctx: Context,
+) -> None:
+    if url == "https://broken.example.com":
+        raise Fail("nobody answers")
+    ctx.report(items_crawled=25, items_indexed=23)
+"""
+
+SAME_VALUE = {
+    "status", "is_paused", "current_retry_count", "retry_attempt", "limit", "offset",
+    "window_hours", "slot_minutes", "error_message",
+}  # fmt: skip
+"""Fields whose printed value is not just an example."""
+
+
+class Service(NamedTuple):
+    fresh: FreshService
+    client: httpx.Client
+
+    def send(self, text: str, *, id: str = "", **body: Any) -> httpx.Response:
+        """Sends a printed request; `body` replaces fields whose printed value cannot be ours."""
+        asked = printed(text)
+        path = asked.path.replace(":id", id).replace("{id}", id)
+        sent = None if asked.body is None else asked.body | body
+        return self.client.request(asked.method, path, json=sent)
+
+    def shown(self, text: str, *, id: str = "") -> dict[str, Any]:
+        """The same, and the answer must have the printed shape."""
+        answer = self.send(text, id=id)
+        assert answer.status_code == 200, answer.text
+        like(printed(text).answer, answer.json())
+        return answer.json()
+
+    def created(self, text: str, **body: Any) -> dict[str, Any]:
+        answer = self.send(text, **body)
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    def wait_for_state(self, id: str, state: str) -> dict[str, Any]:
+        def job() -> dict[str, Any] | None:
+            found = self.client.get(f"/api/v1/jobs/{id}").json()
+            return found if found["status"] == state else None
+
+        return wait_for(job, f"the job to be {state}") or {}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("seeds")
+    (directory / "crawler.py").write_text(CRAWLER)
+    with fresh_service(directory, "--app", "crawler.py:app") as fresh:
+        token = fresh.token("admin")
+        (directory / ".curlrc").write_text(
+            f'header = "Authorization: Bearer {token}"\n'
+            'silent\nshow-error\nnoproxy = "*"\nwrite-out = "\\n%{http_code}"\n'
+        )
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=fresh.url, headers=headers, trust_env=False) as client:
+            yield Service(fresh, client)
+
+
+@pytest.fixture(scope="module")
+def crawled(service: Service) -> str:
+    """The id of a recurring job that has run once."""
+    id_ = service.created(seed.CREATE_INTERVAL_JOB)["id"]
+    assert service.client.post(f"/api/v1/jobs/{id_}/run").status_code == 200
+
+    def has_run() -> bool:
+        return service.client.get(f"/api/v1/jobs/{id_}/stats").json()["successful_runs"] == 1
+
+    wait_for(has_run, "the first crawl", seconds=60)
+    service.wait_for_state(id_, "scheduled")
+    return id_
+
+
+@pytest.fixture(scope="module")
+def failed(service: Service) -> str:
+    """The id of a job that has failed, to be left alone."""
+    return failing(service)
+
+
+@pytest.fixture
+def broken(service: Service) -> str:
+    """The id of a job that has failed."""
+    return failing(service)
+
+
+def failing(service: Service) -> str:
+    id_ = service.created(seed.CREATE_IMMEDIATE_JOB, url="https://broken.example.com")["id"]
+    service.wait_for_state(id_, "failed")
+    return id_
+
+
+# -- reading what is printed ---------------------------------------------------------------------
+
+
+class Printed(NamedTuple):
+    method: str
+    path: str
+    body: dict[str, Any] | None
+    answer: Any
+
+
+def printed(text: str) -> Printed:
+    """A request, and the answer if there is one."""
+    request, _, answer = text.partition("Response: 200 OK\n")
+    method, path = request.split()[:2]
+    body = request[request.index("{\n") :] if "{\n" in request else ""
+    return Printed(method, path, loose_json(body), loose_json(answer))
+
+
+def loose_json(text: str) -> Any:
+    """JSON with `//` comments and `...` for whatever else there is."""
+    if not text.strip():
+        return None
+    text = re.sub(r"(^|\s)//.*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^\s*\.\.\.\s*$", "", text, flags=re.MULTILINE)
+    return json.loads(re.sub(r",(\s*[}\]])", r"\1", text))
+
+
+def like(example: Any, given: Any, place: str = "answer") -> None:
+    """Every field of the example is there and of the example's kind."""
+    field = place.rpartition(".")[2]
+    if isinstance(example, dict):
+        assert isinstance(given, dict), place
+        for name, value in example.items():
+            assert name in given, f"{place}.{name} is missing"
+            like(value, given[name], f"{place}.{name}")
+    elif isinstance(example, list):
+        assert isinstance(given, list), place
+        assert given, f"{place} is empty, so nothing is shown"
+        for number, item in enumerate(given):
+            like(example[0], item, f"{place}.{number}")
+    elif field in SAME_VALUE:
+        assert given == example, place
+    elif is_time(example):
+        assert is_time(given), f"{place}: {given!r} is no time"
+    elif isinstance(example, bool | str):
+        assert type(given) is type(example), f"{place}: {given!r}"
+    else:
+        assert isinstance(given, int | float), f"{place}: {given!r} is no number"
+        assert not isinstance(given, bool), place
+
+
+def is_time(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", value) is not None
+
+
+def curl(service: Service, line: str, job_id: str = "") -> tuple[int, dict[str, Any]]:
+    """Runs a printed line as it stands; the token comes from the user's .curlrc."""
+    line = line.replace("{job-id}", job_id)
+    if shutil.which("curl"):
+        body, _, status = service.fresh.shell(line).rpartition("\n")
+        return int(status), json.loads(body)
+    answer = without_curl(service, shlex.split(service.fresh.here(line)))
+    return answer.status_code, answer.json()
+
+
+def without_curl(service: Service, words: list[str]) -> httpx.Response:
+    """What curl would do with these words."""
+    method, headers, data, url = None, {}, None, ""
+    rest = iter(words[1:])
+    for word in rest:
+        if word == "-X":
+            method = next(rest)
+        elif word == "-H":
+            name, _, value = next(rest).partition(":")
+            headers[name] = value.strip()
+        elif word == "-d":
+            data = next(rest)
+        elif not word.isspace():
+            url = word
+    url = url.replace("//localhost", "//127.0.0.1")
+    return service.client.request(
+        method or ("POST" if data else "GET"), url, headers=headers, content=data
+    )
+
+
+# -- the interval scheduler ----------------------------------------------------------------------
+
+
+def test_the_curl_lines(service: Service, crawled: str):
+    status, job = curl(service, seed.CURL_CREATE)
+    assert (status, job["status"], job["source_name"]) == (201, "scheduled", "example.com")
+    status, paused = curl(service, seed.CURL_PAUSE, job["id"])
+    assert status == 200
+    like(printed(seed.PAUSE).answer, paused)
+    status, metrics = curl(service, seed.CURL_METRICS)
+    assert status == 200
+    like(printed(seed.SCHEDULER_METRICS).answer, metrics)
+
+
+def test_the_curl_lines_do_the_same_without_curl(service: Service):
+    words = shlex.split(service.fresh.here(seed.CURL_CREATE))
+    assert without_curl(service, words).status_code == 201
+
+
+def test_without_a_token_the_curl_lines_are_refused(service: Service):
+    answer = httpx.get(f"{service.fresh.url}/api/v1/scheduler/metrics", trust_env=False)
+    assert answer.status_code == 401
+
+
+def test_create_an_interval_job(service: Service):
+    job = service.created(seed.CREATE_INTERVAL_JOB)
+    like(printed(seed.CREATE_INTERVAL_JOB).body, job)
+    for field, value in printed(seed.CREATE_INTERVAL_JOB).body.items():
+        assert job[field] == value, field
+    assert job["status"] == "scheduled"
+    first = datetime.fromisoformat(job["next_run_at"])
+    created = datetime.fromisoformat(job["created_at"])
+    assert created <= first <= created + timedelta(minutes=30)
+
+
+def test_create_an_immediate_job(service: Service):
+    job = service.created(seed.CREATE_IMMEDIATE_JOB)
+    for field, value in printed(seed.CREATE_IMMEDIATE_JOB).body.items():
+        assert job[field] == value, field
+    assert job["status"] == "pending"
+    done = service.wait_for_state(job["id"], "completed")
+    assert is_time(done["started_at"])
+    assert is_time(done["completed_at"])
+
+
+def test_pause_resume_and_cancel(service: Service):
+    id_ = service.created(seed.CREATE_INTERVAL_JOB)["id"]
+    for verb in (seed.PAUSE, seed.RESUME, seed.CANCEL):
+        assert service.shown(verb, id=id_)["id"] == id_
+
+
+def test_retry_a_failed_job(service: Service, broken: str):
+    assert service.shown(seed.RETRY, id=broken)["id"] == broken
+
+
+def test_adjust_the_retries(service: Service, crawled: str):
+    answer = service.send(seed.ADJUST_RETRIES, id=crawled)
+    assert answer.status_code == 200
+    assert (answer.json()["max_retries"], answer.json()["retry_backoff_seconds"]) == (5, 120)
+
+
+def test_executions(service: Service, crawled: str):
+    page = service.shown(seed.LIST_EXECUTIONS, id=crawled)
+    assert page["total"] == 1
+    (listed,) = page["executions"]
+    assert (listed["items_crawled"], listed["items_indexed"]) == (25, 23)
+    one = service.shown(seed.GET_EXECUTION, id=listed["id"])
+    assert (one["id"], one["job_id"], one["execution_number"]) == (listed["id"], crawled, 1)
+
+
+def test_job_statistics(service: Service, crawled: str):
+    stats = service.shown(seed.JOB_STATS, id=crawled)
+    assert (stats["total_executions"], stats["success_rate"]) == (1, 1)
+
+
+def test_scheduler_metrics(service: Service, crawled: str):
+    metrics = service.shown(seed.SCHEDULER_METRICS)
+    assert metrics["jobs"]["scheduled"] >= 1
+    assert metrics["executions"]["total"] >= 1
+
+
+# -- the admin API -------------------------------------------------------------------------------
+
+
+def test_admin_statistics(service: Service, crawled: str, failed: str):
+    stats = service.send(seed.ADMIN_STATS).json()
+    for word in ("queued", "running", "failed", "completed"):
+        assert isinstance(stats[word], int), word
+    assert stats["queued"] >= 1
+    assert stats["failed"] >= 1
+
+
+@pytest.mark.parametrize("word", ["queued", "crawling", "success", "failed"])
+def test_admin_list(service: Service, crawled: str, failed: str, word: str):
+    answer = service.send(seed.ADMIN_LIST.replace("<status>", word)).json()
+    assert (answer["limit"], answer["offset"]) == (100, 0)
+    assert {job["status"] for job in answer["jobs"]} <= {word}
+    if word in ("queued", "failed"):
+        assert answer["total"] >= 1
+
+
+def test_admin_status_and_retry(service: Service, broken: str):
+    for text in (seed.ADMIN_SET_STATUS, seed.ADMIN_RETRY):
+        answer = service.send(text, id=broken)
+        assert answer.status_code == 200, answer.text
+        job = answer.json()
+        assert (job["id"], job["status"], job["retry_count"]) == (broken, "queued", 0)
+        service.wait_for_state(broken, "failed")
+
+
+def test_admin_priority_and_boost(service: Service, crawled: str):
+    assert service.send(seed.ADMIN_SET_PRIORITY, id=crawled).json()["priority"] == 50
+    assert service.send(seed.ADMIN_BOOST, id=crawled).json()["priority"] == 70
+
+
+@pytest.mark.parametrize(
+    "text", [seed.ADMIN_BULK_STATUS, seed.ADMIN_BULK_RETRY], ids=["status", "retry"]
+)
+def test_admin_bulk(service: Service, broken: str, text: str):
+    answer = service.send(text, job_ids=[broken])
+    assert (answer.status_code, answer.json()["changed"]) == (200, 1)
+    as_printed = service.send(text)  # our ids are no numbers, and we say so
+    assert as_printed.status_code == 422
+    assert "ids are UUIDs" in as_printed.json()["detail"]
+
+
+def test_admin_scheduled_jobs(service: Service):
+    made = service.created(seed.ADMIN_CREATE_SCHEDULED)
+    id_, asked = made["id"], printed(seed.ADMIN_CREATE_SCHEDULED).body
+    assert {field: made[field] for field in asked} == asked
+    assert is_time(made["next_run_at"])
+    assert made["last_run_at"] is None
+    assert service.send(seed.ADMIN_GET_SCHEDULED, id=id_).json() == made
+
+    listed = service.send(seed.ADMIN_LIST_SCHEDULED).json()
+    assert id_ in {job["id"] for job in listed["scheduled_jobs"]}
+    assert (listed["limit"], listed["offset"]) == (100, 0)
+
+    edited = service.send(seed.ADMIN_UPDATE_SCHEDULED, id=id_).json()
+    wanted = printed(seed.ADMIN_UPDATE_SCHEDULED).body
+    assert {field: edited[field] for field in wanted} == wanted
+    assert edited["subreddit_id"] == 1
+
+    assert service.send(seed.ADMIN_TOGGLE, id=id_).json()["enabled"] is False
+    assert service.send(seed.ADMIN_TOGGLE, id=id_, enabled=True).json()["enabled"] is True
+    assert service.send(seed.ADMIN_DELETE_SCHEDULED, id=id_).status_code == 204
+    assert service.send(seed.ADMIN_GET_SCHEDULED, id=id_).status_code == 404
+
+
+# -- self-balancing ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bunch(service: Service, crawled: str) -> None:
+    """Jobs that all run at the same moment, because somebody fixed it."""
+    start = datetime.now(UTC) + timedelta(hours=2)
+    for _ in range(12):
+        service.created(
+            seed.CREATE_INTERVAL_JOB,
+            interval_minutes=6,
+            interval_type="hours",
+            anchor_at=start.isoformat(),
+            cost="30m",
+        )
+
+
+def test_distribution(service: Service, bunch: None):
+    distribution = service.shown(seed.DISTRIBUTION)
+    assert [one["hour"] for one in distribution["hourly_distribution"]] == list(range(24))
+    assert distribution["total_jobs"] >= 12
+    assert 0 < distribution["distribution_score"] <= 1
+
+
+def test_rebalance_with_preview(service: Service, bunch: None):
+    preview = service.shown(seed.REBALANCE_PREVIEW)
+    assert preview["would_move"] == len(preview["preview"]) > 0
+    assert preview["projected_score"] > preview["current_score"]
+    done = service.shown(seed.REBALANCE)
+    assert len(done["moved"]) > 0
+    assert done["new_distribution_score"] > preview["current_score"]

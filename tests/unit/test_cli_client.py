@@ -1,0 +1,119 @@
+"""What answers mean to a command, and where it asks."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from evenbeat.cli import exit_code
+from evenbeat.cli.client import Client, Refused, asked_url, document_in, in_path
+from evenbeat.errors import (
+    Conflict,
+    DatabaseUnavailable,
+    EvenbeatError,
+    InvalidInput,
+    NotAuthenticated,
+    NotFound,
+)
+
+REQUEST = httpx.Request(
+    "GET", "http://127.0.0.1/api/v1/jobs", headers={"Authorization": "Bearer x"}
+)
+
+
+def answer(status: int, content: Any = None, text: str | None = None) -> httpx.Response:
+    if text is not None:
+        return httpx.Response(status, text=text, request=REQUEST)
+    return httpx.Response(status, json=content, request=REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, 2), (413, 2), (422, 2), (404, 4), (401, 5), (403, 5), (409, 1), (429, 1), (500, 1),
+     (502, 3), (503, 3), (504, 3)],
+)  # fmt: skip
+def test_a_problem_is_raised_in_its_own_words(status: int, code: int):
+    with pytest.raises(Refused, match=r"^It was so\.$") as refused:
+        document_in(answer(status, {"detail": "It was so.", "title": "x", "status": status}))
+    assert (refused.value.exit_code, refused.value.status) == (code, status)
+    assert exit_code(refused.value) == code
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        answer(200, text="<html>"),
+        answer(200, ["a list"]),
+        answer(200, text='"text"'),
+        answer(301, {}),
+        answer(404, {"detail": "Not Found"}),
+        answer(502, text="Bad Gateway"),
+        answer(500, {"detail": [1]}),
+    ],
+)
+def test_what_is_not_evenbeat_is_said_to_be_so(strange: httpx.Response):
+    with pytest.raises(Refused, match="is not an Evenbeat service") as refused:
+        document_in(strange)
+    assert refused.value.exit_code == 3
+
+
+def test_an_empty_answer_is_an_empty_document():
+    assert document_in(httpx.Response(204, request=REQUEST)) == {}
+    assert document_in(answer(200, {"jobs": []})) == {"jobs": []}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidInput("x"), 2),
+        (DatabaseUnavailable("x"), 3),
+        (NotFound("job", "x"), 4),
+        (NotAuthenticated("x"), 5),
+        (Conflict("x"), 1),
+        (EvenbeatError("x"), 1),
+    ],
+)
+def test_errors_have_documented_exit_codes(error: EvenbeatError, code: int):
+    assert exit_code(error) == code
+
+
+class Noted:
+    """A transport that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[httpx.Request] = []
+
+    def send(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        return httpx.Response(200, json={}, request=request)
+
+    def close(self) -> None: ...
+
+
+def test_requests_carry_what_was_given_and_no_more():
+    noted = Noted()
+    client = Client("http://h/mounted", noted, "secret")
+    client.get("/api/v1/jobs", status=["a", "b"], name=None, queue=[], limit=1)
+    client.post("/api/v1/x")
+    client.patch("/api/v1/y", {"a": None})
+
+    first, second, third = noted.asked
+    assert str(first.url) == "http://h/mounted/api/v1/jobs?status=a&status=b&limit=1"
+    assert first.headers["authorization"] == "Bearer secret"
+    assert second.content == b""
+    assert third.content == b'{"a":null}'
+
+
+def test_names_become_one_part_of_a_path():
+    assert in_path("a b/c%?#") == "a%20b%2Fc%25%3F%23"
+
+
+def test_an_option_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("EVENBEAT_URL", raising=False)
+    assert asked_url(None, None) is None
+    monkeypatch.setenv("EVENBEAT_URL", "http://there")
+    assert asked_url(None, None) == "http://there"
+    assert asked_url("http://here", None) == "http://here"
+    assert asked_url(None, "postgresql:///x") is None
+    with pytest.raises(InvalidInput):
+        asked_url("http://here", "postgresql:///x")

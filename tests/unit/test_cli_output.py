@@ -1,0 +1,144 @@
+"""How the command line writes times, ids and foreign text."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenbeat.cli.job_add import value_of
+from evenbeat.cli.job_views import outcome, progress_text
+from evenbeat.cli.output import both, cell, count, exact, lasted, relative, safe, short_ids, span
+from evenbeat.domain.ids import uuid7_many
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "now"),
+        (0.9, "now"),
+        (-0.9, "now"),
+        (1, "in 1 s"),
+        (-59, "59 s ago"),
+        (60, "in 1 min"),
+        (119, "in 1 min"),
+        (3599, "in 59 min"),
+        (-3600, "1 h ago"),
+        (5820, "in 1 h 37 min"),
+        (86_399, "in 1 d"),
+        (-90_000, "1 d 1 h ago"),
+        (400 * 86_400, "in 400 d"),
+    ],
+)
+def test_moments_are_told_from_now(seconds: float, words: str):
+    assert relative((NOW + timedelta(seconds=seconds)).isoformat(), NOW) == words
+
+
+def test_moments_are_written_in_utc_whatever_their_zone():
+    assert exact("2026-11-15T13:00:00+01:00") == "2026-11-15 12:00:00 UTC"
+    assert both("2026-11-15T12:05:00Z", NOW) == "2026-11-15 12:05:00 UTC (in 5 min)"
+    assert (exact(None), both(None, NOW), relative(None, NOW)) == ("", "", "")
+
+
+@given(st.floats(min_value=0, max_value=1e10))
+def test_every_span_has_words_without_a_zero(seconds: float):
+    words = span(seconds).split()
+    assert len(words) in (2, 4)
+    assert words[0] != "0" or words == ["0", "s"]
+    assert words[2:3] != ["0"]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "words"),
+    [(None, ""), (0, "0 ms"), (999, "999 ms"), (1500, "1.5 s"), (61_000, "1m01s"),
+     (3_660_000, "1h01m")],
+)  # fmt: skip
+def test_durations_are_short(milliseconds: float | None, words: str):
+    assert lasted(milliseconds) == words
+
+
+def test_nouns_agree_with_their_numbers():
+    assert (count(0, "job"), count(1, "job"), count(1234, "job")) == (
+        "0 jobs",
+        "1 job",
+        "1,234 jobs",
+    )
+
+
+# -- ids -----------------------------------------------------------------------------------------
+
+
+@given(st.integers(min_value=1, max_value=300), st.floats(min_value=0, max_value=2e9))
+def test_short_ids_tell_ids_apart_even_of_one_millisecond(number: int, moment: float):
+    ids = [str(one) for one in uuid7_many(number, moment)]
+    short = short_ids(ids)
+    assert short.keys() == set(ids)
+    for one, beginning in short.items():
+        assert len(beginning) >= 13
+        assert [other for other in ids if other.startswith(beginning)] == [one]
+
+
+def test_short_ids_take_doubles_and_none():
+    assert short_ids([]) == {}
+    assert short_ids(["01a1e187-927b-7000", "01a1e187-927b-7000"]) == {
+        "01a1e187-927b-7000": "01a1e187-927b"
+    }
+
+
+# -- foreign text --------------------------------------------------------------------------------
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_obeys_gets_through(text: str):
+    shown = safe(text)
+    assert all(sign.isprintable() or sign in "\n\t" for sign in shown)
+    assert "\n" not in cell(text).plain
+
+
+def test_ordinary_text_stays_as_it_is():
+    assert safe("ärger über 東京 🚀\n\tok") == "ärger über 東京 🚀\n\tok"
+    assert safe("\x1b[31mred\ud800") == "\\x1b[31mred\\ud800"
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        (None, ""),
+        ({}, ""),
+        ({"done": 3, "total": 10, "message": "pages"}, "3 of 10 pages"),
+        ({"done": 0.5, "total": None, "message": None}, "0.5"),
+        ({"done": None, "total": None, "message": "warming up"}, "warming up"),
+    ],
+)
+def test_progress_in_words(progress: dict[str, object] | None, words: str):
+    assert progress_text(progress) == words
+    running = {"status": "running", "progress": progress}
+    assert outcome(running) == words
+
+
+# -- arguments -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5),
+        ("-1.5", -1.5),
+        ("true", True),
+        ("null", None),
+        ('"5"', "5"),
+        ("[1, 2]", [1, 2]),
+        ('{"a": 1}', {"a": 1}),
+        ("", ""),
+        ("a@b.c", "a@b.c"),
+        ("NaN", "NaN"),
+        ("-Infinity", "-Infinity"),
+        ("[" * 100_000, "[" * 100_000),
+        ("{broken", "{broken"),
+        ("007", "007"),
+    ],
+)
+def test_values_are_json_where_they_are(text: str, value: object):
+    assert value_of(text) == value

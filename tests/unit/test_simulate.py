@@ -1,0 +1,286 @@
+"""Forecasts of a week before and after, and the files they are read from."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenbeat.cli.forecasting import document, picture
+from evenbeat.cli.job_files import read_crontab, read_list
+from evenbeat.cli.simulate import simulate
+from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.errors import InvalidInput
+from evenbeat.placement.forecast import Known, every_of, forecast
+
+NOW = datetime(2026, 2, 4, 9, 3, 27, tzinfo=UTC)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+
+
+# ---------------------------------------------------------------- forecast
+
+
+@pytest.mark.parametrize(
+    ("expression", "every"),
+    [
+        ("0 * * * *", HOUR),
+        ("0 0 * * *", DAY),
+        ("0 */6 * * *", 6 * HOUR),
+        ("*/30 * * * *", 30 * MINUTE),
+        ("* * * * *", MINUTE),
+        ("@hourly", HOUR),
+        ("@daily", DAY),
+        ("@weekly", 7 * DAY),
+        ("0 0,12 * * *", 12 * HOUR),
+        ("@monthly", None),
+        ("0 0 */7 * *", None),
+        ("0 0 5 * *", None),
+        ("0 */5 * * *", None),
+        ("*/7 * * * *", None),
+        ("15 * * * *", None),
+        ("30 9 * * *", None),
+        ("0 9 * * 1-5", None),
+    ],
+)
+def test_cron_that_means_an_interval(expression: str, every: timedelta | None) -> None:
+    assert every_of(Cron(expression, "Europe/Berlin")) == every
+
+
+def test_bunched_cron_jobs_come_apart() -> None:
+    jobs = [Known(f"job {n}", Cron("0 0 * * *"), 10 * MINUTE) for n in range(20)]
+    found = forecast([*jobs, Known("report", Cron("30 9 * * *"))], NOW)
+    assert (found.before.peak, found.after.peak) == (20, 1)
+    assert found.since == datetime(2026, 2, 2, tzinfo=UTC)
+    assert len(found.turned) == 20
+    assert [(kept.name, kept.reason) for kept in found.kept] == [
+        ("report", "cron at a chosen time")
+    ]
+
+
+def test_pinned_jobs_stay_and_others_avoid_them() -> None:
+    pinned = Known("pinned", Interval(HOUR, NOW), 30 * MINUTE, pinned=True)
+    found = forecast([pinned, Known("free", Interval(HOUR), 29 * MINUTE)], NOW)
+    assert (found.placed, found.after.peak) == (1, 1)
+    assert found.kept[0].schedule == "every 1h"
+
+
+recurring = st.one_of(
+    st.builds(Interval, st.integers(1, 10**6).map(lambda s: timedelta(seconds=s))),
+    st.sampled_from(["0 * * * *", "30 9 * * *", "@monthly", "*/7 * * * *"]).map(Cron),
+)
+known = st.builds(
+    Known,
+    st.just("job"),
+    recurring,
+    st.integers(0, 10**5).map(lambda s: timedelta(seconds=s)),
+    st.booleans(),
+)
+
+
+@given(st.lists(known, max_size=6))
+@settings(max_examples=25, deadline=None)
+def test_no_job_is_lost_in_a_forecast(jobs: list[Known]) -> None:
+    found = forecast(jobs, NOW)
+    assert found.placed + len(found.turned) + len(found.kept) == len(jobs) == found.jobs
+    if not found.kept:
+        assert found.after.peak <= max(found.before.peak, 1)
+
+
+# ---------------------------------------------------------------- crontab
+
+
+def crontab(path: Path, text: str) -> list[Known]:
+    file = path / "crontab"
+    file.write_text(text)
+    return read_crontab(file, MINUTE, "UTC")
+
+
+def test_a_crontab(tmp_path: Path) -> None:
+    jobs = crontab(
+        tmp_path,
+        """\
+# m h dom mon dow command
+MAILTO="ops@example.org"
+0 * * * * /opt/sync --all
+# duration: 5m
+0 0 * * * root /opt/backup # nightly
+
+CRON_TZ=Europe/Berlin
+@daily /opt/report
+@reboot /opt/warm-up
+""",
+    )
+    assert jobs == [
+        Known("/opt/sync --all", Cron("0 * * * *"), MINUTE),
+        Known("root /opt/backup # nightly", Cron("0 0 * * *"), 5 * MINUTE),
+        Known("/opt/report", Cron("@daily", "Europe/Berlin"), MINUTE),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("0 * * * * a\n61 * * * * b", "line 2: .*61"),
+        ("\n\nhello world", "line 3: 'hello world' is no crontab entry: five time fields"),
+        ("# duration: soon\n0 * * * * a", "line 1: .*soon"),
+        ("CRON_TZ=Mars/Base\n0 * * * * a", "line 2: .*Mars/Base"),
+        ("# nothing here", "holds no jobs, such as: 0"),
+        ("", "holds no jobs"),
+    ],
+)
+def test_a_wrong_crontab_is_refused_by_line(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        crontab(tmp_path, text)
+
+
+# ---------------------------------------------------------------- lists
+
+
+def listed(path: Path, text: str, name: str = "jobs.json") -> list[Known]:
+    file = path / name
+    file.write_text(text)
+    return read_list(file, MINUTE, "UTC")
+
+
+ROWS = [
+    {"name": "a", "every": "30m", "duration": "90s"},
+    {"name": "b", "cron": "0 9 * * *", "timezone": "Europe/Berlin"},
+    {"interval_minutes": 6, "interval_type": "hours", "placement": "pinned"},
+    {"name": "d", "every": 90, "next_run_at": "2026-02-04T14:15:00Z"},
+]
+JOBS = [
+    Known("a", Interval(30 * MINUTE), timedelta(seconds=90)),
+    Known("b", Cron("0 9 * * *", "Europe/Berlin"), MINUTE),
+    Known("job 3", Interval(6 * HOUR), MINUTE, pinned=True),
+    Known(
+        "d", Interval(timedelta(seconds=90), datetime(2026, 2, 4, 14, 15, tzinfo=UTC)), MINUTE
+    ),
+]  # fmt: skip
+
+
+def test_a_list_of_jobs(tmp_path: Path) -> None:
+    assert listed(tmp_path, json.dumps(ROWS)) == JOBS
+    assert listed(tmp_path, json.dumps({"jobs": ROWS})) == JOBS
+
+
+def test_the_same_in_yaml(tmp_path: Path) -> None:
+    text = """
+jobs:
+  - {name: a, every: 30m, duration: 90s}
+  - name: b
+    cron: "0 9 * * *"
+    timezone: Europe/Berlin
+  - {interval_minutes: 6, interval_type: hours, placement: pinned}
+  - {name: d, every: 90, next_run_at: 2026-02-04T14:15:00Z}
+"""
+    assert listed(tmp_path, text, "jobs.yaml") == JOBS
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "says"),
+    [
+        ("[{", "jobs.json", "is not JSON: line 1"),
+        ("- a: [", "jobs.yaml", "is not YAML: line"),
+        ("- !!python/object:os.system {}", "jobs.yaml", "is not YAML: line 1"),
+        ('"hello"', "jobs.json", "is not a list of jobs, such as"),
+        ("[]", "jobs.json", "holds no jobs"),
+        ("[3]", "jobs.json", "job 1: a job is a set of fields, not 3"),
+        ('[{"evry": "1h"}]', "jobs.json", "job 1: there is no field 'evry'. Fields are name"),
+        ("- every: 1h\n- evry: 1h", "jobs.yaml", r"job 2 \(line 2\): there is no field 'evry'"),
+        ('[{"every": "1h", "cron": "@daily"}]', "jobs.json", "exactly one of every, cron"),
+        ("[{}]", "jobs.json", "exactly one of every, cron and interval_minutes"),
+        ('[{"every": "-1h"}]', "jobs.json", "job 1: .*-1h"),
+        ('[{"every": 0}]', "jobs.json", "job 1: "),
+        ('[{"every": "9999999d"}]', "jobs.json", "job 1: "),
+        ('[{"cron": 5}]', "jobs.json", "cron must be text"),
+        ('[{"cron": "@daily", "timezone": "Nowhere"}]', "jobs.json", "Nowhere"),
+        ('[{"interval_minutes": 1.5}]', "jobs.json", "whole number from 1 on, not 1.5"),
+        ('[{"interval_minutes": 1, "interval_type": "weeks"}]', "jobs.json", "minutes, hours"),
+        ('[{"every": "1h", "name": 7}]', "jobs.json", "name must be text, not 7"),
+        ('[{"every": "1h", "placement": "x"}]', "jobs.json", "placement is balanced, grid, pinned"),
+        ('[{"every": "1h", "next_run_at": "soon"}]', "jobs.json", "next_run_at is a moment"),
+        ('[{"every": "1h", "duration": []}]', "jobs.json", "job 1: "),
+    ],
+)  # fmt: skip
+def test_a_wrong_list_is_refused(tmp_path: Path, text: str, name: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        listed(tmp_path, text, name)
+
+
+def test_aliases_of_aliases_are_refused_in_few_words(tmp_path: Path) -> None:
+    lines = ["- &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
+    with pytest.raises(InvalidInput, match="job 1: a job is a set of fields") as refused:
+        listed(tmp_path, "\n".join(lines), "jobs.yaml")
+    assert len(str(refused.value)) < 400
+    with pytest.raises(InvalidInput, match="name must be text"):
+        listed(tmp_path, "x: [" + ", ".join(line[2:] for line in lines)
+               + "]\njobs: [{every: 1h, name: *a29}]", "jobs.yaml")  # fmt: skip
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be read: No such file"):
+        read_list(tmp_path / "none.json", MINUTE, "UTC")
+    with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
+        read_crontab(tmp_path, MINUTE, "UTC")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidInput, match="is not UTF-8 text"):
+        read_crontab(tmp_path / "binary", MINUTE, "UTC")
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_simulate_prints_figures_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, svg = tmp_path / "crontab", tmp_path / "week.svg"
+    file.write_text("0 0 * * * a\n0 0 * * * b\n30 9 * * * c\n")
+    assert simulate(crontab=file, svg=svg) == 0
+    told = capsys.readouterr().out
+    assert "before 2 at once at most" in told
+    assert "1 workers fewer." in told
+    assert "0 0 * * * -> 1d  x 2" in told
+    assert "30 9 * * * (cron at a chosen time)" in told
+    assert svg.read_text().startswith("<svg")
+
+
+def test_simulate_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps([{"every": "1h", "duration": "60s"}] * 3))
+    simulate(jobs=file, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["before"]["workers_needed"], told["after"]["workers_needed"]) == (3, 1)
+    assert len(told["after"]["week_load"]) == 672
+    assert told["placed"] == told["total_jobs"] == 3
+
+
+def test_the_document_and_the_picture_agree() -> None:
+    found = forecast([Known("a", Interval(HOUR), 6 * MINUTE)] * 4, NOW)
+    assert document(found)["before"]["expected_peak"] == 4
+    assert "Before: 4 workers needed, 0.4 busy on average" in picture(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "Give one of --crontab"),
+        ({"live": True, "crontab": Path("x")}, "Give one of --crontab"),
+        ({"crontab": Path("x"), "duration": "never"}, "never"),
+        ({"crontab": Path("x"), "timezone": "Nowhere"}, "Nowhere"),
+    ],
+)
+def test_wrong_options_are_refused(given: dict[str, Path | bool | str], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        simulate(**given)  # type: ignore[arg-type]
+
+
+def test_a_picture_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "crontab"
+    file.write_text("0 0 * * * a\n")
+    with pytest.raises(InvalidInput, match=r"ends in \.svg"):
+        simulate(crontab=file, svg=tmp_path / "week.png")
+    with pytest.raises(InvalidInput, match="cannot be written: No such file"):
+        simulate(crontab=file, svg=tmp_path / "none" / "week.svg")

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticSchemaGenerationError, ValidationError
 from pydantic import create_model as make_model
@@ -75,19 +75,25 @@ class Signature:
     def _explain(self, error: ValidationError) -> str:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "payload"
+        message = first["msg"].removeprefix("Value error, ").rstrip(".")
         problem = {
             "missing": f"the argument {where!r} is missing",
             "extra_forbidden": f"there is no argument {where!r}",
-        }.get(first["type"], f"argument {where!r}: {first['msg'][0].lower()}{first['msg'][1:]}")
+        }.get(first["type"], f"argument {where!r}: {message[0].lower()}{message[1:]}")
         return f"{self.task}: {problem}. {self._usage()}"
 
     def _usage(self) -> str:
         parameters = [
-            parameter
+            parameter.replace(annotation=_plain(parameter.annotation))
             for name, parameter in self._signature.parameters.items()
             if name != self.context_name
         ]
         return f"It takes {inspect.Signature(parameters)}."
+
+
+def _plain(annotation: Any) -> Any:
+    """An annotation without the rules that `Annotated` adds to it."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 def _hints(handler: Callable[..., Any]) -> dict[str, Any]:

@@ -1,0 +1,103 @@
+"""The dashboard: pages over the service's own objects, drawn on the server.
+
+`install(api)` adds them to the service. They work under any prefix, need no build, and run no
+script but `static/evenbeat.js`, which only fetches pages and swaps parts of them; without it every
+link and form still works.
+
+How to add a screen
+-------------------
+1. A view module with `router = pages.router()` and plain `def` endpoints that name their guard:
+
+       @router.get("/timeline", name="timeline")
+       def timeline(request: Request, _: Viewer, service: ServiceDep) -> Response:
+           return pages.render(request, "timeline.html", now=pages.now_of(request), rows=…)
+
+   The route's name is its key in `pages.NAV`; an entry shows as soon as the route exists.
+   Add the module's router to `_ROUTERS` below.
+2. A template that extends `base.html`: set `{% set here = "timeline" %}`, `{% block title %}`,
+   `{% block head %}` (the heading row; buttons go in `<div class="actions">`) and
+   `{% block content %}`. Cards are `<section class="card">`, tables
+   `<div class="scroll"><table class="table">`, figures the macro `figure` of `macros.html`.
+   Addresses come from `url("route", id=…, query={…})`, moments from `x|when`, `x|relative`,
+   `x|day`, `x|exact`, durations from `ms|duration`, `s|seconds`, charts from `charts.…()|svg`.
+3. Changes are `<form method="post" action="{{ url('…') }}" data-enhance>`; their endpoint takes
+   `Operator` (or `Admin`) and `form: FormDep`, and returns `pages.back(request, to, Notice("…"))`.
+   Errors may just be raised. `Notice(text, "done", "Undo", path)` offers a follow-up button.
+   Show controls only `{% if can_operate %}`.
+4. Live: an element with an `id` and `data-live` is fetched anew from the page's own address when an
+   event arrives, and swapped; open `<details id>`, ticked boxes and the focus survive. It is left
+   alone while a dialog is open over it. `data-live-for="UUID"` on it narrows to one job's events;
+   `data-pending` in it means that it is worth another look very soon.
+5. Dialogs: a link or form with `data-dialog` shows the element with `data-dialog-content` of the
+   page that it leads to in a modal dialog. Without script it is just that page. A form inside of it
+   is sent the same way; a button or link with `data-close` closes it. A POST whose answer has such
+   an element opens it too (confirmations). With a child of class `dialog-wide` it is wide.
+6. Filters: `<form method="get" action="…" data-filter="#results">` fetches as one types and swaps
+   that element (or several: "#a,#b").
+7. A form with `data-preview="URL"` and an element `data-preview-target` inside of it posts its
+   fields to the URL as one types, and swaps in the answer (a fragment).
+8. Neither inline script nor inline style: the content security policy forbids both. Attributes of
+   SVG (`fill="…"`) are fine; icons are `m.icon("name")`, drawn in `templates/icons.html`.
+
+`tests/dashboard/conftest.py` has the browser, `tests/dashboard/screenshots.py` the pictures.
+"""
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from evenbeat.dashboard import (
+    assets,
+    backfill,
+    distribution,
+    edit,
+    fleet,
+    job,
+    jobs,
+    overview,
+    pages,
+    reference,
+    settings,
+    sign_in,
+    timeline,
+)
+
+_ROUTERS = (
+    sign_in.router,
+    overview.router,
+    jobs.router,
+    edit.router,  # before `job`, whose /jobs/{job_id} would take /jobs/new for an id
+    job.router,
+    backfill.router,
+    distribution.router,
+    timeline.router,
+    fleet.router,
+    settings.router,
+    reference.router,
+    assets.router,
+)
+
+
+def install(api: FastAPI) -> None:
+    """Add the pages to a service made by `evenbeat.api.app.create`."""
+    before = len(api.router.routes)
+    for router in _ROUTERS:
+        api.include_router(router)
+    # To the front: our sign-in goes before the API's plain one.
+    routes = api.router.routes
+    routes[:] = routes[before:] + routes[:before]
+    _show_unknown_paths(api)
+
+
+def _show_unknown_paths(api: FastAPI) -> None:
+    """A browser that goes where nothing is sees a page; all others keep the problem document."""
+    otherwise = api.exception_handlers[HTTPException]
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        wants_page = "text/html" in request.headers.get("accept", "")
+        path = request.url.path.removeprefix(pages.root_of(request))
+        if wants_page and not path.startswith("/api/"):
+            return pages.refusal(request, error)
+        answer: Response = otherwise(request, error)  # type: ignore[assignment]
+        return answer
+
+    api.add_exception_handler(HTTPException, unknown)

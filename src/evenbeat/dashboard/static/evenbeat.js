@@ -1,0 +1,344 @@
+// The dashboard's only script. It fetches pages of this service and swaps parts of them; what it
+// does to the page is said by attributes in the page (see dashboard/__init__.py). Everything works
+// without it, just with more reloading.
+
+const QUIET = 700; // ms: many events at once cause one look, and slow answers fewer
+const LOOK_ANYWAY = 15_000; // ms: without any event
+
+const dialog = document.getElementById("dialog");
+const parser = new DOMParser();
+let typing; // the timer behind a form that answers while one types
+
+// -- fetching and swapping ------------------------------------------------------------------------
+
+async function load(url, options = {}) {
+  const response = await fetch(url, { credentials: "same-origin", ...options });
+  if (new URL(response.url).pathname === document.body.dataset.login) {
+    location.assign(response.url);
+    return null;
+  }
+  const type = response.headers.get("content-type") ?? "";
+  if (!type.includes("text/html")) throw new Error(`The service answered ${response.status}.`);
+  return { page: parser.parseFromString(await response.text(), "text/html"), response };
+}
+
+function swap(old, fresh) {
+  const open = [...old.querySelectorAll("details[open][id]")].map((one) => one.id);
+  const ticked = new Set([...old.querySelectorAll("input[type=checkbox]:checked")].map(keyOf));
+  const focus = old.contains(document.activeElement) ? document.activeElement : null;
+  const focusId = focus?.id;
+  const node = document.importNode(fresh, true);
+  for (const id of open) node.querySelector(`details[id="${CSS.escape(id)}"]`)?.setAttribute("open", "");
+  for (const box of node.querySelectorAll("input[type=checkbox]")) if (ticked.has(keyOf(box))) box.checked = true;
+  keepOpened(old, node);
+  old.replaceWith(node);
+  if (focusId) document.getElementById(focusId)?.focus({ preventScroll: true });
+  return node;
+}
+
+// What was fetched into an opened run stays there; a run in progress is fetched again.
+function keepOpened(old, node) {
+  for (const was of old.querySelectorAll("details[open][data-source]")) {
+    const now = node.querySelector(`details[id="${CSS.escape(was.id)}"]`);
+    const body = was.querySelector("[data-part]");
+    if (!now || !body) continue;
+    now.querySelector(".runs-body").replaceWith(body);
+    if (was.dataset.running !== undefined) politely(() => fetchInto(now));
+  }
+}
+
+async function fetchInto(details) {
+  const result = await load(details.dataset.source, { headers: { "X-Evenbeat-Refresh": "1" } });
+  const part = result?.page.querySelector("[data-part]");
+  if (!part) return;
+  part.removeAttribute("id");
+  part.removeAttribute("data-live");
+  part.classList.remove("runs-page");
+  details.querySelector(".runs-body").replaceWith(document.importNode(part, true));
+}
+
+document.addEventListener("toggle", (event) => {
+  const details = event.target;
+  if (details.open && details.dataset?.source && !details.querySelector("[data-part]")) politely(() => fetchInto(details));
+}, true);
+
+const keyOf = (box) => `${box.name}=${box.value}`;
+
+function show(page, response) {
+  const focusId = document.activeElement?.getAttribute("id");
+  document.title = page.title;
+  for (const id of ["main", "notices"]) {
+    const fresh = page.getElementById(id);
+    if (fresh) document.getElementById(id).replaceWith(document.importNode(fresh, true));
+  }
+  if (response.redirected && response.url !== location.href) history.pushState(null, "", response.url);
+  document.body.dataset.now = page.body.dataset.now ?? document.body.dataset.now;
+  settle();
+  const wrong = document.querySelector("main [aria-invalid=true]");
+  (wrong ?? (focusId && document.getElementById(focusId)))?.focus();
+}
+
+function notice(text) {
+  const box = document.createElement("div");
+  box.className = "notice notice-failed";
+  box.setAttribute("role", "alert");
+  const words = document.createElement("p");
+  words.textContent = text;
+  const dismiss = document.createElement("button");
+  dismiss.className = "button";
+  dismiss.dataset.dismiss = "";
+  dismiss.textContent = "Dismiss";
+  box.append(words, dismiss);
+  document.getElementById("notices").replaceChildren(box);
+}
+
+async function politely(work, busy) {
+  busy?.setAttribute("aria-busy", "true");
+  try {
+    return await work();
+  } catch (error) {
+    notice(error instanceof TypeError ? "The service cannot be reached right now." : error.message);
+  } finally {
+    busy?.removeAttribute("aria-busy");
+  }
+}
+
+// -- dialogs --------------------------------------------------------------------------------------
+
+function openDialog(content) {
+  dialog.replaceChildren(document.importNode(content, true));
+  const heading = dialog.querySelector("h1, h2");
+  if (heading) heading.id = "dialog-title";
+  for (const menu of document.querySelectorAll("details.menu[open]")) menu.removeAttribute("open");
+  if (!dialog.open) dialog.showModal();
+  (dialog.querySelector("[autofocus]") ?? dialog).focus();
+}
+
+function answer(result) {
+  if (!result) return;
+  const problem = result.page.querySelector("[data-problem]");
+  if (problem) return notice(problem.textContent);
+  const content = result.page.querySelector("[data-dialog-content]");
+  if (content) return openDialog(content);
+  if (dialog.open) dialog.close();
+  show(result.page, result.response);
+}
+
+dialog.addEventListener("close", () => dialog.replaceChildren());
+dialog.addEventListener("click", (event) => {
+  if (event.target === dialog) dialog.close();
+});
+
+// -- links and forms ------------------------------------------------------------------------------
+
+document.addEventListener("click", (event) => {
+  const plain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey;
+  const near = (selector) => event.target.closest?.(selector);
+  if (near("[data-dismiss]")) near(".notice").remove();
+  if (near("[data-close]") && dialog.open) {
+    event.preventDefault();
+    dialog.close();
+  }
+  if (near("[data-copy]")) copy(near("[data-copy]"));
+  const link = near("a[data-dialog]");
+  if (link && plain) {
+    event.preventDefault();
+    politely(async () => answer(await load(link.href)), link);
+  }
+  for (const menu of document.querySelectorAll("details.menu[open]"))
+    if (!menu.contains(event.target)) menu.removeAttribute("open");
+});
+
+document.addEventListener("keydown", (event) => {
+  const menu = event.target.closest?.("details.menu[open]");
+  if (event.key === "Escape" && menu) {
+    menu.removeAttribute("open");
+    menu.querySelector("summary").focus();
+  }
+});
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  const zone = event.submitter?.dataset.localZone !== undefined;
+  if (zone) event.submitter.value = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  if (form.dataset.filter) {
+    event.preventDefault();
+    filter(form);
+  } else if (form.matches("[data-enhance], [data-dialog], dialog form") && form.method === "post") {
+    event.preventDefault();
+    clearTimeout(typing);
+    const target = event.submitter?.getAttribute("formaction") ?? form.getAttribute("action");
+    const body = new URLSearchParams(new FormData(form, event.submitter));
+    politely(async () => answer(await load(target, { method: "POST", body })), event.submitter ?? form);
+  }
+});
+
+async function filter(form) {
+  const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
+  const url = new URL(form.action);
+  url.search = query;
+  await politely(async () => {
+    const result = await load(url);
+    if (!result) return;
+    history.replaceState(null, "", url);
+    for (const selector of form.dataset.filter.split(",")) {
+      const fresh = result.page.querySelector(selector);
+      if (fresh) swap(document.querySelector(selector), fresh);
+    }
+    settle();
+  });
+}
+
+async function preview(form) {
+  const body = new URLSearchParams(new FormData(form));
+  const target = form.querySelector("[data-preview-target]");
+  const response = await fetch(form.dataset.preview, { method: "POST", body });
+  const page = parser.parseFromString(await response.text(), "text/html");
+  const fresh = page.querySelector("[data-preview-target]");
+  if (fresh && target.isConnected) target.replaceWith(document.importNode(fresh, true));
+}
+
+document.addEventListener("input", (event) => {
+  const form = event.target.form;
+  if (event.target.matches("[data-all]")) tickAll(event.target);
+  if (event.target.matches("input[name=id], [data-all], [data-everything]")) countSelected();
+  if (!form?.dataset.filter && !form?.dataset.preview) return;
+  clearTimeout(typing);
+  const patience = event.target.matches("select, [type=checkbox], [type=radio]") ? 0 : 280;
+  typing = setTimeout(() => (form.dataset.filter ? filter(form) : politely(() => preview(form))), patience);
+});
+
+// -- copying --------------------------------------------------------------------------------------
+
+async function copy(button) {
+  const place = document.querySelector(button.dataset.copy);
+  const words = button.querySelector("span");
+  try {
+    await navigator.clipboard.writeText(place.textContent.trim());
+    button.classList.add("copied");
+    if (words) words.textContent = "Copied";
+    button.setAttribute("title", "Copied");
+  } catch {
+    getSelection().selectAllChildren(place); // without leave to write, one key is left to press
+  }
+}
+
+// -- a selection in a list ------------------------------------------------------------------------
+
+const boxes = () => [...document.querySelectorAll("main input[name=id]")];
+
+function tickAll(box) {
+  for (const one of boxes()) one.checked = box.checked;
+}
+
+function countSelected() {
+  const chosen = boxes().filter((box) => box.checked).length;
+  for (const place of document.querySelectorAll("[data-selected]")) place.textContent = `${chosen} selected`;
+  const everything = document.querySelector("[data-everything]")?.checked;
+  for (const button of document.querySelectorAll("[data-needs-selection]")) button.disabled = chosen === 0 && !everything;
+  const all = document.querySelector("[data-all]");
+  if (all) {
+    all.checked = chosen > 0 && chosen === boxes().length;
+    all.indeterminate = chosen > 0 && !all.checked;
+  }
+}
+
+// -- times that move ------------------------------------------------------------------------------
+
+const STEPS = [[86_400, "d"], [3_600, "h"], [60, "min"], [1, "s"]];
+let ahead = 0; // how far the service's clock is before ours, in ms
+
+function relative(seconds) {
+  if (seconds === 0) return "now";
+  const whole = Math.abs(seconds) < 60 ? Math.abs(seconds) : Math.floor(Math.abs(seconds) / 60) * 60;
+  const first = STEPS.findIndex(([size]) => whole >= size);
+  const [size, unit] = STEPS[first];
+  const [below, nextUnit] = STEPS[first + 1] ?? [Infinity];
+  const rest = Math.floor((whole % size) / below);
+  const text = `${Math.floor(whole / size).toLocaleString("en")} ${unit}${rest ? ` ${rest} ${nextUnit}` : ""}`;
+  return seconds > 0 ? `in ${text}` : `${text} ago`;
+}
+
+function tick() {
+  const now = Date.now() + ahead;
+  for (const time of document.querySelectorAll("time[data-relative]")) {
+    const text = relative(Math.round((Date.parse(time.dateTime) - now) / 1000));
+    if (time.textContent !== text) time.textContent = text;
+  }
+}
+
+// -- live -----------------------------------------------------------------------------------------
+
+const seen = new WeakMap(); // what a region was last made of
+let source, waiting, looking = false, took = 0;
+
+async function look() {
+  clearTimeout(waiting);
+  waiting = undefined;
+  const regions = [...document.querySelectorAll("[data-live][id]")];
+  if (!regions.length || looking || document.hidden || dialog.open) return;
+  if (document.querySelector("details.menu[open]")) return;
+  looking = true;
+  const begun = performance.now();
+  try {
+    const asked = location.href;
+    const result = await load(asked, { headers: { "X-Evenbeat-Refresh": "1" } });
+    if (result?.response.status === 404) location.reload(); // it was deleted
+    if (!result?.response.ok || location.href !== asked || dialog.open) return;
+    for (const region of regions) {
+      // Not `region.id`: a form answers that with a field of its own called "id".
+      const fresh = result.page.getElementById(region.getAttribute("id"));
+      if (fresh && region.isConnected && fresh.innerHTML !== seen.get(region)) seen.set(swap(region, fresh), fresh.innerHTML);
+    }
+    document.body.dataset.now = result.page.body.dataset.now;
+    settle();
+  } catch {
+    live(false);
+  } finally {
+    looking = false;
+    took = performance.now() - begun;
+  }
+}
+
+function heard(event) {
+  const wanted = document.querySelector("[data-live-for]")?.dataset.liveFor;
+  if (wanted && event.type === "execution" && !event.data.includes(wanted)) return;
+  waiting ??= setTimeout(look, Math.max(QUIET, 5 * took));
+}
+
+function live(on) {
+  const place = document.getElementById("live");
+  if (!place) return;
+  place.dataset.state = on ? "on" : "off";
+  document.getElementById("live-words").textContent = on ? "Live" : "Reconnecting";
+}
+
+function listen() {
+  source?.close();
+  source = undefined;
+  if (document.hidden || !document.body.dataset.events) return;
+  source = new EventSource(document.body.dataset.events);
+  source.onopen = () => live(true);
+  source.onerror = () => live(false);
+  for (const kind of ["execution", "figures", "summary", "reset"]) source.addEventListener(kind, heard);
+}
+
+// -- setting out ----------------------------------------------------------------------------------
+
+function settle() {
+  ahead = Date.parse(document.body.dataset.now) - Date.now();
+  tick();
+  countSelected();
+  if (document.querySelector("[data-pending]")) waiting ??= setTimeout(look, QUIET);
+}
+
+document.addEventListener("visibilitychange", () => {
+  listen();
+  if (!document.hidden) look();
+});
+addEventListener("popstate", () => location.reload());
+addEventListener("pagehide", () => source?.close());
+setInterval(tick, 1000);
+setInterval(look, LOOK_ANYWAY);
+settle();
+listen();

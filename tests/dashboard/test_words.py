@@ -1,0 +1,122 @@
+"""The words that every screen shares, and how the worst is told first. No browser, no database."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+from fastapi import Request, Response
+
+from evenbeat.dashboard import words
+from evenbeat.dashboard.forms import parse
+from evenbeat.dashboard.notices import COOKIE, Notice, carried, carry
+from evenbeat.dashboard.overview import concerns_of
+from evenbeat.dashboard.strip import strip
+from evenbeat.errors import InvalidInput
+from evenbeat.store.glance import Attention, FailingJob, LostRun, WaitingLane
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+ID = UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "told"),
+    [
+        (None, words.NOTHING), (0.24, "0.2 ms"), (12.4, "12 ms"), (999, "999 ms"), (1_000, "1.0 s"),
+        (59_960, "1 min"), (61_000, "1 min 1 s"), (3_600_000, "1 h"), (90_061_000, "1 d 1 h"),
+    ],
+)  # fmt: skip
+def test_durations(milliseconds: float | None, told: str) -> None:
+    assert words.duration(milliseconds) == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0, "now"), (0.4, "now"), (1, "in 1 s"), (-59, "59 s ago"), (60, "in 1 min"),
+        (3_599, "in 59 min"), (-3_600, "1 h ago"), (6_780, "in 1 h 53 min"), (90_000, "in 1 d 1 h"),
+        (86_400 * 1_000, "in 1,000 d"),
+    ],
+)  # fmt: skip
+def test_distances(seconds: float, told: str) -> None:
+    assert words.relative(NOW + timedelta(seconds=seconds), NOW) == told
+
+
+def test_moments_say_as_much_of_the_date_as_is_needed() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    assert words.moment(NOW, NOW, UTC) == "12:00:00"
+    assert words.moment(NOW, NOW, berlin) == "13:00:00"
+    assert words.moment(NOW + timedelta(days=1), NOW, UTC) == "16 Nov 12:00"
+    assert words.moment(NOW + timedelta(days=400), NOW, UTC) == "20 Dec 2027 12:00"
+    assert words.exact(NOW, berlin) == "Sun 2026-11-15 13:00:00 CET"
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [(None, words.NOTHING), (0, "0 %"), (1, "100 %"), (0.9999, "> 99.9 %"), (0.00001, "< 0.1 %"),
+     (0.5, "50 %"), (0.054, "5.4 %"), (0.995, "99.5 %")],
+)  # fmt: skip
+def test_shares(part: float | None, told: str) -> None:
+    assert words.share(part) == told
+
+
+def test_the_strip_puts_the_newest_on_the_right() -> None:
+    drawn = strip(["failed", *["completed"] * 30, "cancelled"], 20)
+    assert 'aria-label="20 runs, 0 failed"' in drawn
+    assert 'class="other" d="M115 ' in drawn
+    assert strip(["failed"], 20).count("<path") == 1
+
+
+def test_what_stands_still_is_told_before_what_fails() -> None:
+    lane = WaitingLane("mail", "send", 3, NOW, None, 0)
+    failing = FailingJob(
+        ID, None, "sync", "default", "scheduled", "interval", 1, 3, "boom\nmore", NOW, None
+    )
+    lost = LostRun(ID, ID, "gone", "sync", "default", ID, NOW, NOW, "lease_expired")
+    found = concerns_of(Attention([failing], [lane._replace(workers=2)], [lane], [lost], 1))
+    assert [one.title for one in found] == ["No worker", "Late", "sync", "gone"]
+    assert "3 jobs wait for a worker" in found[0].text
+    assert "3 jobs are late in the queue mail; 2 workers cannot keep up." in found[1].text
+    assert found[2].text == "boom Retry 1 of 3 is to come."
+    assert "worker vanished" in found[3].text
+
+
+@pytest.mark.parametrize("body", [b"a=%ff", b"\xff=1", b"&".join([b"a=1"] * 5_001)])
+def test_a_form_that_cannot_be_read_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        parse(body)
+
+
+def test_a_form_gives_the_last_text_and_every_choice() -> None:
+    form = parse(b"name=+a+&id=1&id=2&id=&note=x%0D%0Ay&name=%C3%A4")
+    assert (form.text("name"), form.many("id"), form.text("none")) == ("ä", ["1", "2"], "")
+    assert form.text("note") == "x\ny"
+    assert form.without("id", "note") == "name=+a+&name=%C3%A4"
+
+
+def test_notices_survive_a_redirect_and_nothing_else_does() -> None:
+    response = Response()
+    said = [Notice("Paused “ä”.", "refused", "Undo", "/x"), Notice("y" * 2_000)]
+    carry(_with_cookie(""), response, said)
+    header = response.headers["set-cookie"]
+    assert "Path=/ops" in header
+    assert "HttpOnly" in header
+    assert "Secure" in header
+    kept = header.partition(";")[0].partition("=")[2].strip('"')
+    first, second = carried(_with_cookie(kept))
+    assert first == Notice("Paused “ä”.", "refused", "Undo", "/x")
+    assert second.text.endswith("…")
+    for strange in ("", "x", "W10=", "e30=", "bnVsbA==", "[[[[", "WzFd"):
+        assert carried(_with_cookie(strange)) == []
+
+
+def _with_cookie(value: str) -> Request:
+    cookie = f"{COOKIE}={value}".encode()
+    scope = {
+        "type": "http",
+        "scheme": "https",
+        "path": "/",
+        "root_path": "/ops",
+        "query_string": b"",
+    }
+    return Request({**scope, "server": ("x", 443), "headers": [(b"cookie", cookie)]})

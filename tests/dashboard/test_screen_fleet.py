@@ -4,10 +4,12 @@ import threading
 from datetime import timedelta
 
 import httpx
-from browsing import Site, hindrances, weight
+from browsing import Site, hindrances, served, weight
 from playwright.sync_api import expect
 
-from evenbeat.api.access import Role
+from evenbeat import Evenbeat
+from evenbeat.api.access import Access, Role
+from evenbeat.asgi import asgi
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.store.filters import JobFilter
@@ -110,6 +112,18 @@ def test_changes_need_an_operator_and_something_that_is_there(site: Site) -> Non
         assert operator.post("/queues/pause", data={"queue": " "}).status_code == 422
         assert operator.post("/queues/pause", data={"queue": "x" * 5_000}).status_code == 422
     assert site.app.store.upkeep.workers()[0].status == "active"
+
+
+def test_where_nothing_is_yet_each_screen_says_what_to_do(empty_database_url: str) -> None:
+    with Evenbeat(empty_database_url) as app, served(asgi(app, access=Access.open())) as url:
+        app.store.migrate()
+        workers = httpx.get(f"{url}/workers").text
+        assert "No worker is running" in workers
+        assert "evenbeat worker --app" in workers
+        assert "Queues appear with the first job" in workers
+        assert "Nothing recurs yet" in httpx.get(f"{url}/distribution").text
+        assert "nothing is to come" in httpx.get(f"{url}/timeline").text
+        assert httpx.get(f"{url}/settings").status_code == 200
 
 
 def test_it_is_light_accessible_and_fits_a_phone(site: Site, colours: str) -> None:

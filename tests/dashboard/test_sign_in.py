@@ -91,6 +91,7 @@ def test_programs_keep_their_problem_documents(site: Site) -> None:
 
 def test_a_session_that_ended_leads_to_the_sign_in(site: Site) -> None:
     page = site.visit("operator", "/jobs/new")
+    page.locator("#live[data-state=on]").wait_for()  # else its stream is refused, noisily
     page.context.clear_cookies()
     page.get_by_label("Once").check()
     page.get_by_role("button", name="Add job").click()

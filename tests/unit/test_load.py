@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement import Beat, CronLoad, LoadModel, distribution
 from evenbeat.placement.beats import RUN, WEEK, epoch_second
+from evenbeat.placement.load import score
 from evenbeat.placement.simulate import Plans, Runs, compare, replay, steady
 
 MONDAY = datetime(2026, 2, 2, tzinfo=UTC)
@@ -217,6 +218,11 @@ def test_the_week_is_told_by_weekday_whenever_it_begins() -> None:
     assert told.week_peak[thursday_at_six] == 3
     assert sum(told.week_load) == pytest.approx(0.3)
     assert sum(told.week_peak) == 3
+
+
+def test_jobs_that_never_meet_score_one_however_few_they_are() -> None:
+    assert (score(0.01, 1.0), score(0.2, 0.4), score(0.0, 0.0)) == (1.0, 1.0, 1.0)
+    assert (score(0.5, 4.0), score(5.0, 10.0), score(5.0, 5.0)) == (0.25, 0.5, 1.0)
 
 
 def test_a_flat_schedule_scores_one() -> None:

@@ -28,6 +28,7 @@ from evenbeat.store.store import Store
 CHANGED = "changed_meanwhile"
 _MOST_MOVES = 10_000_000
 _REMEMBERED = 16
+_REMEMBERED_MOVES = 100_000
 _LEAST_AHEAD = timedelta(minutes=1)
 
 Entries = Mapping[UUID, LoadEntry]
@@ -50,24 +51,23 @@ class Applying:
     def __init__(self, store: Store, override: Callable[[], datetime | None]) -> None:
         self._store = store
         self._override = override
-        self._previewed: OrderedDict[str, Plan] = OrderedDict()
+        self._previewed: OrderedDict[str, list[Move]] = OrderedDict()
         self._remembering = threading.Lock()
+        self._alone = threading.Lock()
 
     def preview(self, max_moves: int | None) -> Preview:
         """Plan, and write nothing."""
         now = self._store.clock(self._override())
         plan = rebalance(self._snapshot(now), now, max_moves)
         plan_id = _plan_id(plan)
-        with self._remembering:
-            self._previewed[plan_id] = plan
-            self._previewed.move_to_end(plan_id)
-            while len(self._previewed) > _REMEMBERED:
-                self._previewed.popitem(last=False)
+        self._remember(plan_id, plan.moves)
         return Preview(plan_id, now, plan)
 
     def rebalance(self, max_moves: int | None, *, by: str | None, plan_id: str | None) -> Rebalance:
-        """Plan, or take the previewed plan as far as it holds, and apply; one at a time."""
-        with self._store.upkeep.exclusive("rebalance"):
+        """Plan, or take the previewed plan as far as it holds, and apply; one at a time. The
+        threads of a process queue up outside of the database: each that waits in it has a
+        connection, and the one at work needs another."""
+        with self._alone, self._store.upkeep.exclusive("rebalance"):
             now = self._store.clock(self._override())
             snapshot = self._snapshot(now)
             if plan_id is None:
@@ -80,6 +80,17 @@ class Applying:
             )
 
     # --------------------------------------------------------------------------------------------
+
+    def _remember(self, plan_id: str, moves: list[Move]) -> None:
+        """Keep the moves alone: who stays is looked up anew, and may be a million jobs."""
+        with self._remembering:
+            self._previewed[plan_id] = moves
+            self._previewed.move_to_end(plan_id)
+            kept = sum(map(len, self._previewed.values()))
+            while len(self._previewed) > _REMEMBERED or (
+                kept > _REMEMBERED_MOVES and len(self._previewed) > 1
+            ):
+                kept -= len(self._previewed.popitem(last=False)[1])
 
     def _snapshot(self, now: datetime) -> list[LoadEntry]:
         """Every recurring job. One that was moved and has not run since counts as just placed: a
@@ -139,19 +150,17 @@ def _plan_id(plan: Plan) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _what_holds(previewed: Plan, snapshot: Sequence[LoadEntry], now: datetime) -> Plan:
+def _what_holds(previewed: Sequence[Move], snapshot: Sequence[LoadEntry], now: datetime) -> Plan:
     """The previewed moves of jobs that are as they were and may still move."""
     entries = {entry.id: entry for entry in snapshot}
-    reasons = {m.job_id: _reason_against(m, entries.get(m.job_id), now) for m in previewed.moves}
-    moves = [move for move in previewed.moves if reasons[move.job_id] is None]
+    reasons = {m.job_id: _reason_against(m, entries.get(m.job_id), now) for m in previewed}
+    moves = [move for move in previewed if reasons[move.job_id] is None]
     skipped = [
         Skipped(entry.id, reason, entry.name)
         for entry in snapshot
         if (reason := reasons.get(entry.id) or reason_to_stay(entry, now)) is not None
     ]
-    skipped += [
-        Skipped(m.job_id, CHANGED, m.name) for m in previewed.moves if m.job_id not in entries
-    ]
+    skipped += [Skipped(m.job_id, CHANGED, m.name) for m in previewed if m.job_id not in entries]
     return Plan(moves, skipped, *_projected(snapshot, moves, now))
 
 

@@ -36,7 +36,9 @@ How to add a screen
    that element (or several: "#a,#b").
 7. A form with `data-preview="URL"` and an element `data-preview-target` inside of it posts its
    fields to the URL as one types, and swaps in the answer (a fragment).
-8. Neither inline script nor inline style: the content security policy forbids both. Attributes of
+8. A button with `data-copy="#id"` copies that element's text. A switch between views of a screen is
+   the macro `segments` of `segments.html`.
+9. Neither inline script nor inline style: the content security policy forbids both. Attributes of
    SVG (`fill="…"`) are fine; icons are `m.icon("name")`, drawn in `templates/icons.html`.
 
 `tests/dashboard/conftest.py` has the browser, `tests/dashboard/screenshots.py` the pictures.

@@ -1,6 +1,7 @@
 """Screen 6, workers and queues: who works, on what, and what waits."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -35,7 +36,7 @@ class Crew(NamedTuple):
     worker: Worker
     state: str
     jobs: list[Job]
-    share: float
+    running: int
 
     @property
     def name(self) -> str:
@@ -65,7 +66,7 @@ def workers(request: Request, _viewer: Viewer, service: ServiceDep) -> Response:
         more=len(crews) - MOST_WORKERS,
         alive=len(alive),
         lost=len(crews) - len(alive),
-        used=sum(worker.running for worker in alive),
+        used=sum(crew.running for crew in crews if crew.is_alive),
         slots=sum(worker.concurrency for worker in alive),
         queues=queues[:_MOST_QUEUES],
         due=sum(queue.due for queue in queues),
@@ -143,11 +144,14 @@ def _crews(service: Service, now: datetime) -> list[Crew]:
     running = service.app.store.read.jobs(
         JobFilter(statuses=[JobStatus.RUNNING]), limit=_RUNNING
     ).jobs
+    all_known = len(running) < _RUNNING
     at_work: defaultdict[UUID | None, list[Job]] = defaultdict(list)
     for job in running:
         at_work[job.locked_by].append(job)
     crews = [
-        Crew(worker, state_of(worker, now), at_work[worker.id], _share(worker))
+        Crew(
+            worker, state_of(worker, now), at_work[worker.id], _running(worker, at_work, all_known)
+        )
         for worker in service.app.store.upkeep.workers()
     ]
     return sorted(crews, key=lambda crew: (not crew.is_alive, crew.worker.host, crew.worker.pid))
@@ -165,8 +169,9 @@ def state_of(worker: Worker, now: datetime) -> str:
     return "draining" if worker.status != "active" else "active"
 
 
-def _share(worker: Worker) -> float:
-    return min(1.0, worker.running / max(1, worker.concurrency))
+def _running(worker: Worker, at_work: Mapping[UUID | None, list[Job]], all_known: bool) -> int:
+    """How many jobs it is at: by its leases, or, with very many, by its last sign of life."""
+    return len(at_work.get(worker.id, ())) if all_known else worker.running
 
 
 def _queues(service: Service, crew: list[Worker], known: list[KnownTask]) -> list[QueueDepth]:

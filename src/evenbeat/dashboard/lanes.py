@@ -25,7 +25,7 @@ _NEAR = (4.0, 8.0, 12.0, 18.0, 26.0, 40.0, 70.0, 120.0, 250.0)
 
 class Bar(NamedTuple):
     """One run: its lane, from when to when, how it ended, what is told of it, where it leads.
-    Or a `number` of neighbours, drawn as one."""
+    Or several neighbours, which share all of that and have each its own place in `parts`."""
 
     lane: str
     start: datetime
@@ -33,7 +33,12 @@ class Bar(NamedTuple):
     outcome: str
     tip: str
     href: str
-    number: int = 1
+    parts: tuple[tuple[datetime, datetime], ...] = ()
+
+    @property
+    def number(self) -> int:
+        """How many runs it stands for."""
+        return len(self.parts) or 1
 
 
 class Lane(NamedTuple):
@@ -81,7 +86,7 @@ def draw(lanes: Sequence[Lane], bars: Iterable[Bar], period: Period) -> Picture:
 
 def together(bars: Sequence[Bar], most: int, period: Period) -> list[Bar]:
     """At most about so many bars: where there are more, neighbours of one lane and one outcome
-    become one, the nearest first."""
+    become one shape in several parts, the nearest first. It is told of as a whole."""
     found = list(bars)
     scale = _Scale(period)
     for near in _NEAR:
@@ -110,7 +115,8 @@ def _one(group: list[Bar], period: Period) -> Bar:
     said = "runs to come" if first.outcome == "planned" else f"{first.outcome} runs"
     since, until = first.start.astimezone(period.zone), end.astimezone(period.zone)
     tip = f"{number} {said}, {since:%H:%M} to {until:%H:%M}"
-    return first._replace(end=end, tip=tip, href="", number=number)
+    parts = tuple((bar.start, bar.end) for bar in group)
+    return first._replace(end=end, tip=tip, href="", parts=parts)
 
 
 class _Scale:
@@ -125,11 +131,11 @@ class _Scale:
         seconds = (moment - self.period.since).total_seconds()
         return _LABELS + min(max(seconds * self._per_second, 0), WIDTH - _LABELS - _RIGHT)
 
-    def extent(self, bar: Bar) -> tuple[float, float]:
+    def extent(self, start: datetime, end: datetime, outcome: str) -> tuple[float, float]:
         """Left edge and width, wide enough to be seen."""
-        left, right = self.x(bar.start), self.x(bar.end)
+        left, right = self.x(start), self.x(end)
         wide = max(_NARROWEST, right - left)
-        if bar.outcome == "running":  # it ends at the present, not beyond
+        if outcome == "running":  # it ends at the present, not beyond
             wide = max(wide, 2 * _NARROWEST)
             left = right - wide
         return min(left, WIDTH - _RIGHT - wide), wide
@@ -140,7 +146,7 @@ def _packed(bars: list[Bar], scale: _Scale) -> tuple[list[tuple[Bar, int]], int,
     ends: list[float] = []
     placed, left_out = [], 0
     for bar in sorted(bars, key=lambda one: one.start):
-        left, wide = scale.extent(bar)
+        left, wide = scale.extent(bar.start, bar.end, bar.outcome)
         row = next((n for n, end in enumerate(ends) if end < left), len(ends))
         if row == _MOST_ROWS:
             left_out += 1
@@ -165,13 +171,30 @@ def _lane(lane: Lane, y: float, height: float, *, even: bool) -> str:
 
 
 def _bar(bar: Bar, scale: _Scale, y: float) -> str:
-    x, wide = scale.extent(bar)
     hatch = ' fill="url(#run-hatch)"' if bar.outcome == "failed" else ""
-    shape = _arrow(x, y, wide) if bar.outcome == "running" else _box(x, y, wide)
+    draw_one = _arrow if bar.outcome == "running" else _box
+    places = _apart([scale.extent(*part, bar.outcome) for part in _parts(bar)])
+    shape = "".join(draw_one(x, y, wide) for x, wide in places)
     drawn = (
         f'<path class="run-{bar.outcome}"{hatch} d="{shape}"><title>{clean(bar.tip)}</title></path>'
     )
     return f'<a href="{clean(bar.href)}" tabindex="-1">{drawn}</a>' if bar.href else drawn
+
+
+def _parts(bar: Bar) -> tuple[tuple[datetime, datetime], ...]:
+    return bar.parts or ((bar.start, bar.end),)
+
+
+def _apart(places: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same area without overlaps: what cannot be told apart is one."""
+    found: list[tuple[float, float]] = []
+    for x, wide in places:
+        if found and x < found[-1][0] + found[-1][1] + 0.75:
+            left, before = found.pop()
+            found.append((left, max(left + before, x + wide) - left))
+        else:
+            found.append((x, wide))
+    return found
 
 
 def _box(x: float, y: float, wide: float) -> str:

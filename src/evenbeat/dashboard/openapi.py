@@ -23,6 +23,7 @@ _GENERAL = frozenset({"400", "401", "403", "413", "422", "500", "503"})
 """Answers that nearly every operation has; they are told of once."""
 
 _DEEP = 5
+_SAYS_NOTHING = "Successful Response"
 
 
 class Kind(NamedTuple):
@@ -262,7 +263,8 @@ def _answers(responses: Document) -> Iterator[Answer]:
         schema = _json_schema(told)
         headers = [(n, h.get("description", "")) for n, h in told.get("headers", {}).items()]
         kind = None if schema is None else kind_of(schema)
-        yield Answer(status, told.get("description", ""), kind, headers)
+        text = told.get("description", "")
+        yield Answer(status, "" if text == _SAYS_NOTHING else text, kind, headers)
 
 
 def _json_schema(told: Document) -> Document | None:

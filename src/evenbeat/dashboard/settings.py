@@ -173,6 +173,8 @@ def _shown(value: object) -> str:
             return "set, not shown"
         case bool():
             return "yes" if value else "no"
+        case tuple():
+            return ", ".join(map(str, value)) or "none"
         case int() | float():
             return f"{value:,}" if isinstance(value, int) else f"{value:g}"
         case _:

@@ -183,7 +183,7 @@ def _missing(seen: Seen, lanes: int, bars: int, crowded_out: int) -> str:
         parts.append(f"{MOST_LANES} of {lanes} lanes")
     said = [f"Shown are {' and '.join(parts)}."] if parts else []
     if bars < len(seen.runs) + len(seen.planned):
-        said.append("Neighbours that are too near to be told apart are drawn as one.")
+        said.append("Where there are very many, neighbours are told of together.")
     if crowded_out:
         said.append(f"{words.count(crowded_out, 'bar')} found no room.")
     return " ".join(said)

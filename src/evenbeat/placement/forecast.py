@@ -99,7 +99,7 @@ def known_of(entry: Entry) -> Known:
 def every_of(cron: Cron) -> timedelta | None:
     """The interval that an expression stands for: any day, evenly spaced, counted from midnight."""
     fields = NAMED_CRON.get(cron.expression, cron.expression).split()
-    if fields[2:4] != ["*", "*"]:
+    if fields[2:] != ["*", "*", "*"] and cron.expression != "@weekly":  # which names no day
         return None
     starts = beats.cron_starts(Cron(cron.expression), beats.epoch_second(_MONDAY))
     gaps = set(np.diff(starts).tolist())

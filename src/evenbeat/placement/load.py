@@ -212,12 +212,18 @@ class LoadModel:
 
     @property
     def score(self) -> float:
-        """Mean load over peak load: 1.0 is perfectly even, and so is an empty schedule."""
-        return self.mean / self.peak if self.peak > 0 else 1.0
+        """How even the load is; see `score`."""
+        return score(self.mean, self.peak)
 
     def per_cell(self) -> NDArray[np.float64]:
         """Expected concurrency in each minute of the week."""
         return self.cells / (RUN * CELL)
+
+
+def score(mean: float, peak: float) -> float:
+    """Mean load over peak load: 1.0 is perfectly even. Runs are whole, so neither counts as less
+    than one: a few short jobs that never meet are as even as can be."""
+    return min(1.0, max(1.0, mean) / max(1.0, peak))
 
 
 def boxes_of(rows: Ints, since: int, run: int = RUN) -> tuple[beats.Box, Ints, list[Ints]]:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evenbeat.placement.load import score
+
 Counts = NDArray[np.int64]
 WEEK = 604_800
 
@@ -46,8 +48,8 @@ class Curve(NamedTuple):
 
     @property
     def score(self) -> float:
-        """Mean over peak: 1.0 is perfectly flat."""
-        return self.mean / self.peak if self.peak else 1.0
+        """How flat it is, as the load model scores it."""
+        return score(self.mean, self.peak)
 
     @property
     def ratio(self) -> float:

@@ -3,6 +3,7 @@
 // without it, just with more reloading.
 
 const QUIET = 700; // ms: many events at once cause one look, and slow answers fewer
+const SCROLLING = ".scroll, .chart-box, .lanes-box";
 const LOOK_ANYWAY = 15_000; // ms: without any event
 
 const dialog = document.getElementById("dialog");
@@ -26,13 +27,16 @@ function swap(old, fresh) {
   const open = [...old.querySelectorAll("details[open][id]")].map((one) => one.id);
   const ticked = new Set([...old.querySelectorAll("input[type=checkbox]:checked")].map(keyOf));
   const focus = old.contains(document.activeElement) ? document.activeElement : null;
-  const focusId = focus?.id;
+  const focusId = focus?.id, focusHref = focus?.getAttribute("href");
   const node = document.importNode(fresh, true);
   for (const id of open) node.querySelector(`details[id="${CSS.escape(id)}"]`)?.setAttribute("open", "");
   for (const box of node.querySelectorAll("input[type=checkbox]")) if (ticked.has(keyOf(box))) box.checked = true;
   keepOpened(old, node);
+  const scrolled = [...old.querySelectorAll(SCROLLING)].map((one) => [one.scrollLeft, one.scrollTop]);
   old.replaceWith(node);
-  if (focusId) document.getElementById(focusId)?.focus({ preventScroll: true });
+  node.querySelectorAll(SCROLLING).forEach((one, n) => scrolled[n] && one.scrollTo(...scrolled[n]));
+  const again = focusId ? document.getElementById(focusId) : focusHref && node.querySelector(`a[href="${CSS.escape(focusHref)}"]`);
+  again?.focus({ preventScroll: true });
   return node;
 }
 

@@ -42,6 +42,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
         ("15 * * * *", None),
         ("30 9 * * *", None),
         ("0 9 * * 1-5", None),
+        ("0 0 * * 3", None),
     ],
 )
 def test_cron_that_means_an_interval(expression: str, every: timedelta | None) -> None:

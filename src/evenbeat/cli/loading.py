@@ -29,8 +29,7 @@ def load_app(target: str) -> Evenbeat:
             f"--app {target}: name the module and, after a colon, the application in it, "
             f"such as {EXAMPLE}."
         )
-    _make_importable(Path.cwd())
-    module = _import_file(Path(where)) if _is_path(where) else _import_module(where)
+    module = load_module(where)
     app = _attribute(module, attribute, target)
     if not len(app.registry):
         raise _wrong(
@@ -38,6 +37,12 @@ def load_app(target: str) -> Evenbeat:
             ".task, or import the modules that do."
         )
     return app
+
+
+def load_module(where: str) -> ModuleType:
+    """The user's module, named with dots or as a file, looked for in this directory first."""
+    make_importable(Path.cwd())
+    return _import_file(Path(where)) if _is_path(where) else _import_module(where)
 
 
 # -- modules -------------------------------------------------------------------------------------
@@ -70,7 +75,7 @@ def _import_file(path: Path) -> ModuleType:
     name, root = path.stem, path.parent
     while (root / "__init__.py").is_file():
         name, root = f"{root.name}.{name}", root.parent
-    _make_importable(root)
+    make_importable(root)
     module = _import_module(name)
     if Path(module.__file__ or "").resolve() != path.resolve():
         raise _wrong(
@@ -80,7 +85,8 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _make_importable(directory: Path) -> None:
+def make_importable(directory: Path) -> None:
+    """Let modules of the directory be found."""
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
 

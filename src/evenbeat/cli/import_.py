@@ -1,0 +1,174 @@
+"""`evenbeat import`: move in from cron, Celery, APScheduler, or from Evenbeat's own files."""
+
+import getpass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evenbeat.cli.importing import run_import
+from evenbeat.cli.output import say
+from evenbeat.cli.session import Session, asking
+from evenbeat.errors import EvenbeatError, InvalidInput
+
+import_cli = typer.Typer(
+    help="Move in from cron and other schedulers. Without --apply, only the plan is shown. "
+    "Importing again changes what has changed and adds what is new.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The file; - is standard input.")
+]
+BalanceOption = Annotated[
+    bool,
+    typer.Option(
+        "--balance",
+        help="Turn cron that only says how often, such as '0 * * * *', into balanced intervals.",
+    ),
+]
+ApplyOption = Annotated[
+    bool, typer.Option("--apply", help="Do it. Without it, only show the plan.")
+]
+
+
+@import_cli.command()
+@asking
+def crontab(  # noqa: PLR0917 - the options are named on the command line
+    session: Session,
+    file: FileArgument,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USER", help="As whom the workers run. Default: whoever runs this command."
+        ),
+    ] = None,
+    system: Annotated[
+        bool,
+        typer.Option(
+            "--system", help="Lines name a user, as in /etc/crontab and /etc/cron.d (known there)."
+        ),
+    ] = False,
+    timezone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ZONE", help="What times are read in. Default: the time zone of this machine."
+        ),
+    ] = None,
+    balance: BalanceOption = False,
+    apply: ApplyOption = False,
+) -> int:
+    """Import a crontab: each line becomes a job of the task `shell`.
+
+    `crontab -l | evenbeat import crontab -` shows what would become of your own.
+    """
+    from evenbeat.importers.crontab import (  # noqa: PLC0415
+        is_system,
+        local_timezone,
+        read_crontab,
+    )
+    from evenbeat.importers.files import STDIN, text_of  # noqa: PLC0415
+
+    text = text_of(file)
+    zone = timezone or local_timezone()
+    if timezone is None:
+        say(f"Times are read in {zone}, the time zone of this machine; --timezone names another.")
+    source = read_crontab(
+        text,
+        origin="stdin" if file == STDIN else str(file.absolute()),
+        timezone=zone,
+        user=user or getpass.getuser(),
+        system=system or is_system(file.absolute()),
+        balance=balance,
+    )
+    return run_import(session, source, apply=apply)
+
+
+@import_cli.command()
+@asking
+def celery(
+    session: Session,
+    module: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE[:APP]", help="The application with the beat schedule: shop.celery:app."
+        ),
+    ],
+    balance: BalanceOption = False,
+    apply: ApplyOption = False,
+) -> int:
+    """Import Celery's beat schedule: each entry becomes a job of the task that it names.
+
+    The module is imported, as `celery beat` would do; no broker is asked.
+    """
+    from evenbeat.cli.loading import BrokenApp, load_module  # noqa: PLC0415
+    from evenbeat.importers.celery_beat import celery_app_in, read_celery  # noqa: PLC0415
+
+    where, _, attribute = module.partition(":")
+    app = celery_app_in(load_module(where), attribute or None)
+    try:
+        source = read_celery(app, origin=where, balance=balance)
+    except EvenbeatError:
+        raise
+    except Exception as error:  # its configuration is the user's code, too
+        raise BrokenApp(where, error) from error
+    return run_import(session, source, apply=apply)
+
+
+@import_cli.command()
+@asking
+def apscheduler(  # noqa: PLR0917 - the options are named on the command line
+    session: Session,
+    store: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="The SQLAlchemyJobStore: sqlite:///jobs.sqlite, …"),
+    ],
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust", help="Read it although it holds pickles: you know who wrote into it."
+        ),
+    ] = False,
+    table: Annotated[
+        str, typer.Option(metavar="NAME", help="The table of the store.")
+    ] = "apscheduler_jobs",
+    balance: BalanceOption = False,
+    apply: ApplyOption = False,
+) -> int:
+    """Import the jobs of APScheduler 3 from its SQLAlchemyJobStore.
+
+    Each becomes a job of the task that is named as its function.
+    """
+    if not trust:
+        raise InvalidInput(
+            "APScheduler keeps jobs as pickles, and a pickle can be made to do harm to whoever "
+            "reads it. If you know who can write into this store, and trust them, give --trust.",
+            field="trust",
+        )
+    from evenbeat.cli.loading import make_importable  # noqa: PLC0415
+    from evenbeat.importers.apscheduler import read_apscheduler  # noqa: PLC0415
+
+    make_importable(Path.cwd())
+    source = read_apscheduler(store, now=session.client.now(), table=table, balance=balance)
+    return run_import(session, source, apply=apply)
+
+
+@import_cli.command("json")
+@asking
+def json_(session: Session, file: FileArgument, apply: ApplyOption = False) -> int:
+    """Import a JSON list of jobs, as `evenbeat export` writes it."""
+    return _listing(session, file, "json", apply)
+
+
+@import_cli.command("yaml")
+@asking
+def yaml_(session: Session, file: FileArgument, apply: ApplyOption = False) -> int:
+    """Import a YAML list of jobs, as `evenbeat export --format yaml` writes it."""
+    return _listing(session, file, "yaml", apply)
+
+
+def _listing(session: Session, file: Path, kind: str, apply: bool) -> int:
+    from evenbeat.importers.listing import read_listing  # noqa: PLC0415
+
+    return run_import(session, read_listing(file, kind), apply=apply)

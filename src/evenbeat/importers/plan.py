@@ -1,0 +1,303 @@
+"""What an import would do: compare what a source says with the jobs that are there. Pure.
+
+Jobs are the same by scope and name. From elsewhere (a source with a tag), only what runs and when
+is compared, so that what was tuned here since stays. Evenbeat's own documents count in every field
+that they give.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple
+
+from evenbeat.domain.duration import format_duration, parse_duration
+from evenbeat.domain.english import say_schedule
+from evenbeat.domain.moments import as_utc
+from evenbeat.domain.schedule import Cron, Interval, Once, Schedule, parse_schedule
+from evenbeat.domain.window import parse_window
+from evenbeat.errors import InvalidInput
+from evenbeat.importers.export import definition_of
+from evenbeat.importers.source import Document, Found, Look, Remark, Source, moment_text
+
+Action = Literal["add", "change", "keep"]
+Key = tuple[str, str, str]
+
+FINISHED = ("completed", "failed", "cancelled")
+_FROM_ELSEWHERE = ("task", "payload", "schedule", "timezone", "anchor_at", "run_at")
+_DURATIONS = ("schedule_delay", "catch_up_window", "timeout", "lease", "heartbeat", "cost")
+_MOMENTS = ("run_at", "anchor_at")
+_UNITS = {"minutes": "minutes", "hours": "hours", "days": "days"}
+_NOT_COMPARED = {"delay", "scope", "name", "schedule_enabled"}
+_ONLY_WHEN_ADDED = {"dedup_key"}
+
+
+class Step(NamedTuple):
+    """What becomes of one job of the source."""
+
+    found: Found
+    action: Action
+    says: str
+    next_run: datetime | None
+    changes: Document
+    job_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an import would do, and what it leaves to a person."""
+
+    steps: list[Step]
+    looks: list[Look]
+    remarks: list[Remark]
+
+    def doing(self, action: Action) -> list[Step]:
+        """The steps of one kind."""
+        return [step for step in self.steps if step.action == action]
+
+
+@dataclass(slots=True)
+class Existing:
+    """The jobs that are there, as the API answers them."""
+
+    named: dict[Key, Mapping[str, Any]] = field(default_factory=dict)
+    nameless: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, jobs: Iterable[Mapping[str, Any]]) -> "Existing":
+        """Put jobs where the comparison finds them. Those that a parent made are its own matter."""
+        made = cls()
+        for job in jobs:
+            if job["parent_id"] is None:
+                made._add(job)
+        return made
+
+    def _add(self, job: Mapping[str, Any]) -> None:
+        if job["name"] is not None:
+            self.named[(job["scope"]["kind"], job["scope"]["id"], job["name"])] = job
+        else:
+            self.nameless.setdefault(_fingerprint(definition_of(job)), []).append(job)
+
+
+def key_of(document: Mapping[str, Any]) -> Key | None:
+    """Scope and name, by which a job is known; None for one without a name."""
+    scope = document.get("scope") or {}
+    name = document.get("name")
+    return None if name is None else (scope.get("kind", "global"), scope.get("id", "global"), name)
+
+
+def plan_of(source: Source, existing: Existing, now: datetime) -> Plan:
+    """What importing the source would do to the jobs that are there."""
+    looks = list(source.looks)
+    steps: list[Step] = []
+    taken: set[Key | None] = set()
+    for found in source.found:
+        key = key_of(found.document)
+        try:
+            if key is not None and key in taken:
+                step: Step | Look = Look(found.where, found.text, _TAKEN.format(name=key[2]))
+            else:
+                step = _step(found, source.tag, existing, now)
+        except InvalidInput as error:
+            step = Look(found.where, found.text, str(error))
+        taken.add(key)
+        if isinstance(step, Step):
+            steps.append(step)
+        else:
+            looks.append(step)
+    looks.extend(_gone(source, existing))
+    return Plan(steps, looks, list(source.remarks))
+
+
+_TAKEN = "Another one of this source gets the name {name!r}, too. Rename one of them there."
+
+
+def _step(found: Found, tag: str | None, existing: Existing, now: datetime) -> Step | Look:
+    document, key = found.document, key_of(found.document)
+    job = existing.named.get(key) if key else _alike(document, existing)
+    if job is None:
+        schedule = schedule_of(document)
+        return Step(found, "add", say_schedule(schedule), _next_run(document, schedule, now), {})
+    if tag is not None and tag not in job["tags"]:
+        return Look(
+            found.where,
+            found.text,
+            f"A job named {document['name']!r} is there already, and was not imported from here. "
+            "Rename one of them.",
+        )
+    changes = _changes(document, job, tag)
+    for name in _ONLY_WHEN_ADDED & changes.keys():
+        return Look(found.where, found.text, f"Its {name} differs, which cannot be changed.")
+    next_run = None if job["next_run_at"] is None else datetime.fromisoformat(job["next_run_at"])
+    if not changes:
+        return Step(found, "keep", job["schedule_text"], next_run, {}, job["id"])
+    schedule = schedule_of(document)
+    if {"schedule", "timezone", "anchor_at", "run_at"} & changes.keys():
+        next_run = _next_run(document, schedule, now)
+    return Step(found, "change", say_schedule(schedule), next_run, changes, job["id"])
+
+
+def _alike(document: Document, existing: Existing) -> Mapping[str, Any] | None:
+    """For a job without a name: one that is defined alike and that no other line has taken."""
+    wanted = canonical(document)
+    jobs = existing.nameless.get(_fingerprint(wanted), [])
+    for job in jobs:
+        if not _different(wanted, canonical(definition_of(job)), job):
+            jobs.remove(job)
+            return job
+    return None
+
+
+def _gone(source: Source, existing: Existing) -> Iterator[Look]:
+    """What was imported from here once and is no longer there: it would still run."""
+    if source.tag is None:
+        return
+    kept = {key_of(found.document) for found in source.found}
+    for key, job in existing.named.items():
+        if source.tag in job["tags"] and key not in kept and job["status"] not in FINISHED:
+            yield Look(
+                "gone",
+                job["description"] or job["name"],
+                f"It was imported from here once as {job['name']!r}, still runs, and is no longer "
+                f"there. If it is not wanted: evenbeat job delete {job['name']}",
+            )
+
+
+# -- differences ---------------------------------------------------------------------------------
+
+
+def _changes(document: Document, job: Mapping[str, Any], tag: str | None) -> Document:
+    wanted, present = canonical(document), canonical(definition_of(job))
+    if tag is None:
+        return _different(wanted, present, job)
+    compared = {name: wanted[name] for name in _FROM_ELSEWHERE if name in wanted}
+    changes = _different(compared, present, job)
+    if changes and wanted.get("description") != present.get("description"):
+        changes["description"] = wanted.get("description")
+    return changes
+
+
+def _different(wanted: Document, present: Document, job: Mapping[str, Any]) -> Document:
+    """The wanted fields whose values are not the present ones."""
+    different = {
+        name: value
+        for name, value in wanted.items()
+        if name not in _NOT_COMPARED and value != present.get(name, _DEFAULTS.get(name))
+    }
+    recurring = job["schedule_kind"] != "once"
+    if recurring and "schedule" not in wanted:
+        return different | {"schedule_enabled": False}
+    if recurring or _ran_or_will_run_then(wanted, job):
+        different.pop("run_at", None)
+    if different.keys() & {"schedule", "timezone"}:
+        different |= {name: wanted[name] for name in ("schedule", "timezone") if name in wanted}
+    return different
+
+
+_DEFAULTS: Document = {"paused": False, "payload": {}, "tags": [], "timezone": "UTC"}
+
+
+def _ran_or_will_run_then(wanted: Document, job: Mapping[str, Any]) -> bool:
+    """A job that ran when it should is what was wanted, although its time has passed."""
+    if job["status"] in FINISHED or job["plan_time"] is None or "run_at" not in wanted:
+        return True
+    plan = as_utc(datetime.fromisoformat(job["plan_time"]))
+    return plan == _moment(wanted["run_at"], "run_at")
+
+
+def _fingerprint(document: Document) -> str:
+    return json.dumps([document.get("task"), document.get("payload") or {}], sort_keys=True)
+
+
+def canonical(document: Mapping[str, Any]) -> Document:
+    """The document with one way to say each thing; null says nothing. Raises InvalidInput."""
+    made = {name: value for name, value in document.items() if value is not None}
+    _merge_sources(made)
+    for name in _DURATIONS:
+        if name in made:
+            made[name] = parse_duration(made[name], field=name).total_seconds()
+    if "retry_delays" in made:
+        made["retry_delays"] = [parse_duration(one).total_seconds() for one in made["retry_delays"]]
+    for name in _MOMENTS:
+        if name in made:
+            made[name] = moment_text(_moment(made[name], name))
+    if "window" in made:
+        made["window"] = str(parse_window(made["window"]))
+    if "tags" in made:
+        made["tags"] = list(dict.fromkeys(made["tags"]))
+    _merge_schedule(made)
+    return made
+
+
+def _merge_sources(made: Document) -> None:
+    given = {name: made.pop(name) for name in ("url", "source_id", "source_name") if name in made}
+    if given:
+        made["payload"] = {**made.get("payload", {}), **given}
+        made.setdefault("task", "crawl")
+
+
+def _merge_schedule(made: Document) -> None:
+    schedule = schedule_of(made)
+    for name in ("schedule_time", "interval_seconds", "interval_minutes", "interval_type"):
+        made.pop(name, None)
+    match schedule:
+        case Cron():
+            made |= {"schedule": schedule.expression, "timezone": schedule.timezone}
+        case Interval():
+            made["schedule"] = f"@every {format_duration(schedule.every)}"
+            made.pop("timezone", None)
+        case _:
+            made.pop("schedule", None)
+
+
+def _moment(value: object, name: str) -> datetime:
+    try:
+        return as_utc(datetime.fromisoformat(str(value)), field=name)
+    except ValueError:
+        raise InvalidInput(
+            f"{name} is a moment such as 2030-01-31T09:00:00Z, not {value!r}.", field=name
+        ) from None
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def schedule_of(document: Mapping[str, Any]) -> Schedule:
+    """The schedule that the fields of a document describe."""
+    if document.get("schedule_enabled") is False:
+        return Once()
+    if (seconds := document.get("interval_seconds")) is not None:
+        return Interval(parse_duration(seconds))
+    if (number := document.get("interval_minutes")) is not None:
+        return Interval(_span(number, document.get("interval_type") or "minutes"))
+    text = document.get("schedule") or document.get("schedule_time")
+    if text is not None:
+        return parse_schedule(text, timezone=document.get("timezone") or "UTC")
+    run_at = document.get("run_at")
+    return Once() if run_at is None else Once(_moment(run_at, "run_at"))
+
+
+def _span(number: Any, unit: Any) -> timedelta:
+    if unit not in _UNITS or isinstance(number, bool) or not isinstance(number, int):
+        raise InvalidInput("interval_minutes is a whole number of minutes, hours or days.")
+    try:
+        return timedelta(**{_UNITS[unit]: number})
+    except OverflowError:
+        raise InvalidInput(f"{number} {unit} are too long for an interval.") from None
+
+
+def _next_run(document: Document, schedule: Schedule, now: datetime) -> datetime | None:
+    """The first run of a new job where it is known beforehand; a balanced one gets its place when
+    it is added."""
+    if document.get("paused"):
+        return None
+    if document.get("run_at") is not None:
+        return max(now, _moment(document["run_at"], "run_at"))
+    match schedule:
+        case Cron():
+            return schedule.next_after(now)
+        case Interval() if document.get("anchor_at") is not None:
+            anchor = _moment(document["anchor_at"], "anchor_at")
+            return Interval(schedule.every, anchor).next_after(now)
+        case _:
+            return None

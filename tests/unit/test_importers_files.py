@@ -1,0 +1,207 @@
+"""Files of job documents: read, said in one way, and written."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evenbeat.api.schemas import JobCreate
+from evenbeat.errors import InvalidInput
+from evenbeat.importers import export
+from evenbeat.importers.export import written
+from evenbeat.importers.listing import read_listing
+from evenbeat.importers.plan import Existing, canonical, plan_of
+from evenbeat.importers.source import Found, Source
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+JOB = {"name": "a", "task": "t", "schedule": "@every 1h"}
+
+
+def listed(tmp_path: Path, text: str, kind: str = "json") -> Source:
+    path = tmp_path / f"jobs.{kind}"
+    path.write_text(text, encoding="utf-8")
+    return read_listing(path, kind)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [[JOB], {"jobs": [JOB]}])
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+def test_lists_and_what_export_writes(tmp_path: Path, content: Any, kind: str) -> None:
+    text = json.dumps(content) if kind == "json" else yaml.safe_dump(content)
+    source = listed(tmp_path, text, kind)
+    assert source.tag is None
+    assert [found.document for found in source.found] == [JOB]
+
+
+def test_yaml_becomes_json_without_a_trace(tmp_path: Path) -> None:
+    text = """
+- task: t
+  run_at: 2030-01-31T09:00:00Z
+  payload: {deep: [{er: 1}], when: 2030-01-31}
+"""
+    (found,) = listed(tmp_path, text, "yaml").found
+    assert found.where == "job 1 (line 2)"
+    assert found.document == {
+        "task": "t",
+        "run_at": "2030-01-31T09:00:00+00:00",
+        "payload": {"deep": [{"er": 1}], "when": "2030-01-31"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "says"),
+    [
+        ("{", "json", "is not JSON: line 1"),
+        ("a: [", "yaml", "is not YAML: line"),
+        ("- !!python/object:os.system {}", "yaml", "is not YAML"),
+        ('"x"', "json", "is not a list of jobs, such as"),
+        ('{"job": []}', "json", "is not a list of jobs"),
+        ("[]", "json", "holds no jobs"),
+        ("[3]", "json", "job 1: a job is a set of fields, not int"),
+        ("- {task: a, 3: b}", "yaml", "job 1 .line 1.: 3 cannot be a field"),
+        ("- {task: a, payload: {x: !!binary aGk=}}", "yaml", "a bytes cannot be part of a job"),
+        (
+            json.dumps([JOB, {"task": "u"}, JOB]),
+            "json",
+            "job 3: name 'a' was given to job 1 already",
+        ),
+        (json.dumps([{"dedup_key": "k"}] * 2), "json", "dedup_key 'k' was given to job 1"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_its_place(
+    tmp_path: Path, text: str, kind: str, says: str
+) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        listed(tmp_path, text, kind)
+
+
+def test_one_name_in_two_scopes_is_two_jobs(tmp_path: Path) -> None:
+    other = JOB | {"scope": {"kind": "tenant", "id": "7"}}
+    assert len(listed(tmp_path, json.dumps([JOB, other])).found) == 2
+
+
+def test_aliases_of_aliases_are_refused_before_they_grow(tmp_path: Path) -> None:
+    lines = ["- task: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
+    with pytest.raises(InvalidInput, match="has more than 2,000,000 parts"):
+        listed(tmp_path, "\n".join(lines), "yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("- {task: t, payload: &p {again: *p}}", "yaml"),
+        (f'[{{"task": "t", "payload": {{"x": {"[" * 600}{"]" * 600}}}}}]', "json"),
+    ],
+)
+def test_what_has_no_end_is_refused(tmp_path: Path, text: str, kind: str) -> None:
+    with pytest.raises(InvalidInput, match=r"nested deeper than 40 levels|is not YAML"):
+        listed(tmp_path, text, kind)
+
+
+def test_two_of_one_name_are_left_to_a_person() -> None:
+    found = [Found(f"line {n}", "x", {"name": "a", "task": "t"}) for n in (1, 2)]
+    plan = plan_of(Source("tag", found), Existing(), NOW)
+    assert [step.found.where for step in plan.steps] == ["line 1"]
+    assert "gets the name 'a', too" in plan.looks[0].why
+
+
+# -- one way to say each thing -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        ({"schedule": "@every 90m"}, {"schedule": "@every 1h30m"}),
+        ({"interval_minutes": 6, "interval_type": "hours"}, {"schedule": "@every 6h"}),
+        ({"interval_seconds": 60}, {"schedule": "1m"}),
+        ({"schedule_time": "0  9 * *  *"}, {"schedule": "0 9 * * *", "timezone": "UTC"}),
+        ({"timeout": "1m30s"}, {"timeout": 90}),
+        ({"retry_delays": ["1m", 5]}, {"retry_delays": [60, "5s"]}),
+        ({"run_at": "2030-01-31T10:00:00+01:00"}, {"run_at": "2030-01-31T09:00:00Z"}),
+        ({"url": "http://a", "source_id": "1"},
+         {"task": "crawl", "payload": {"url": "http://a", "source_id": "1"}}),
+        ({"tags": ["a", "b", "a"], "priority": None}, {"tags": ["a", "b"]}),
+        ({"window": "mon-fri 9:00-17:00"}, {"window": "Mon-Fri 09:00-17:00 UTC"}),
+    ],
+)  # fmt: skip
+def test_the_same_thing_said_in_two_ways(given: dict[str, Any], same: dict[str, Any]) -> None:
+    assert canonical(given) == canonical(same)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"schedule": "often"},
+        {"timeout": "soon"},
+        {"run_at": "then"},
+        {"run_at": "2030-01-01T00:00:00"},
+        {"interval_minutes": 1.5},
+        {"interval_minutes": 10**30, "interval_type": "days"},
+        {"window": "never"},
+    ],
+)
+def test_what_cannot_be_understood_is_left_to_a_person(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        canonical(wrong)
+    plan = plan_of(Source(found=[Found("job 1", "x", {"task": "x"} | wrong)]), Existing(), NOW)
+    assert len(plan.looks) + len(plan.steps) == 1
+
+
+def test_the_first_run_where_it_is_known_beforehand() -> None:
+    given = [
+        {"schedule": "0 9 * * *", "timezone": "Europe/Berlin"},
+        {"schedule": "@every 1h", "anchor_at": "2026-05-01T00:20:00Z"},
+        {"schedule": "@every 1h"},
+        {"run_at": "2026-05-02T00:00:00Z"},
+        {"run_at": "2020-05-02T00:00:00Z"},
+        {"schedule": "0 9 * * *", "paused": True},
+        {},
+    ]
+    source = Source(found=[Found("", "", {"task": "t"} | one) for one in given])
+    runs = [step.next_run for step in plan_of(source, Existing(), NOW).steps]
+    assert runs == [
+        datetime(2026, 5, 2, 7, tzinfo=UTC),
+        datetime(2026, 5, 1, 12, 20, tzinfo=UTC),
+        None,
+        datetime(2026, 5, 2, tzinfo=UTC),
+        NOW,
+        None,
+        None,
+    ]
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+SAID_OTHERWISE = {
+    "url", "source_id", "source_name",  # in the payload
+    "interval_minutes", "interval_type", "interval_seconds", "schedule_time", "schedule_enabled",
+    "delay",  # run_at
+}  # fmt: skip
+
+
+def test_every_field_of_a_job_is_written() -> None:
+    """A field that jobs get must come to `importers/export.py`, or a move would lose it."""
+    own = {
+        "name", "scope", "description", "tags", "metadata", "task", "payload", "priority",
+        "schedule_delay", "cost", "paused", "schedule", "timezone", "anchor_at", "placement",
+        "run_at",
+    }  # fmt: skip
+    known = own | set(export._AS_IT_IS) | set(export._RENAMED)
+    assert set(JobCreate.model_fields) - SAID_OTHERWISE == known
+
+
+def test_yaml_is_written_for_people() -> None:
+    tags = ["ä", "b"]
+    text = written([{"name": "1e3", "tags": tags}, {"name": "2030-01-01", "tags": tags}], "yaml")
+    assert "ä" in text
+    assert "&id" not in text
+    assert yaml.safe_load(text)["jobs"] == [
+        {"name": "1e3", "tags": tags},
+        {"name": "2030-01-01", "tags": tags},
+    ]

@@ -1,0 +1,224 @@
+"""The built-in task `shell`: run a command that the operator allows, and keep what it prints."""
+
+import os
+import pwd
+import re
+import shutil
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from evenbeat.domain.job import JobSpec
+from evenbeat.errors import Fail, InvalidInput, Retry
+from evenbeat.settings import Settings
+from evenbeat.tasks.context import Context
+from evenbeat.tasks.output import fitting
+from evenbeat.tasks.processes import Ended, Launch, run
+from evenbeat.tasks.registry import TaskDefinition, define
+
+NAME = "shell"
+SHELL = "/bin/sh"
+MOST_KEPT = 32 * 1024
+_ROOM = 28 * 1024  # for each of two texts, of a result's 64 KiB as JSON
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+_ANYTHING = frozenset({"*", "sh", SHELL})
+"""Entries of the list with which any command can be run: a line for sh may start any other."""
+_TURNING = re.compile(
+    r"LD_|DYLD_|GLIBC_|GCONV_PATH|MALLOC_|PATH$|IFS$|ENV$|BASH|SHELLOPTS|PS4$|PYTHON|PERL|RUBY|"
+    r"NODE_|JAVA_|_JAVA|JDK_|GIT_|LESS|PAGER|EDITOR|VISUAL"
+)
+"""Variables with which a harmless command can be made to run something else."""
+
+
+# -- what the payload may say --------------------------------------------------------------------
+
+
+def _check_command(command: str | list[str]) -> str | list[str]:
+    words = [command] if isinstance(command, str) else command
+    if not words or not words[0].strip():
+        raise InvalidInput("A command is a list such as [\"rsync\", \"-a\", \"x\", \"y\"], or a "
+                           "line for sh.", field="command")  # fmt: skip
+    if any("\0" in word for word in words):
+        raise InvalidInput("A command cannot hold a NUL character.", field="command")
+    return command
+
+
+def _check_env(env: dict[str, str]) -> dict[str, str]:
+    for name, value in env.items():
+        if not _VARIABLE.fullmatch(name) or "\0" in value:
+            raise InvalidInput(f"{name[:40]!r} is no variable that can be set.", field="env")
+    return env
+
+
+def _check_cwd(cwd: str | None) -> str | None:
+    if cwd is not None and (not cwd.startswith("/") or "\0" in cwd):
+        raise InvalidInput("cwd must be an absolute path.", field="cwd")
+    return cwd
+
+
+Command = Annotated[str | list[str], AfterValidator(_check_command)]
+Variables = Annotated[dict[str, str], AfterValidator(_check_env)]
+Directory = Annotated[str | None, AfterValidator(_check_cwd)]
+Kept = Annotated[int, Field(ge=0, le=MOST_KEPT)]
+ExitCode = Annotated[int, Field(ge=0, le=255)]
+
+
+# -- what the operator allows --------------------------------------------------------------------
+
+
+class CommandRefused(InvalidInput):
+    """The operator does not allow this command on this machine."""
+
+
+def allowed_argv(
+    command: str | list[str],
+    allowed: tuple[str, ...],
+    *,
+    path: str = _DEFAULT_PATH,
+    shell: str = SHELL,
+) -> list[str]:
+    """The command as a list whose first word is the program's full path, or `CommandRefused`.
+
+    Names are looked up in the worker's own PATH. A payload's PATH changes what the command itself
+    finds, never which program is started.
+    """
+    argv = [shell, "-c", command] if isinstance(command, str) else command
+    wanted, program = argv[0], _found(argv[0], path)
+    if program is None:
+        raise CommandRefused(f"There is no command {wanted!r} on this machine.", field="missing")
+    free = "*" in allowed or (isinstance(command, str) and bool(_ANYTHING & set(allowed)))
+    if not free and not any(_same(entry, program, path) for entry in allowed):
+        raise CommandRefused(
+            f"The command {wanted!r} is not allowed on this machine. An operator can allow it: "
+            f"EVENBEAT_SHELL_COMMANDS, now {', '.join(allowed) or 'empty'}.",
+            field="command",
+        )
+    return [program, *argv[1:]]
+
+
+def _found(name: str, path: str) -> str | None:
+    """The full path of a program. A relative one would depend on the directory: it is not found."""
+    found = shutil.which(name, path=path)
+    return found if found is not None and found.startswith("/") else None
+
+
+def _same(entry: str, program: str, path: str) -> bool:
+    """Whether an entry of the list means this program. Links to it are not followed: where one
+    binary has many names, the name decides what it does."""
+    found = _found(entry, path)
+    return found is not None and _place(found) == _place(program)
+
+
+def _place(program: str) -> Path:
+    """The path with the links of its directory followed: /bin is /usr/bin on many machines."""
+    return Path(program).parent.resolve() / Path(program).name
+
+
+def allowed_env(given: dict[str, str], allowed: tuple[str, ...]) -> dict[str, str]:
+    """The payload's variables, unless one would turn an allowed command into another one."""
+    if not _ANYTHING & set(allowed):
+        for name in given:
+            if _TURNING.match(name):
+                raise CommandRefused(
+                    f"The variable {name} can make a command run another one. It is allowed where "
+                    "EVENBEAT_SHELL_COMMANDS has sh or *.",
+                    field="env",
+                )
+    return given
+
+
+# -- the task ------------------------------------------------------------------------------------
+
+
+def definition(settings: Settings) -> TaskDefinition:
+    """The task, under these settings."""
+    allowed = settings.shell_commands
+
+    async def shell(
+        command: Command,
+        *,
+        env: Variables = {},  # noqa: B006 - never changed, and a default that can be shown
+        cwd: Directory = None,
+        stdin: str | None = None,
+        expected_exit: list[ExitCode] = [0],  # noqa: B006
+        max_output_bytes: Kept = 16384,
+        ctx: Context,
+    ) -> dict[str, Any]:
+        """Run a command: a list of arguments, or a line for sh. The run succeeds when the exit code
+        is an expected one. Cancelling ends the command and everything that it started."""
+        try:
+            path = os.environ.get("PATH") or _DEFAULT_PATH
+            argv = allowed_argv(command, allowed, path=path, shell=env.get("SHELL") or SHELL)
+            variables = clean_env(os.environ, ctx) | allowed_env(env, allowed)
+        except CommandRefused as error:
+            missing = error.field == "missing"
+            code = "command_not_found" if missing else "command_refused"
+            raise Fail(str(error), code=code) from None
+        directory = cwd or (variables["HOME"] if Path(variables["HOME"]).is_dir() else "/")
+        launch = Launch(argv, variables, directory, stdin, max_output_bytes)
+        try:
+            ended = await run(launch, lambda size: ctx.progress(size, message="bytes of output"))
+        except OSError as error:
+            where = f" in {directory}" if error.filename == directory else ""
+            raise Fail(
+                f"{argv[0]} cannot be started{where}: {error.strerror}.", code="command_failed"
+            ) from None
+        return judge(ended, expected_exit)
+
+    return define(shell, JobSpec(task=NAME))
+
+
+def clean_env(own: Mapping[str, str], ctx: Context) -> dict[str, str]:
+    """What every command gets: nothing of the worker's own but what tells where things are."""
+    try:
+        user = pwd.getpwuid(os.getuid())
+        name, home = user.pw_name, user.pw_dir
+    except KeyError:  # a user id without a name, as in many containers
+        name, home = str(os.getuid()), own.get("HOME") or "/"
+    return {
+        "PATH": _DEFAULT_PATH,
+        "HOME": home,
+        "USER": name,
+        "LOGNAME": name,
+        "SHELL": SHELL,
+        **{key: own[key] for key in _INHERITED if own.get(key)},
+        "EVENBEAT_JOB_ID": str(ctx.job.id),
+        "EVENBEAT_PLAN_TIME": ctx.plan_time.isoformat(),
+        "EVENBEAT_ATTEMPT": str(ctx.attempt),
+    }
+
+
+def judge(ended: Ended, expected: list[int]) -> dict[str, Any]:
+    """The run's result, or the error that it ends with; the output is kept either way."""
+    result = {
+        "exit_code": ended.exit_code if ended.exit_code >= 0 else None,
+        "stdout": fitting(ended.stdout.text(), _ROOM),
+        "stderr": fitting(ended.stderr.text(), _ROOM),
+        "stdout_bytes": ended.stdout.total,
+        "stderr_bytes": ended.stderr.total,
+    }
+    if ended.exit_code in expected:
+        return result
+    last = ended.stderr.text().strip().rpartition("\n")[2][:300]
+    said = f" Its last words: {last}" if last else ""
+    if ended.exit_code < 0:
+        name = _signal_name(-ended.exit_code)
+        raise Retry(f"The command was ended by {name}.{said}", code=name,
+                    result=result | {"signal": name})  # fmt: skip
+    raise Retry(
+        f"The command ended with exit code {ended.exit_code}.{said}",
+        code=f"exit_{ended.exit_code}",
+        result=result,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"

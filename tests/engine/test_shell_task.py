@@ -1,0 +1,374 @@
+"""The built-in task `shell`: real commands, what is allowed, and how they are ended."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+from evenbeat import Evenbeat
+from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.errors import InvalidInput
+from evenbeat.tasks import processes, shell
+from evenbeat.tasks.lifeline import Lifeline
+from evenbeat.tasks.output import HeadAndTail, fitting
+from evenbeat.tasks.processes import Launch, run
+from evenbeat.tasks.shell import CommandRefused, allowed_argv
+from evenbeat.testing import Harness
+
+
+def until(condition, what: str) -> None:
+    """Wait for something that happens in another process."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def pids_in(file: Path, count: int) -> list[int]:
+    until(lambda: file.exists() and len(file.read_text().split()) == count, f"{count} processes")
+    return [int(text) for text in file.read_text().split()]
+
+
+@pytest.fixture
+def perform(database_url):
+    """Runs one shell job on a machine that allows these commands; its job and its execution."""
+
+    def run(payload, *, commands="*"):
+        app = Evenbeat(database_url, allow_shell=True, shell_commands=commands)
+        app.include_builtins()
+        with Harness(app) as harness:
+            added = app.add(NewJob(JobSpec("shell"), payload))
+            assert harness.drain() == 1
+            (execution,) = app.store.read.executions_of(added.id).executions
+            return app.store.read.job(added.id), execution
+
+    return run
+
+
+# -- commands and their ends ---------------------------------------------------------------------
+
+
+def test_a_command_its_input_its_directory_and_its_output(perform, tmp_path):
+    script = 'cat; pwd; echo "$GREETING" >&2; echo "$1"'
+    job, run = perform(
+        {
+            "command": ["sh", "-c", script, "sh", "$(not expanded)"],
+            "stdin": "grüße\n",
+            "cwd": str(tmp_path),
+            "env": {"GREETING": "hi"},
+        }
+    )
+    assert job.status == "completed"
+    assert run.result == {
+        "exit_code": 0,
+        "stdout": f"grüße\n{tmp_path}\n$(not expanded)\n",
+        "stderr": "hi\n",
+        "stdout_bytes": len(f"grüße\n{tmp_path}\n$(not expanded)\n".encode()),
+        "stderr_bytes": 3,
+    }
+
+
+def test_a_line_for_sh_as_crontabs_have_them(perform):
+    _, run = perform(
+        {"command": 'echo "$MAILTO" | tr a-z A-Z && exit 0', "env": {"MAILTO": "ops"}},
+        commands="sh",
+    )
+    assert run.result["stdout"] == "OPS\n"
+
+
+def test_the_workers_own_variables_stay_with_it(perform, monkeypatch):
+    monkeypatch.setenv("EVENBEAT_AUTH_SECRET", "hush" * 10)
+    monkeypatch.setenv("PGPASSWORD", "hush")
+    job, run = perform({"command": ["env"]})
+    names = {line.partition("=")[0] for line in run.result["stdout"].splitlines()}
+    assert names - {"LANG", "LC_ALL", "TZ", "TMPDIR"} == {
+        "PATH", "HOME", "USER", "LOGNAME", "SHELL", "EVENBEAT_JOB_ID", "EVENBEAT_PLAN_TIME",
+        "EVENBEAT_ATTEMPT",
+    }  # fmt: skip
+    assert f"EVENBEAT_JOB_ID={job.id}\n" in run.result["stdout"]
+    assert "hush" not in run.result["stdout"]
+
+
+def test_an_exit_code_is_an_error_code_and_is_tried_again(perform):
+    job, run = perform({"command": "echo before; echo 'disk full' >&2; exit 3"})
+    assert (job.status, run.status, run.error_code) == ("scheduled", "failed", "exit_3")
+    assert run.error_message == ("The command ended with exit code 3. Its last words: disk full")
+    assert (run.result["exit_code"], run.result["stdout"]) == (3, "before\n")
+
+
+def test_an_expected_exit_code_is_a_success(perform):
+    job, run = perform({"command": "exit 24", "expected_exit": [0, 24]})
+    assert (job.status, run.result["exit_code"]) == ("completed", 24)
+
+
+def test_a_signal_is_named(perform):
+    job, run = perform({"command": "kill -KILL $$"})
+    assert (job.status, run.error_code) == ("scheduled", "SIGKILL")
+    assert (run.result["exit_code"], run.result["signal"]) == (None, "SIGKILL")
+
+
+def test_the_beginning_and_the_end_of_long_output_are_kept(perform):
+    line = "echo first; head -c 3000000 /dev/zero | tr '\\0' x; echo last"
+    _, run = perform({"command": line, "max_output_bytes": 1000})
+    out = run.result["stdout"]
+    assert run.result["stdout_bytes"] == 3_000_011
+    assert out.startswith("first\nxxx")
+    assert out.endswith("xxx" + "last\n")
+    assert "… 2,999,011 bytes left out …" in out
+    assert len(out) < 1100
+
+
+def test_output_of_any_kind_fits_in_the_result(perform):
+    line = "head -c 100000 /dev/zero | tee /dev/stderr"
+    _, run = perform({"command": line, "max_output_bytes": shell.MOST_KEPT})
+    assert (run.result["stdout_bytes"], run.result["stderr_bytes"]) == (100_000, 100_000)
+    assert "omitted" not in run.result
+
+
+def test_what_a_command_leaves_in_the_background_goes_on(perform, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "DRAIN_SECONDS", 0.1)
+    file = tmp_path / "pid"
+    job, _ = perform({"command": f"sleep 30 & echo $! > {file}"})
+    assert job.status == "completed"
+    (left,) = pids_in(file, 1)
+    assert alive(left)
+    psutil.Process(left).kill()
+
+
+# -- what is allowed -----------------------------------------------------------------------------
+
+
+def test_without_the_operators_word_there_is_no_such_task():
+    app = Evenbeat(shell_commands="*")
+    assert app.include_builtins() == ["http"]
+    assert "shell" not in app.registry
+
+
+@pytest.mark.parametrize(
+    ("command", "commands", "code"),
+    [
+        (["echo", "hi"], "", "command_refused"),
+        (["echo", "hi"], "cat,/bin/ls", "command_refused"),
+        ("echo hi", "echo", "command_refused"),
+        (["sh", "-c", "echo hi"], "echo", "command_refused"),
+        (["/tmp/echo"], "echo", "command_not_found"),  # noqa: S108
+        (["./echo"], "echo", "command_not_found"),
+        (["no-such-command-here"], "*", "command_not_found"),
+    ],
+)
+def test_what_is_not_listed_is_refused_for_good(perform, command, commands, code):
+    job, run = perform({"command": command}, commands=commands)
+    assert (job.status, run.error_code) == ("failed", code)
+
+
+def test_names_and_paths_mean_the_same_program(tmp_path):
+    real = allowed_argv(["echo"], ("echo",))[0]
+    assert allowed_argv([real, "a"], ("echo",)) == [real, "a"]
+    assert allowed_argv(["echo"], (real,)) == [real]
+    assert allowed_argv("a | b", ("sh",)) == ["/bin/sh", "-c", "a | b"]
+    other = allowed_argv("a | b", ("sh",), shell="/bin/cat")  # noqa: S604
+    assert other == ["/bin/cat", "-c", "a | b"]
+    own = tmp_path / "echo"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    with pytest.raises(CommandRefused, match="not allowed on this machine"):
+        allowed_argv([str(own)], ("echo",))
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "PATH", "PYTHONPATH", "BASH_ENV", "ENV"])
+def test_variables_that_turn_a_command_into_another_are_refused(perform, name):
+    job, run = perform({"command": ["echo"], "env": {name: "/x"}}, commands="echo")
+    assert (job.status, run.error_code) == ("failed", "command_refused")
+    assert name in run.error_message
+
+
+def test_a_directory_that_is_not_there(perform):
+    job, run = perform({"command": ["echo"], "cwd": "/no/such/directory"})
+    assert (job.status, run.error_code) == ("failed", "command_failed")
+    assert run.error_message.endswith("in /no/such/directory: No such file or directory.")
+
+
+@pytest.mark.parametrize(
+    ("payload", "says"),
+    [
+        ({}, "'command' is missing"),
+        ({"command": []}, "a command is a list"),
+        ({"command": " "}, "a command is a list"),
+        ({"command": ["a\0b"]}, "NUL"),
+        ({"command": ["a"], "cwd": "there"}, "absolute path"),
+        ({"command": ["a"], "env": {"A=B": "c"}}, "no variable that can be set"),
+        ({"command": ["a"], "env": {"A": 1}}, "valid string"),
+        ({"command": ["a"], "expected_exit": [256]}, "255"),
+        ({"command": ["a"], "max_output_bytes": 10**7}, "max_output_bytes"),
+        ({"command": ["a"], "shell": True}, "there is no argument 'shell'"),
+    ],
+)
+def test_a_wrong_payload_is_refused_when_the_job_is_added(payload, says):
+    signature = shell.definition(Evenbeat().settings).signature
+    with pytest.raises(InvalidInput) as caught:
+        signature.encode((), payload)
+    assert says.lower() in str(caught.value).lower()
+
+
+def test_a_sound_payload_is_stored_as_it_was_given():
+    signature = shell.definition(Evenbeat().settings).signature
+    for payload in ({"command": "a | b"}, {"command": ["a"], "env": {"A": "b"}, "cwd": "/"}):
+        assert signature.encode((), payload) == payload
+
+
+# -- ending them ---------------------------------------------------------------------------------
+
+# A command, one that it starts, and one that does not listen when it is asked to end.
+FAMILY = """
+trap '' HUP
+sleep 300 & echo $! >> {file}
+sh -c 'trap "" TERM; echo $$ >> {file}; while :; do sleep 300; done' &
+echo $$ >> {file}
+wait
+"""
+
+
+@pytest.mark.parametrize("how", ["cancelled", "timeout"])
+def test_cancelling_and_timeouts_end_the_whole_family(database_url, tmp_path, how, monkeypatch):
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.3)
+    app = Evenbeat(database_url, allow_shell=True, shell_commands="sh", poll_seconds=0.05)
+    app.include_builtins()
+    file = tmp_path / "pids"
+    spec = JobSpec("shell", timeout=timedelta(seconds=2.5) if how == "timeout" else None)
+    with app:
+        added = app.add(NewJob(spec, {"command": FAMILY.format(file=file)}))
+        worker = app.worker()
+        worker.start()
+        try:
+            family = pids_in(file, 3)
+            if how == "cancelled":
+                assert all(map(alive, family))
+                app.store.control.cancel([added.id])
+            until(lambda: not any(map(alive, family)), "the family to end")
+            last = lambda: app.store.read.executions_of(added.id).executions[0]  # noqa: E731
+            until(lambda: last().error_code == how, "the run to end")
+        finally:
+            worker.stop(0)
+
+
+def test_a_command_that_is_asked_to_end_gets_time_to_do_so(tmp_path):
+    """The first process dies of the signal at once; the one that tidies up is waited for."""
+    file = tmp_path / "pids"
+    script = f"""
+    sh -c 'trap "sleep 0.3; echo tidied > {file}.done; exit" TERM; echo $$ >> {file};
+           while :; do sleep 0.05; done' &
+    echo $$ >> {file}
+    wait
+    """
+
+    async def cancel_it() -> None:
+        running = asyncio.create_task(run(launch("sh", "-c", script)))
+        await asyncio.to_thread(pids_in, file, 2)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(cancel_it())
+    assert Path(f"{file}.done").read_text() == "tidied\n"
+    assert not any(alive(int(pid)) for pid in file.read_text().split())
+
+
+def launch(*argv: str) -> Launch:
+    return Launch(list(argv), {"PATH": "/usr/bin:/bin"}, "/", None, 1000)
+
+
+def test_where_the_system_tells_of_no_end_it_is_asked_for(monkeypatch):
+    monkeypatch.delattr("os.pidfd_open", raising=False)
+    ended = asyncio.run(run(launch("sh", "-c", "echo out; sleep 0.1; exit 7")))
+    assert (ended.exit_code, ended.stdout.text()) == (7, "out\n")
+
+
+def test_running_commands_takes_no_thread():
+    async def several() -> set[str]:
+        runs = [asyncio.create_task(run(launch("sleep", "0.2"))) for _ in range(5)]
+        await asyncio.sleep(0.1)
+        names = {thread.name for thread in threading.enumerate()}
+        assert [ended.exit_code for ended in await asyncio.gather(*runs)] == [0] * 5
+        return names
+
+    before = {thread.name for thread in threading.enumerate()}
+    assert asyncio.run(several()) == before
+
+
+WORKER = """
+import asyncio
+from evenbeat.tasks.processes import Launch, run
+async def main():
+    env = {{"PATH": "/usr/bin:/bin"}}
+    await run(Launch(["sh", "-c", "exit 0"], env, "/", None, 10))
+    await asyncio.gather(*(
+        run(Launch(["sh", "-c", "echo $$ >> {file}; sleep 300 & echo $! >> {file}; wait"], env,
+                   "/", None, 10)) for _ in range(2)))
+asyncio.run(main())
+"""
+
+
+def test_commands_end_with_a_worker_that_is_killed(tmp_path):
+    file = tmp_path / "pids"
+    worker = subprocess.Popen([sys.executable, "-c", WORKER.format(file=file)])
+    try:
+        family = pids_in(file, 4)
+        assert all(map(alive, family))
+    finally:
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    until(lambda: not any(map(alive, family)), "the commands to end with their worker")
+
+
+def test_a_lost_watcher_is_replaced():
+    line = Lifeline()
+    sleeping = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    line.hold(999_999_998)
+    first = line._watcher
+    first.kill()
+    first.wait()
+    line.release(999_999_998)
+    line.hold(sleeping.pid)
+    assert line._watcher.pid != first.pid
+    line.let_go()
+    assert sleeping.wait(10) == -signal.SIGKILL
+
+
+# -- keeping some of it --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 100])
+@pytest.mark.parametrize("most", [0, 1, 5, 10, 99, 100, 200])
+def test_head_and_tail(step, most):
+    data = bytes(range(48, 123)) + b"0123456789" * 3
+    kept = HeadAndTail(most)
+    for start in range(0, len(data), step):
+        kept.add(data[start : start + step])
+    assert kept.total == len(data)
+    text, whole = kept.text(), data.decode()
+    if most >= len(data):
+        assert text == whole
+    else:
+        head, tail = whole[: most - most // 2], whole[len(whole) - most // 2 :]
+        assert text == f"{head}\n… {len(data) - most} bytes left out …\n{tail}"
+
+
+def test_fitting_counts_what_json_takes():
+    assert fitting("abc", 100) == "abc"
+    assert fitting("x" * 100, 12) == "x" * 10
+    assert fitting("ä" * 100, 14) == "ää"
+    assert fitting("\0" * 10, 2) == ""

@@ -204,6 +204,13 @@ class Evenbeat:
 
         return declare
 
+    def include_builtins(self) -> list[str]:
+        """Offer the built-in tasks too (`docs/builtin-tasks.md`), as `evenbeat serve` and `evenbeat
+        worker` do; the names of those added. A task of yours with such a name takes its place."""
+        from evenbeat.tasks import builtin  # noqa: PLC0415 - only those who ask pay for it
+
+        return builtin.register(self.registry, self.settings)
+
     def on(self, event: str) -> Callable[[Listener], Listener]:
         """Call a function, plain or async, when something happens to a job in this process's
         workers: `@app.on("job:failed")`; "*" means everything."""

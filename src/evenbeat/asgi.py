@@ -1,6 +1,7 @@
 """API and dashboard as one ASGI application, to be served or mounted in another."""
 
 import asyncio
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
@@ -8,8 +9,10 @@ from starlette.types import Receive, Scope, Send
 from evenbeat import dashboard
 from evenbeat.api.access import Access
 from evenbeat.api.app import create
+from evenbeat.api.keys import Keys
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
+from evenbeat.store.access import AccessTables
 
 
 def asgi(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> FastAPI:
@@ -20,8 +23,8 @@ def asgi(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fast
 
 
 class LazyService:
-    """The service, made at the first request: whoever mounts it can start while the database
-    cannot be reached."""
+    """The service, made at the first request, and its database opened by the first that needs it:
+    whoever mounts it can start while the database cannot be reached."""
 
     def __init__(self, app: Evenbeat, *, auth: bool) -> None:
         self._app = app
@@ -39,5 +42,19 @@ class LazyService:
             await self._service(scope, receive, send)
 
     def _make(self) -> FastAPI:
-        access = Access.of(self._app.settings, self._app.store) if self._auth else Access.open()
-        return asgi(self._app, access=access)
+        if not self._auth:
+            return asgi(self._app, access=Access.open())
+        keys = Keys.load(self._app.settings)
+        return asgi(self._app, access=Access(_LaterTables(self._app), keys))
+
+
+class _LaterTables(AccessTables):
+    """The tables of access in a database that is opened when it is first asked."""
+
+    def __init__(self, app: Evenbeat) -> None:
+        self._app = app
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_database":
+            return self._app.store.database
+        raise AttributeError(name)

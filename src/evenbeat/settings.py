@@ -45,13 +45,13 @@ MIN_SECRET_BYTES = 32
 
 
 def _split(value: object) -> object:
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
+    """Several texts may be one text with commas."""
+    return (
+        tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+    )
 
 
 NameList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-"""Several texts: a list in the file, one text with commas elsewhere."""
 
 
 class Settings(BaseSettings):
@@ -172,12 +172,10 @@ class Settings(BaseSettings):
     )
 
     builtin_tasks: bool = Field(
-        default=True,
-        description="Whether `evenbeat serve` and `evenbeat worker` offer the built-in tasks.",
+        default=True, description="Whether `evenbeat serve` and `worker` offer the built-in tasks."
     )
     allow_private_addresses: bool = Field(
-        default=False,
-        description="Whether built-in tasks may fetch from loopback and private addresses.",
+        default=False, description="Whether tasks may fetch from loopback and private addresses."
     )
     allowed_networks: NameList = Field(
         default_factory=tuple,
@@ -186,12 +184,10 @@ class Settings(BaseSettings):
     )
     http_header_variables: NameList = Field(
         default_factory=tuple,
-        description="Environment variables of the worker that headers of the http task may use "
-        "as ${env:NAME}, separated by commas. Default: none.",
+        description="Variables that headers of http jobs may use as ${env:NAME}. Default: none.",
     )
     allow_shell: bool = Field(
-        default=False,
-        description="Whether this machine's workers run the shell task at all.",
+        default=False, description="Whether this machine's workers run the shell task at all."
     )
     shell_commands: NameList = Field(
         default_factory=tuple,

@@ -86,7 +86,7 @@ def test_it_runs_jobs_and_says_what_it_serves(worker: Worker, store: Store, data
 
     assert running.stop() == 0
     serving = running.wait_for_line("INFO  Serving  ")
-    assert "tasks=alone,greet,mail,nap,tick" in serving
+    assert "tasks=alone,greet,http,mail,nap,tick" in serving
     assert "queues=*" in serving
     assert "schedules=1 schedules_created=tick" in serving
     hello = running.wait_for_line("INFO  Hello  ")

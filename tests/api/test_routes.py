@@ -75,7 +75,7 @@ ROLES: dict[str, str] = {
     "POST /api/admin/scheduled-jobs/{job_id}/toggle": ADMIN,
     "GET /api/v1/session": VIEWER,
     "POST /api/v1/session": EVERYONE,
-    "DELETE /api/v1/session": EVERYONE,
+    "DELETE /api/v1/session": VIEWER,
     "GET /api/v1/tokens": ADMIN,
     "POST /api/v1/tokens": ADMIN,
     "DELETE /api/v1/tokens/{token_id}": ADMIN,

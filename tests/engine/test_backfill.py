@@ -1,12 +1,15 @@
 """Past plans, each run once as a job of its own, on a virtual clock."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
+from balance_world import START, World
 
 from evenbeat import Context, Evenbeat
-from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.domain.catch_up import CatchUp, CatchUpMode
+from evenbeat.domain.job import JobSpec, NewJob, spec_of
 from evenbeat.domain.schedule import Interval
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.filters import JobFilter
@@ -77,6 +80,61 @@ def test_a_plan_that_the_job_is_about_to_run_is_left_to_it(harness):
     assert done.plans == [T0]
     assert harness.drain() == 2
     assert sorted(plan for plan, _ in harness.seen) == [T0, T0 + HOUR]
+
+
+@pytest.mark.parametrize("catch_up", ["latest_only", "every_plan", "skip"])
+def test_a_backfill_during_an_outage_leaves_out_what_the_job_will_catch_up_with(harness, catch_up):
+    job, store = hourly(harness), harness.app.store
+    edit = replace(spec_of(job), catch_up=CatchUp(CatchUpMode(catch_up)))
+    store.control.update(job.id, lambda _spec: edit, now=harness.clock.now())
+    harness.skip("210m")
+    store.backfill.add(job.id, T0, T0 + 3.5 * HOUR, now=harness.clock.now())
+    harness.drain()
+    assert sorted(plan for plan, _ in harness.seen) == [T0 + n * HOUR for n in range(4)]
+
+
+def test_what_runs_now_and_what_it_leads_to_is_left_out(harness):
+    job, store = hourly(harness), harness.app.store
+    harness.skip("1h")
+    (running,) = store.claim(uuid4(), 1, now=harness.clock.now())
+    harness.skip("2h")
+    now = harness.clock.now()
+    for include_completed in (False, True):
+        missing = store.backfill.preview(
+            job.id, T0, now, include_completed=include_completed, now=now
+        )
+        assert missing.plans == [T0, T0 + 2 * HOUR]
+    store.control.update(job.id, lambda s: replace(s, schedule_delay=HOUR / 6), now=now)
+    assert store.read.job(job.id).plan_time > now > running.plan_time
+    missing = store.backfill.preview(job.id, T0, now, include_completed=True, now=now)
+    assert missing.plans == [T0, T0 + 2 * HOUR]
+
+
+def test_a_plan_that_a_paused_job_has_missed_is_filled_in(harness):
+    job, store = hourly(harness), harness.app.store
+    store.control.pause([job.id], now=harness.clock.now())
+    harness.skip("90m")
+    now = harness.clock.now()
+    assert store.backfill.add(job.id, T0, now, now=now).plans == [T0, T0 + HOUR]
+    store.control.resume([job.id], now=now)
+    harness.advance("1h")
+    assert sorted(plan for plan, _ in harness.seen) == [T0 + n * HOUR for n in range(3)]
+
+
+def test_what_ran_before_the_job_was_moved_is_not_run_again(evenbeat_harness):
+    world = World(evenbeat_harness)
+    world.bunch(12, every=6 * HOUR, after=3 * HOUR, cost=timedelta(seconds=30))
+    world.harness.advance("12h")
+    world.harness.skip("13h")  # the plan of 15:00 is given up for that of 21:00
+    world.harness.drain()
+    moved = world.app.balancer.rebalance().moved[0]
+    world.harness.advance("24h")
+    shift = moved.new_time - moved.old_time
+    slot = START + 15 * HOUR + (shift if shift > timedelta(0) else shift + 6 * HOUR)
+    period = (START + 9 * HOUR, world.now)
+    backfill, now = world.app.store.backfill, world.now
+    assert backfill.preview(moved.job_id, *period, now=now).plans == [slot]
+    assert len(backfill.preview(moved.job_id, *period, include_completed=True, now=now).plans) > 4
 
 
 @pytest.fixture

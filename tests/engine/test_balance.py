@@ -187,6 +187,16 @@ def test_a_resumed_job_gets_a_fresh_place_and_a_pinned_one_its_own(world):
     assert len(world.ran[balanced.id]) == 3
 
 
+def test_an_occurrence_that_waits_for_its_delay_outlives_a_pause(world):
+    job = world.add(HOUR, schedule_delay=10 * MINUTE)
+    world.harness.clock.move_to(job.plan_time + 5 * MINUTE)
+    world.app.store.control.pause([job.id], now=world.now)
+    (resumed,) = world.app.store.control.resume([job.id], now=world.now).changed
+    assert (resumed.plan_time, resumed.next_run_at) == (job.plan_time, job.next_run_at)
+    world.harness.advance("5m")
+    assert world.ran[job.id] == [job.plan_time + 10 * MINUTE]
+
+
 def test_deleted_and_cancelled_jobs_weigh_nothing(world):
     jobs = [world.add(HOUR, cost=30 * MINUTE) for _ in range(3)]
     world.app.store.control.delete([jobs[0].id])
@@ -202,6 +212,25 @@ def test_what_another_node_places_counts_here_soon(world, evenbeat_harness):
     assert free.load == 0
     world.app.enqueue_many([world.job(HOUR, cost=59 * MINUTE)] * 5)  # by another balancer
     assert here.where("1h", cost_ms=600_000).load >= 4
+
+
+def test_what_was_seen_is_not_read_again_and_again(world, monkeypatch):
+    world.app.enqueue_many([world.job(HOUR) for _ in range(50)])
+    balancer = Balancer(world.app.store, world.app.settings, override=world.app._now)
+    balancer._load._look_seconds = 0
+    balancer.ready(world.now)
+    placement, seen = world.app.store.placement, []
+    really = placement.placed
+    monkeypatch.setattr(
+        placement, "placed", lambda since: seen.append(found := really(since=since)) or found
+    )
+    for _ in range(3):
+        world.harness.clock.move_to(world.now + 61 * SECOND)
+        other = world.app.add(world.job(HOUR)).id
+        balancer.ready(world.now)
+        assert balancer._load._known.model.jobs == world.app.store.read.jobs().total
+        assert other in {job.id for job in seen[-1]}
+    assert [len(found) for found in seen if len(found) > 2][1:] == []
 
 
 def test_where_changes_nothing_and_tells_the_truth(world):
@@ -233,6 +262,24 @@ def test_a_fault_in_placing_does_not_cost_the_job(world, monkeypatch, caplog):
     job = world.add(HOUR)
     assert (job.next_run_at, job.placed_at) == (START + HOUR, None)
     assert "Placing failed" in caplog.text
+
+
+def test_a_fault_in_keeping_count_does_not_make_anyone_add_a_job_twice(world, monkeypatch, caplog):
+    balancer = world.app.balancer
+
+    def broken(*_args: object, **_kwargs: object) -> None:
+        raise RuntimeError("broken")
+
+    balancer.on_placement.append(broken)
+    for part in ("settle", "told"):
+        monkeypatch.setattr(balancer._load, part, broken)
+    job = world.add(HOUR)
+    assert job.placed_at == world.now
+    world.app.store.control.pause([job.id], now=world.now)
+    assert world.app.store.control.resume([job.id], now=world.now).only().status == "scheduled"
+    assert len(world.app.enqueue_many([world.job(HOUR) for _ in range(3)])) == 3
+    assert "Counting what was placed failed" in caplog.text
+    assert "Whoever watches placements failed" in caplog.text
 
 
 def test_the_log_and_the_observers_hear_of_placements(world, caplog):

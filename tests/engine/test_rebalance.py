@@ -1,6 +1,7 @@
 """Rebalances of a schedule that is running: what moves, what stays, and what can be taken back."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -15,6 +16,7 @@ from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.events import BalanceEvent
+from evenbeat.store.store import Store
 
 
 @pytest.fixture
@@ -208,6 +210,30 @@ def test_a_previewed_plan_is_applied_as_far_as_it_holds(world):
     }
     assert done.before.peak_load == len(ids) - 2
     assert balancer.distribution() == done.after
+
+
+def test_rebalances_at_once_do_not_take_each_others_connections(world):
+    world.bunch(12)
+    database = world.app.store.database
+    store = Store(database.url, schema=database.schema, pool_size=2, timeout=5)
+    balancer = Balancer(store, world.app.settings, override=world.app._now)
+    with ThreadPoolExecutor(6) as pool:
+        done = [future.result() for future in [pool.submit(balancer.rebalance) for _ in range(6)]]
+    store.close()
+    assert sum(bool(one.moved) for one in done) == 1
+
+
+def test_of_previews_only_so_many_moves_are_remembered(world, monkeypatch):
+    world.bunch(12)
+    balancer = world.app.balancer
+    previews = [balancer.preview(max_moves) for max_moves in (8, 9, 10)]
+    monkeypatch.setattr("evenbeat.balance.applying._REMEMBERED_MOVES", 20)
+    last = balancer.preview()
+    assert last.plan_id not in {preview.plan_id for preview in previews}
+    world.harness.clock.move_to(world.now + MINUTE)
+    with pytest.raises(Conflict, match="Preview again"):
+        balancer.rebalance(plan_id=previews[0].plan_id)
+    assert balancer.rebalance(plan_id=last.plan_id).moved == last.moves
 
 
 def test_a_plan_of_another_process_is_applied_only_if_it_comes_out_the_same(world):

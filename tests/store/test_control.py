@@ -669,3 +669,15 @@ def wait_until_blocked(connect: Callable[[], psycopg.Connection], sessions: int)
         connection.autocommit = True
         while connection.execute(waiting).fetchone() != (sessions,):
             pass
+
+
+def test_idle_workers_hear_of_jobs_that_are_resumed_or_edited(store):
+    job_id = store.add(NewJob(JobSpec("noop", queue="mail"), start=T0 + HOUR), now=T0).id
+    with store.listen() as listener:
+        store.control.pause([job_id], now=T0)
+        store.control.update(job_id, lambda spec: replace(spec, priority=3), now=T0)
+        assert listener.wait(0.2) == []
+        store.control.resume([job_id], now=T0)
+        assert listener.wait(5) == [("due", "mail")]
+        store.control.update(job_id, lambda spec: replace(spec, queue="post"), now=T0)
+        assert listener.wait(5) == [("due", "post")]

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import psycopg
@@ -181,3 +182,63 @@ def test_a_transaction_that_is_cut_off_says_so(store, connect):
     with pytest.raises(DatabaseUnavailable, match="cannot be reached"):
         store.database.atomically(work)
     assert store.clock()
+
+
+@pytest.fixture
+def behind(empty_database_url, monkeypatch) -> str:
+    """A database at the first version, which workers of that version may be using."""
+    known = migrations()
+    with monkeypatch.context() as patched:
+        patched.setattr("evenbeat.store.migrate.migrations", lambda: known[:1])
+        migrate(empty_database_url, "evenbeat")
+    monkeypatch.setattr("evenbeat.store.migrate.PAUSE_SECONDS", 0.2)
+    return empty_database_url
+
+
+def wait_for_lock(url: str, table: str) -> None:
+    with psycopg.connect(url, autocommit=True) as watcher:
+        while not watcher.execute(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = %s::regclass",
+            (f"evenbeat.{table}",),
+        ).fetchone()[0]:
+            pass
+
+
+def test_a_deadlock_with_a_worker_costs_a_migration_a_second_try(behind):
+    with psycopg.connect(behind) as worker, ThreadPoolExecutor(1) as pool:
+        worker.execute("SET deadlock_timeout = '1h'")  # so that it is the migration that gives way
+        worker.execute("LOCK TABLE evenbeat.executions IN ROW EXCLUSIVE MODE")
+        migrating = pool.submit(migrate, behind, "evenbeat")
+        wait_for_lock(behind, "executions")
+        worker.execute("LOCK TABLE evenbeat.jobs IN ROW EXCLUSIVE MODE")
+        worker.commit()
+        assert migrating.result(timeout=30) == KNOWN[1:]
+    assert applied(behind) == KNOWN
+
+
+def test_a_migration_that_waits_for_a_dump_does_not_hold_up_the_workers(behind, monkeypatch):
+    monkeypatch.setattr("evenbeat.store.migrate.LOCK_SECONDS", 0.3)
+    monkeypatch.setattr("evenbeat.store.migrate.ATTEMPTS", 100)
+    with (
+        psycopg.connect(behind) as dump,
+        psycopg.connect(behind, autocommit=True) as worker,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        dump.execute("SELECT count(*) FROM evenbeat.jobs")
+        worker.execute("SET lock_timeout = '20s'")
+        migrating = pool.submit(migrate, behind, "evenbeat")
+        wait_for_lock(behind, "jobs")
+        worker.execute("UPDATE evenbeat.jobs SET priority = 1")
+        assert not migrating.done()
+        dump.commit()
+        assert migrating.result(timeout=30) == KNOWN[1:]
+
+
+def test_a_migration_that_finds_no_moment_says_who_may_be_in_its_way(behind, monkeypatch):
+    monkeypatch.setattr("evenbeat.store.migrate.LOCK_SECONDS", 0.05)
+    monkeypatch.setattr("evenbeat.store.migrate.ATTEMPTS", 2)
+    with psycopg.connect(behind) as dump:
+        dump.execute("SELECT count(*) FROM evenbeat.jobs")
+        with pytest.raises(DatabaseUnavailable, match="long transactions"):
+            migrate(behind, "evenbeat")
+    assert migrate(behind, "evenbeat")[-1] == KNOWN[-1]

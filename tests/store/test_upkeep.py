@@ -280,6 +280,14 @@ def test_a_chore_is_done_once_in_its_interval_by_whoever_comes_first(store):
     assert attempt(store, ONE, T0 + HOUR, "another")
 
 
+def test_a_clock_that_was_put_back_does_not_stop_the_chores(store):
+    with store.upkeep.chore("prune", ONE, every=HOUR, now=T0 + 1000 * HOUR) as mine:
+        assert mine
+    for at, due in ((T0, True), (T0 + MINUTE, False), (T0 + HOUR, True)):
+        with store.upkeep.chore("prune", ONE, every=HOUR, now=at) as mine:
+            assert mine is due
+
+
 def test_a_chore_has_one_holder(store):
     with store.upkeep.chore("prune", ONE, every=HOUR, now=T0) as mine:
         assert mine

@@ -255,6 +255,11 @@ def test_a_child_process_can_log_likewise(configure):
         ("host=db password='hunter 2' user=ada", "host=db password=*** user=ada"),
         ("https://example.com:8060/a@b", "https://example.com:8060/a@b"),
         ("such as postgresql://user:password@host", "such as postgresql://user:password@host"),
+        ("Authorization: Bearer abc.DEF_1-2~3+/= failed", "Authorization: Bearer *** failed"),
+        ("send Authorization: Bearer <token>", "send Authorization: Bearer <token>"),
+        ("refused eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.a-b_c0, sorry", "refused ***, sorry"),
+        ("/login?code=S4O2yMlBeakGevV4eicNhTLpRC-LGMiY&x=1", "/login?code=***&x=1"),
+        ("exit code=1", "exit code=1"),
     ],
 )
 def test_passwords_are_not_shown(text, shown):

@@ -22,7 +22,7 @@ from evenbeat.api import (
     session,
 )
 from evenbeat.api.access import Access
-from evenbeat.api.limits import ROOM_FOR_THE_REST, BodyLimit, SafeHeaders
+from evenbeat.api.limits import ROOM_FOR_THE_REST, Limits, SafeHeaders
 from evenbeat.api.problems import Problem, responses
 from evenbeat.api.service import Service
 from evenbeat.app import Evenbeat
@@ -63,7 +63,7 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
     )
     api.state.service = Service(app, access, worker)
     problems.install(api)
-    api.add_middleware(BodyLimit, limit=2 * app.settings.max_payload_bytes + ROOM_FOR_THE_REST)
+    api.add_middleware(Limits, limit=2 * app.settings.max_payload_bytes + ROOM_FOR_THE_REST)
     api.add_middleware(SafeHeaders)
     for router in ROUTERS:
         api.include_router(router)

@@ -80,6 +80,7 @@ def edited_spec(request: JobEdit, spec: JobSpec, defaults: JobSpec, schedule: Sc
         on_failure=OnFailure(chosen("on_failure")),
         timeout=chosen("timeout"),
         lease=chosen("lease"),
+        heartbeat=chosen("heartbeat"),
         allow_stale_reentry=chosen("allow_stale_reentry"),
         cost=chosen("cost"),
     )
@@ -239,6 +240,13 @@ def _retry(request: JobEdit, present: RetryPolicy, default: RetryPolicy) -> Retr
         seconds = request.retry_backoff_seconds
         base = default.base if seconds is None else timedelta(seconds=seconds)
         policy = replace(policy, base=base, cap=max(policy.cap, base))
+    if "retry_cap_seconds" in given:
+        seconds = request.retry_cap_seconds
+        cap = max(default.cap, policy.base) if seconds is None else timedelta(seconds=seconds)
+        policy = replace(policy, cap=cap)
+    if "retry_jitter" in given:
+        jitter = request.retry_jitter
+        policy = replace(policy, jitter=default.jitter if jitter is None else jitter)
     if "retry_delays" in given:
         policy = replace(policy, delays=tuple(request.retry_delays or ()))
     return policy

@@ -9,7 +9,7 @@ from evenbeat.api.documents import execution_document, stats_document
 from evenbeat.api.guards import DENIED, Viewer
 from evenbeat.api.idempotency import json_answer
 from evenbeat.api.problems import responses
-from evenbeat.api.queries import ExecutionQuery, RecentQuery
+from evenbeat.api.queries import ExecutionQuery, RecentQuery, filled
 from evenbeat.api.schemas import ExecutionDocument, ExecutionList, JobStatsDocument
 from evenbeat.api.service import ServiceDep
 
@@ -71,6 +71,8 @@ def list_executions(
     found = service.app.store.read.recent_executions(
         statuses=query.statuses(),
         since=query.since,
+        first_id=filled(query.id, "0"),
+        last_id=filled(query.id, "f"),
         limit=query.limit,
         offset=query.offset,
     )

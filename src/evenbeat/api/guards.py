@@ -123,7 +123,7 @@ def check_origin(request: Request, *, browsers_only: bool = False) -> None:
     if site is not None:
         ours = site.lower() == "same-origin"
     elif origin is not None:
-        ours = urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower() != ""
+        ours = _place_of(origin) == request.headers.get("host", "").lower() != ""
     else:
         ours = browsers_only
     if not ours:
@@ -133,14 +133,33 @@ def check_origin(request: Request, *, browsers_only: bool = False) -> None:
         )
 
 
+def _place_of(origin: str) -> str:
+    """The host and port of an origin; nothing for what is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
 def check_local(request: Request) -> None:
-    """Refuse a host name that is not this machine's: without tokens, a name that someone else
-    points here (DNS rebinding) would let their page in."""
+    """Refuse callers on other machines, whatever host they name; and a host name that is not this
+    machine's: without tokens, one that someone else points here (DNS rebinding) would let their
+    page in."""
     host = request.headers.get("host", "")
-    if not _is_local(_host_name(host)):
+    if _is_elsewhere(request) or not _is_local(_host_name(host)):
         raise ForeignRequest(
             "With --no-auth, this service answers only to localhost and loopback addresses."
         )
+
+
+def _is_elsewhere(request: Request) -> bool:
+    """Whether the caller has an address, and one of another machine; a local socket has none."""
+    try:
+        peer = ipaddress.ip_address(request.client.host if request.client else "")
+    except ValueError:
+        return False
+    mapped = getattr(peer, "ipv4_mapped", None)
+    return not (mapped or peer).is_loopback
 
 
 def _host_name(host: str) -> str:

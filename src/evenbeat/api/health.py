@@ -1,6 +1,9 @@
 """Whether the service lives, whether it can work, and its metrics. The first two need no token:
-whoever asks them is a machine that has none."""
+whoever asks them is a machine that has none. Nor do they queue for the threads in which all other
+requests wait for a database that is slow or gone: a restart would not bring it back."""
 
+import asyncio
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request, Response
@@ -38,7 +41,7 @@ def may_scrape(request: Request, service: ServiceDep, documented: _Documented) -
 
 
 @router.get("/healthz", summary="Does the process live?")
-def healthz() -> Alive:
+async def healthz() -> Alive:
     """200 as long as it can answer at all. Restart it when it cannot."""
     return Alive()
 
@@ -49,10 +52,11 @@ def healthz() -> Alive:
     response_model=Ready,
     responses={503: {"model": Ready, "description": "Not ready; `checks` says why."}},
 )
-def readyz(service: ServiceDep) -> JSONResponse:
+async def readyz(service: ServiceDep) -> JSONResponse:
     """200 if the database answers, its schema fits and the worker in this process, if there is
     one, claims and renews. Send it no requests otherwise; a restart helps little."""
-    report = service.app.readiness.report(expects_worker=service.worker is not None)
+    look = partial(service.app.readiness.report, expects_worker=service.worker is not None)
+    report = await asyncio.to_thread(look)
     ready = Ready(status="ready" if report.ready else "not ready", checks=report.checks)
     return JSONResponse(ready.model_dump(), 200 if report.ready else 503)
 

@@ -99,6 +99,18 @@ def install(api: FastAPI) -> None:
     api.add_exception_handler(Exception, _bug)
 
 
+_UNCHANGED = "Nothing was changed; try again shortly."
+_CUT_OFF = (
+    "Whether the change was made before the line broke is not known: look before you ask again. "
+    "A request with an Idempotency-Key can simply be sent again."
+)
+_NOT_AS_JSON = "The body was not read: send JSON, and say so with Content-Type: application/json."
+_UNREADABLE = (
+    "The body cannot be read as JSON: it is not UTF-8, is nested without end, or has a number of "
+    "thousands of digits."
+)
+
+
 # -- from exception to problem -------------------------------------------------------------------
 
 
@@ -127,9 +139,15 @@ def _named(error: Exception) -> list[FieldError] | None:
     return None if field is None else [FieldError(field=field, message=str(error))]
 
 
-def _wrong_request(_request: Request, error: Exception) -> JSONResponse:
+def _wrong_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for these
     found = [_field_error(entry) for entry in error.errors()[:20]]
+    if isinstance(error.body, bytes) and any(one.field == "body" for one in found):
+        kind = request.headers.get("content-type", "")
+        if "json" not in kind.lower():
+            return problem(
+                422, _NOT_AS_JSON, errors=[FieldError(field="body", message=_NOT_AS_JSON)]
+            )
     if any(entry["type"] == "json_invalid" for entry in error.errors()):
         return problem(400, "The body is not valid JSON.", errors=found)
     shown = "; ".join(f"{one.field}: {one.message}" for one in found[:3])
@@ -148,16 +166,20 @@ def _field_error(entry: dict[str, Any]) -> FieldError:
 def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
     headers = dict(error.headers or {})
+    if error.status_code == 400 and isinstance(error.__cause__, Exception):
+        return problem(400, _UNREADABLE)  # FastAPI's own words say only that there was an error
     if error.status_code == 405 and (allowed := methods_at(request)):
         headers["Allow"] = allowed
     return problem(error.status_code, str(error.detail), headers=headers)
 
 
-def _no_database(_request: Request, error: Exception) -> JSONResponse:
+def _no_database(request: Request, error: Exception) -> JSONResponse:
     logger.warning("The database did not answer a request", extra={"error": type(error).__name__})
+    had_none = isinstance(error, PoolTimeout) or isinstance(error.__cause__, PoolTimeout)
+    unchanged = had_none or request.method in ("GET", "HEAD")
     return problem(
         503,
-        "The database cannot be reached right now. Nothing was changed; try again shortly.",
+        f"The database cannot be reached right now. {_UNCHANGED if unchanged else _CUT_OFF}",
         headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
     )
 

@@ -33,8 +33,13 @@ def _split(value: Any) -> Any:
 
 
 Word = Annotated[str, Field(min_length=1, max_length=200)]
-Words = Annotated[Annotated[list[Word], Field(max_length=MAX_TAGS)] | None, BeforeValidator(_split)]
+Words = Annotated[
+    # One at least: an empty list must not mean "any", since a bulk verb would then reach every job.
+    Annotated[list[Word], Field(min_length=1, max_length=MAX_TAGS)] | None,
+    BeforeValidator(_split),
+]
 Text = Annotated[str, Field(max_length=200)] | None
+GivenText = Annotated[str, Field(min_length=1, max_length=200)] | None
 
 
 def _beginning(value: str) -> str:
@@ -48,6 +53,11 @@ Beginning = Annotated[
     StringConstraints(min_length=4, max_length=36, pattern="^[0-9a-fA-F-]+$"),
     AfterValidator(_beginning),
 ]
+
+
+def filled(beginning: str | None, digit: str) -> UUID | None:
+    """The first (0) or last (f) id that begins so."""
+    return None if beginning is None else UUID(beginning.replace("-", "").ljust(32, digit))
 
 
 class FilterFields(BaseModel):
@@ -77,8 +87,8 @@ class FilterFields(BaseModel):
             search=self.search,
             name=self.name,
             parent_id=self.parent_id,
-            first_id=self._id_filled_with("0"),
-            last_id=self._id_filled_with("f"),
+            first_id=filled(self.id, "0"),
+            last_id=filled(self.id, "f"),
             is_paused=self.is_paused,
             due_before=given.get("due_before"),
             created_after=given.get("created_after"),
@@ -86,10 +96,6 @@ class FilterFields(BaseModel):
             tag=self.tag[0] if self.tag else None,
             metadata={"tags": self.tag} if self.tag and len(self.tag) > 1 else None,
         )
-
-    def _id_filled_with(self, digit: str) -> UUID | None:
-        """The first or last id that begins so."""
-        return None if self.id is None else UUID(self.id.replace("-", "").ljust(32, digit))
 
 
 class JobQuery(FilterFields):
@@ -110,6 +116,8 @@ class JobQuery(FilterFields):
 class JobFilterFields(FilterFields, Request):
     """The filter of a bulk verb."""
 
+    search: GivenText = Field(None, description="A part of the name or of the task.")
+    name: GivenText = None
     due_before: Moment | None = None
     created_after: Moment | None = None
     created_before: Moment | None = None
@@ -134,6 +142,7 @@ class RecentQuery(ExecutionQuery):
     """The query of all executions."""
 
     since: QueryMoment | None = Field(None, description="Only those claimed since then.")
+    id: Beginning | None = Field(None, description="How the id begins; 4 digits at least.")
 
 
 def one_of(field: str, given: Sequence[str] | None, known: Sequence[str]) -> None:

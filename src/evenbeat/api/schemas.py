@@ -132,6 +132,10 @@ class JobEdit(ScheduleFields):
     retry_backoff_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = (
         Field(None, description="The wait before the first retry; it doubles from there.")
     )
+    retry_cap_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
+        None, description="The longest wait that doubling leads to."
+    )
+    retry_jitter: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     retry_delays: Annotated[list[Duration], Field(max_length=100)] | None = Field(
         None, description="The wait before each retry, in place of doubling; the last repeats."
     )
@@ -140,6 +144,7 @@ class JobEdit(ScheduleFields):
     )
     timeout: Duration | None = Field(None, description="When a run is stopped as failed.")
     lease: Duration | None = Field(None, description="How long a claim holds without renewal.")
+    heartbeat: Duration | None = Field(None, description="How often a claim is renewed.")
     cost: Duration | None = Field(None, description="How long a run is expected to take.")
     allow_stale_reentry: bool | None = Field(
         None, description="Whether a run whose worker was lost may start again by itself."
@@ -217,6 +222,7 @@ class JobDocument(BaseModel):
     source_name: str | None
     queue: str
     priority: int
+    aged: int
     status: JobState
     schedule: str | None
     schedule_kind: ScheduleKind
@@ -242,11 +248,14 @@ class JobDocument(BaseModel):
     cancelled_at: datetime | None
     max_retries: int
     retry_backoff_seconds: Number
+    retry_cap_seconds: Number
+    retry_jitter: Number
     retry_delays_seconds: list[Number] | None
     current_retry_count: int
     on_failure: str
     timeout_seconds: Number | None
     lease_seconds: Number | None
+    heartbeat_seconds: Number | None
     cost_ms: Number | None
     allow_stale_reentry: bool
     scope: ScopeDocument

@@ -53,7 +53,6 @@ class Applying:
         self._override = override
         self._previewed: OrderedDict[str, list[Move]] = OrderedDict()
         self._remembering = threading.Lock()
-        self._alone = threading.Lock()
 
     def preview(self, max_moves: int | None) -> Preview:
         """Plan, and write nothing."""
@@ -64,10 +63,8 @@ class Applying:
         return Preview(plan_id, now, plan)
 
     def rebalance(self, max_moves: int | None, *, by: str | None, plan_id: str | None) -> Rebalance:
-        """Plan, or take the previewed plan as far as it holds, and apply; one at a time. The
-        threads of a process queue up outside of the database: each that waits in it has a
-        connection, and the one at work needs another."""
-        with self._alone, self._store.upkeep.exclusive("rebalance"):
+        """Plan, or take the previewed plan as far as it holds, and apply; one at a time."""
+        with self._store.upkeep.exclusive("rebalance"):
             now = self._store.clock(self._override())
             snapshot = self._snapshot(now)
             if plan_id is None:

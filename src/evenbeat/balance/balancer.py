@@ -4,7 +4,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from math import ceil
 from uuid import UUID
@@ -16,7 +17,7 @@ from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.schedule import Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.events import BalanceEvent, EventBus, EventKind
-from evenbeat.placement import Distribution, Placed, Rhythm, distribution
+from evenbeat.placement import Distribution, LoadModel, Placed, Rhythm, distribution
 from evenbeat.placement.beats import SLOT, at_second, epoch_second
 from evenbeat.settings import Settings
 from evenbeat.store.placement import MoveRecord, Point, RebalanceRecord, Undone, Wish
@@ -64,12 +65,8 @@ class Balancer:
     def ready(self, now: datetime | None) -> None:
         """Bring the known load up to date if that is due. Call it outside of transactions."""
         if self._load.refresh(now):
-            self._load.told(
-                lambda model, _names: logger.info(
-                    "Bucket map rebuilt",
-                    extra={"job_count": model.jobs, "distribution_score": round(model.score, 2)},
-                )
-            )
+            with _only_told("The load was read, but could not be described"):
+                self._load.told(_tell_read)
 
     def place(self, wishes: Sequence[Wish], now: datetime) -> list[datetime | None]:
         """Where each job should begin, later than now by one interval at most. The places are
@@ -82,19 +79,22 @@ class Balancer:
             logger.exception("Placing failed; jobs begin one interval from now")
             return [None] * len(wishes)
         each = (time.perf_counter() - begun) / max(1, len(wishes))
-        for observe in self.on_placement:
-            for wish in wishes:
-                observe(wish.kind, each)
+        with _only_told("Whoever watches placements failed"):
+            for observe in self.on_placement:
+                for wish in wishes:
+                    observe(wish.kind, each)
         return [place.at for place in placed]
 
     def settle(
         self, kept: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
     ) -> None:
         """Count and tell what was placed; free the places of jobs that were not stored."""
-        settled = self._load.settle(kept, dropped, committed=committed)
-        with self._counting:
-            self._placements.update(seat.wish.kind for seat in settled if seat.wish is not None)
-        _tell_placed(settled)
+        # The jobs are stored: an error now would make the caller store them again.
+        with _only_told("Counting what was placed failed"):
+            settled = self._load.settle(kept, dropped, committed=committed)
+            with self._counting:
+                self._placements.update(seat.wish.kind for seat in settled if seat.wish is not None)
+            _tell_placed(settled)
 
     def where(self, every: timedelta | float | str, cost_ms: float | None = None) -> Placed:
         """Where a new job with this interval would begin, and the load that it would meet."""
@@ -211,6 +211,22 @@ class Balancer:
                 suggestion=told.suggestion,
             )
         )
+
+
+@contextmanager
+def _only_told(trouble: str) -> Iterator[None]:
+    """What goes wrong here is logged, and nobody's job fails for it."""
+    try:
+        yield
+    except Exception:
+        logger.exception(trouble)
+
+
+def _tell_read(model: LoadModel, _names: Mapping[str, str]) -> None:
+    logger.info(
+        "Bucket map rebuilt",
+        extra={"job_count": model.jobs, "distribution_score": round(model.score, 2)},
+    )
 
 
 def _figure(told: Distribution, low: bool) -> dict[str, object]:

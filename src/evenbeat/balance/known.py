@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from evenbeat.balance.batch import place_many
-from evenbeat.domain.schedule import Cron
+from evenbeat.domain.moments import BEGIN
 from evenbeat.errors import DatabaseUnavailable, StoreError
-from evenbeat.placement import Beat, CronLoad, LoadModel, Placed, Rhythm, place
+from evenbeat.placement import Beat, LoadModel, Placed, Rhythm, crons_of, place
 from evenbeat.placement.beats import duration_ms
 from evenbeat.store.placement import PlacedJob, Wish
 from evenbeat.store.store import Store
@@ -30,6 +30,7 @@ REBUILD = timedelta(minutes=5)
 LOOK_SECONDS = 5.0
 # A report reads everything anew if that is quick, else at most a twentieth of the time.
 _QUICK = 0.25
+_QUICK_LOOK = 0.05
 # Placements of transactions that are still open are waited for this long.
 _OVERLAP = timedelta(minutes=1)
 
@@ -67,6 +68,8 @@ class KnownLoad:
         self._outdated = True
         self._read_at = 0.0
         self._patience = 0.0
+        self._seen_until = BEGIN
+        self._look_patience = 0.0
 
     # -- keeping up ------------------------------------------------------------------------------
 
@@ -100,10 +103,10 @@ class KnownLoad:
         if not self._outdated and known is not None:
             if now is None and waited < self._look_seconds:
                 return False
-            age = self._store.clock(now) - known.read_at
-            if timedelta(0) <= age < REBUILD:
-                if waited >= self._look_seconds:
-                    self._look_at_young(known)
+            moment = self._store.clock(now)
+            if timedelta(0) <= moment - known.read_at < REBUILD:
+                if waited >= max(self._look_seconds, self._look_patience):
+                    self._look_at_young(known, moment)
                 return False
         if known is not None and self._patience:
             threading.Thread(target=self._read_beside, args=(now,), daemon=True).start()
@@ -134,26 +137,28 @@ class KnownLoad:
             [Beat(b.interval_seconds, b.second, duration_ms(b.cost_ms)) for b in counted],
             [b.jobs for b in counted],
         )
-        model.add_crons(
-            {
-                str(c.id): CronLoad(Cron(c.cron_expression, c.timezone), duration_ms(c.cost_ms))
-                for c in crons
-            }
-        )
+        model.add_crons(crons_of(crons))
         known = _Known(model, {str(c.id): c.name for c in crons}, now, young_from, {})
         with self._using:
             _take_seats(known, young)
             _keep_own(known, self._known, {job.id for job in young})
             self._known = known
+        self._seen_until, self._look_patience = now, 0.0
         self._read_at = time.monotonic()
         took = self._read_at - begun
         self._patience = 20 * took if took > _QUICK else 0.0
 
-    def _look_at_young(self, known: _Known) -> None:
-        self._looked_at = time.monotonic()
-        young = self._store.placement.placed(since=known.young_from)
+    def _look_at_young(self, known: _Known, moment: datetime) -> None:
+        """Count what was placed since the last look. After an import of many jobs even that takes
+        long for a minute: then it may take a twentieth of the time."""
+        begun = self._looked_at = time.monotonic()
+        since = max(known.young_from, self._seen_until - _OVERLAP)
+        young = self._store.placement.placed(since=since)
         with self._using:
             _take_seats(known, young)
+        self._seen_until = moment
+        took = time.monotonic() - begun
+        self._look_patience = 20 * took if took > _QUICK_LOOK else 0.0
 
     # -- using it --------------------------------------------------------------------------------
 

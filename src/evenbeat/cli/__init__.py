@@ -45,6 +45,8 @@ COMMANDS = (
     Command("schedule", f"{_HERE}.schedule:schedule_cli", "Try a schedule out.", _JOBS),
     Command("task", f"{_HERE}.fleet:task_cli", "The tasks that workers have.", _JOBS),
     Command("queue", f"{_HERE}.fleet:queue_cli", "List, pause and resume queues.", _JOBS),
+    Command("import", f"{_HERE}.import_:import_cli", "Move in from cron and others.", _JOBS),
+    Command("export", f"{_HERE}.export:export", "Write definitions of jobs out.", _JOBS),
     Command("stats", f"{_HERE}.stats:stats", "The scheduler in figures.", _FLEET),
     Command("top", f"{_HERE}.top:top", "A live view of what runs.", _FLEET),
     Command("distribution", f"{_HERE}.balance:distribution", "How even the load is.", _FLEET),
@@ -136,6 +138,7 @@ def _leave_quietly() -> NoReturn:
 
 
 def _sentence(text: str) -> str:
+    text = text.replace(": Value error, ", ": ")
     return text if text.endswith((".", "?")) else f"{text}."
 
 
@@ -145,6 +148,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _say(text: str) -> None:
-    from evenbeat.observe.logs import redact  # noqa: PLC0415 - takes longer than a usual command
+    from evenbeat.cli.output import safe  # noqa: PLC0415 - both take longer than a usual command
+    from evenbeat.observe.logs import redact  # noqa: PLC0415
 
-    typer.echo(redact(text), err=True)
+    typer.echo(safe(redact(text)), err=True)

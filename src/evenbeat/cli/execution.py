@@ -1,7 +1,6 @@
 """`evenbeat execution`: the history of all jobs."""
 
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
@@ -9,7 +8,7 @@ from evenbeat.cli.client import Client, Document, Refused
 from evenbeat.cli.job_views import execution_facts, execution_table, label
 from evenbeat.cli.output import say
 from evenbeat.cli.session import Session, asking
-from evenbeat.cli.which import find_job
+from evenbeat.cli.which import find_execution, find_job
 
 execution_cli = typer.Typer(
     help="The history of jobs: each attempt at each occurrence.",
@@ -72,8 +71,10 @@ def _labels(client: Client, executions: list[Document]) -> dict[str, str]:
 @asking
 def show(
     session: Session,
-    execution: Annotated[UUID, typer.Argument(metavar="ID", help="The whole id.")],
+    execution: Annotated[
+        str, typer.Argument(metavar="ID", help="The id, or the beginning that lists show.")
+    ],
 ) -> None:
     """Show one execution: its times, its result or its error with the trace."""
-    found = session.client.get(f"/api/v1/executions/{execution}")
+    found = find_execution(session.client, execution)
     session.show(found, lambda: execution_facts(found, session.client.now()))

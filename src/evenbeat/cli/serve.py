@@ -27,6 +27,7 @@ from evenbeat.cli.worker import (
     end_at_once,
     some,
     stop_worker,
+    with_builtins,
 )
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
@@ -85,7 +86,7 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
             f"{host} is none. Leave it out, or use --host 127.0.0.1.",
             field="no_auth",
         )
-    loaded = configured(load_app(app) if app else Evenbeat(), None, database)
+    loaded = with_builtins(configured(load_app(app) if app else Evenbeat(), None, database))
     listening = _listen(host, port)
     with Signals(on_second=lambda number: end_at_once(number, log)) as signals:
         check_database(loaded.settings)

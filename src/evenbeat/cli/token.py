@@ -20,6 +20,7 @@ from rich.table import Table
 from evenbeat.api.access import Access, Role
 from evenbeat.api.session import view_of
 from evenbeat.app import Evenbeat
+from evenbeat.cli.output import safe
 from evenbeat.cli.worker import check_database, configured
 from evenbeat.domain.duration import format_duration, parse_duration
 from evenbeat.errors import InvalidInput
@@ -92,8 +93,8 @@ def list_(
         return 0
     table = Table("id", "subject", "role", "kind", "status", "expires", "made by", box=None)
     for view in views:
-        cells = (str(view.id), view.subject, view.role, view.kind, view.status)
-        table.add_row(*cells, _minute(view.expires_at), view.created_by)
+        cells = (str(view.id), safe(view.subject), view.role, view.kind, view.status)
+        table.add_row(*cells, _minute(view.expires_at), safe(view.created_by))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = 400  # lines for other programs are not folded

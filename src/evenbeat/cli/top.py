@@ -66,7 +66,8 @@ def top(
     pause = max(0.2, parse_duration(every, field="every").total_seconds())
     frame = _look(session.client)
     if session.as_json:
-        print_json(frame._asdict() | {"jobs": list(frame.jobs.values())})
+        at = session.client.now().isoformat(timespec="seconds")
+        print_json(frame._asdict() | {"at": at, "jobs": list(frame.jobs.values())})
         return 0
     out = console()
     if once or not out.is_terminal:

@@ -1,4 +1,4 @@
-"""Which job is meant: by id, by name, or by the beginning of its id."""
+"""Which job or execution is meant: by id, by the beginning of its id, a job also by its name."""
 
 import re
 from collections.abc import Sequence
@@ -36,6 +36,27 @@ def find_jobs(client: Client, texts: Sequence[str]) -> list[str]:
     return list(
         dict.fromkeys(text if is_id(text) else find_job(client, text)["id"] for text in texts)
     )
+
+
+def find_execution(client: Client, text: str) -> Document:
+    """The one execution that an id or its beginning means; raises Refused otherwise."""
+    if is_id(text):
+        return client.get(f"/api/v1/executions/{in_path(text)}")
+    found = []
+    if _BEGINNING.match(text):
+        found = client.get("/api/v1/executions", id=text, limit=_LISTED)["executions"]
+    if len(found) == 1:
+        execution: Document = found[0]
+        return execution
+    if not found:
+        raise Refused(
+            f"There is no execution whose id begins with {text!r}. `evenbeat execution list` "
+            "shows the newest.",
+            4,
+        )
+    short = short_ids([one["id"] for one in found])
+    told = ", ".join(short.values()) + (", …" if len(found) == _LISTED else "")
+    raise Refused(f"{text!r} means more than one execution: {told}. Give more of the id.", 2)
 
 
 def is_id(text: str) -> bool:

@@ -111,7 +111,7 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
         first_only = ["--disable-removed"] if disable_removed else []
         ports = _ports(metrics_port, processes)
         return Supervisor(processes, command, first_only, of_each=ports).run()
-    loaded = configured(load_app(app), concurrency, database)
+    loaded = with_builtins(configured(load_app(app), concurrency, database))
     with Signals(on_second=lambda number: end_at_once(number, log)) as signals:
         return _serve(
             loaded,
@@ -202,6 +202,13 @@ def end_at_once(number: Signal, log: LineHandler) -> None:
 
 
 # -- options -------------------------------------------------------------------------------------
+
+
+def with_builtins(app: Evenbeat) -> Evenbeat:
+    """The application with the built-in tasks beside its own, unless the settings say no."""
+    if app.settings.builtin_tasks:
+        app.include_builtins()
+    return app
 
 
 def configured(app: Evenbeat, concurrency: int | None, database: str | None) -> Evenbeat:

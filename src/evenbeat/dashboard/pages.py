@@ -12,6 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import psycopg
@@ -158,6 +159,15 @@ def url(request: Request, name: str, /, *, query: Any = None, **parts: Any) -> s
     return f"{path}?{text}" if text else path
 
 
+def urls(request: Request, name: str, part: str) -> Callable[[UUID], str]:
+    """The paths of many things under one route, which is looked up once and not for each."""
+    path = url(request, name, **{part: _NOBODY})
+    return lambda id_: path.replace(str(_NOBODY), str(id_))
+
+
+_NOBODY = UUID(int=0)
+
+
 def here(request: Request) -> str:
     """The address of this page, to come back to."""
     path, query = request.scope["path"], request.url.query
@@ -262,7 +272,7 @@ _ANSWERS: tuple[tuple[tuple[type[Exception], ...], int, str], ...] = (
     (
         (StoreError, psycopg.OperationalError, PoolTimeout),
         503,
-        "The database cannot be reached right now. Nothing was changed.",
+        "The database cannot be reached right now. A change may or may not have been made.",
     ),
 )
 

@@ -58,6 +58,9 @@ def login_by_token(request: Request, service: ServiceDep, form: FormDep) -> Resp
 @router.post("/logout", name="logout")
 def logout(request: Request, service: ServiceDep, principal: MaybePrincipal) -> Response:
     """Sign out; the session of a link ends with it."""
+    with denials_answered():
+        # Without its cookie, which another site's form does not carry, nobody has asked yet.
+        check_origin(request, browsers_only=True)
     response = RedirectResponse(pages.url(request, "login"), 303)
     if principal is not None:
         service.access.end_session(principal)

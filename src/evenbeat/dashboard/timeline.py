@@ -1,6 +1,6 @@
 """Screen 5, the timeline: what ran of late and what is to come, in lanes or as a table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
 from heapq import merge
 from itertools import islice
@@ -22,6 +22,8 @@ from evenbeat.store.glance import TimelineRun
 from evenbeat.store.lists import MAX_PAGE
 
 router = pages.router()
+
+Urls = Callable[[UUID], str]
 
 ZOOMS = (1, 6, 24)
 _PAST = 2 / 3
@@ -66,8 +68,9 @@ def timeline(request: Request, _viewer: Viewer, service: ServiceDep, query: Quer
     period = Period(now - past, now - past + timedelta(hours=hours), now, zone)
     seen = _seen(service, period)
     workers = _names_of_workers(service)
-    ran = [_ran(request, run, workers, by, period) for run in seen.runs]
-    coming = [_coming(request, one, by, period.zone) for one in seen.planned]
+    of_run, of_job = pages.urls(request, "execution", "execution_id"), _job_urls(request)
+    ran = [_ran(of_run, run, workers, by, period) for run in seen.runs]
+    coming = [_coming(of_job, one, by, period.zone) for one in seen.planned]
     lanes = _job_lanes(request, seen) if by == "job" else _worker_lanes(seen, workers)
     shown = {lane.key for lane in lanes[:MOST_LANES]}
     drawn = [
@@ -207,12 +210,15 @@ def _job_lanes(request: Request, seen: Seen) -> list[Lane]:
     near: Sequence[UUID] = list(names)[:MOST_LANES]
     rest: Sequence[UUID] = list(names)[MOST_LANES:]
     ordered = [*sorted(near, key=lambda id_: names[id_].casefold()), *rest]
-    return [Lane(str(id_), names[id_], pages.url(request, "job", job_id=id_)) for id_ in ordered]
+    of_job = _job_urls(request)
+    return [Lane(str(id_), names[id_], of_job(id_)) for id_ in ordered]
 
 
-def _ran(
-    request: Request, run: TimelineRun, workers: dict[UUID, str], by: str, period: Period
-) -> Bar:
+def _job_urls(request: Request) -> Urls:
+    return pages.urls(request, "job", "job_id")
+
+
+def _ran(of_run: Urls, run: TimelineRun, workers: dict[UUID, str], by: str, period: Period) -> Bar:
     end = run.completed_at or period.now
     name = run.name or run.task or "deleted job"
     took = words.duration((end - run.started_at) / timedelta(milliseconds=1))
@@ -222,16 +228,16 @@ def _ran(
     if by == "job":
         tip += f", on {workers.get(run.worker_id, 'a worker that is gone')}"
     lane = str(run.job_id if by == "job" else run.worker_id)
-    href = pages.url(request, "execution", execution_id=run.id) if run.task else ""
+    href = of_run(run.id) if run.task else ""
     return Bar(lane, run.started_at, end, run.status, tip, href)
 
 
-def _coming(request: Request, one: Planned, by: str, zone: tzinfo) -> Bar:
+def _coming(of_job: Urls, one: Planned, by: str, zone: tzinfo) -> Bar:
     name = one.job.name or one.job.task
     took = words.duration(one.lasting / timedelta(milliseconds=1))
     tip = f"{name}: expected at {one.at.astimezone(zone):%H:%M:%S}, about {took}"
     lane = str(one.job_id) if by == "job" else _TO_COME.key
-    href = pages.url(request, "job", job_id=one.job_id)
+    href = of_job(one.job_id)
     return Bar(lane, one.at, one.at + one.lasting, "planned", tip, href)
 
 

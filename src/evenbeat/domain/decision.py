@@ -7,7 +7,7 @@ from evenbeat.domain.catch_up import SKIP_GRACE, CatchUpMode, Upcoming, upcoming
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, OnFailure, catch_up_of, recurring_of, retry_of, window_of
 from evenbeat.domain.schedule import LONGEST_INTERVAL, Recurring
-from evenbeat.domain.states import ExecutionStatus, JobStatus
+from evenbeat.domain.states import LIVE, ExecutionStatus, JobStatus
 from evenbeat.domain.window import due_at
 
 TICK = timedelta(seconds=5)
@@ -79,6 +79,35 @@ def revise(job: Job, now: datetime) -> Revision | None:
     if plan == job.plan_time and start <= now:
         return None
     return Revision(plan, start, skipped)
+
+
+class OwnPlans(NamedTuple):
+    """Past plans that a job runs by itself: single ones, and all from `onward` on."""
+
+    single: frozenset[datetime] = frozenset()
+    onward: datetime | None = None
+
+    def has(self, plan: datetime) -> bool:
+        """Whether this plan is the job's own business."""
+        return plan in self.single or (self.onward is not None and plan >= self.onward)
+
+
+def own_plans(job: Job, now: datetime) -> OwnPlans:
+    """What a job has still before it, as its catch-up policy will have it if it gets to it now."""
+    schedule, plan = recurring_of(job), job.plan_time
+    if schedule is None or plan is None or JobStatus(job.status) not in LIVE:
+        return OwnPlans()
+    if job.status == JobStatus.PAUSED:
+        waits = job.next_run_at is not None and job.next_run_at > now
+        return OwnPlans(frozenset({plan} if waits else ()))
+    if job.status == JobStatus.RUNNING:
+        after = upcoming(schedule, catch_up_of(job), schedule.next_after(plan), now - _delay(job))
+        single, onward = {plan, after.plan_time}, after.plan_time
+    else:
+        revision = revise(job, now)
+        onward = plan if revision is None else revision.plan_time
+        single = {onward}
+    return OwnPlans(frozenset(single), onward if job.catch_up == CatchUpMode.EVERY_PLAN else None)
 
 
 def _overtaking(job: Job, plan: datetime, now: datetime) -> Upcoming:

@@ -26,6 +26,7 @@ YIELD_SECONDS = 0.0002
 """Lets the runner's thread have the interpreter at once; an idle worker starts a job sooner so."""
 
 WAITED_TOO_LONG = 1.0
+UNREADABLE_PAUSE = timedelta(minutes=1)
 MOST_AT_ONCE = 1000
 
 
@@ -191,24 +192,40 @@ class Claimer:
             logger.debug("Jobs claimed", extra={"jobs": len(jobs), "runner": runner.place})
             if jobs[0].started_at is not None:
                 self._clock.observe(jobs[0].started_at)
-            runner.take(self._begin(runner, self._caught_up(jobs)))
+            self._start(runner, jobs)
             if len(jobs) < room:
                 time.sleep(YIELD_SECONDS)
         return jobs
 
-    def _caught_up(self, jobs: list[Job]) -> list[Job]:
-        """Replace plans that a later one has overtaken, as each job's catch-up policy wants it."""
+    def _start(self, runner: Runner, jobs: list[Job]) -> None:
+        """Hand jobs to their runner. Those that need no second look go first: what goes wrong with
+        the others must not keep them."""
         if not any(job.schedule_kind != "once" or job.execution_window for job in jobs):
-            return jobs
+            runner.take(self._begin(runner, jobs))
+            return
         now = self._clock.now()
-        revisions = [(job, revision) for job in jobs if (revision := revise(job, now)) is not None]
-        if not revisions:
-            return jobs
+        revisions, unreadable = _looked_over(jobs, now)
+        touched = {job.id for job, _ in revisions} | {job.id for job in unreadable}
+        runner.take(self._begin(runner, [job for job in jobs if job.id not in touched]))
+        if revisions:
+            runner.take(self._begin(runner, self._caught_up(revisions, now)))
+        if unreadable:
+            self._hand_on(unreadable, now)
+
+    def _caught_up(self, revisions: list[tuple[Job, Revision]], now: datetime) -> list[Job]:
+        """Replace plans that a later one has overtaken, as each job's catch-up policy wants it."""
         self._skipped([Skipped(job, r.skipped, job.catch_up) for job, r in revisions])
         self._postpone([(job, r) for job, r in revisions if r.start_at > now])
-        replanned = self._replan([(job, r) for job, r in revisions if r.start_at <= now])
-        revised = {job.id for job, _ in revisions}
-        return [job for job in jobs if job.id not in revised] + replanned
+        return self._replan([(job, r) for job, r in revisions if r.start_at <= now])
+
+    def _hand_on(self, jobs: list[Job], now: datetime) -> None:
+        """Leave jobs that this node cannot read to another one."""
+        self._store.release(
+            [Handed(job, None, now + UNREADABLE_PAUSE) for job in jobs],
+            error_code="unreadable",
+            error_message="The worker could not read the job's schedule; see its log.",
+            now=self._clock.override(),
+        )
 
     def _replan(self, revisions: list[tuple[Job, Revision]]) -> list[Job]:
         """Give runs their new plan times; one that was lost meanwhile is not run."""
@@ -245,3 +262,17 @@ class Claimer:
         if due is None:
             return self._poll_seconds
         return max(0.0, (due - self._clock.now()).total_seconds())
+
+
+def _looked_over(jobs: list[Job], now: datetime) -> tuple[list[tuple[Job, Revision]], list[Job]]:
+    """The jobs whose plans must change, and those whose schedules make no sense here: a node with
+    older time zones than the one that stored the job does not know every name."""
+    revisions, unreadable = [], []
+    for job in jobs:
+        try:
+            if (revision := revise(job, now)) is not None:
+                revisions.append((job, revision))
+        except Exception:
+            logger.exception("the schedule of job %s cannot be read", job.id)
+            unreadable.append(job)
+    return revisions, unreadable

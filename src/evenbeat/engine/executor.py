@@ -112,7 +112,9 @@ def _apply_wish(run: Run, error: BaseException, outcome: Outcome) -> None:
 
 def _describe(error: Retry | Fail, outcome: Outcome, default: str) -> None:
     """The code and the result that the handler gave its failure."""
-    outcome.error_code = default if error.code is None else str(error.code)[:MAX_CODE]
+    outcome.error_code = default
+    if error.code is not None:  # a failure with a name needs no trace to be understood
+        outcome.error_code, outcome.stack_trace = str(error.code)[:MAX_CODE], None
     if error.result is not None:
         outcome.result = encode_result(error.result)
 

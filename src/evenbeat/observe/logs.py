@@ -320,10 +320,20 @@ def _indented(text: str) -> str:
 
 _IN_URL = re.compile(r"(://[^\s:/@\"']*):(?!password@)[^\s/]*@")
 _AS_OPTION = re.compile(r"(password=)(?:'[^']*'|[^\s&'\"\\]+)", re.IGNORECASE)
+_BEARER = re.compile(r"(bearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE | re.ASCII)
+_JWT = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+_LOGIN_CODE = re.compile(r"(\bcode=)[\w-]{20,}", re.ASCII)
 
 
 def redact(text: str) -> str:
-    """The text with the password of every URL and connection string in it made unreadable."""
+    """The text with every password of a URL or connection string, every bearer token, JSON web
+    token and login code in it made unreadable."""
+    if "earer " in text:
+        text = _BEARER.sub(r"\1***", text)
+    if "eyJ" in text:
+        text = _JWT.sub("***", text)
+    if "code=" in text:
+        text = _LOGIN_CODE.sub(r"\1***", text)
     if "://" in text:
         text = _IN_URL.sub(r"\1:***@", text)
     if "password=" in text:

@@ -12,7 +12,7 @@ from evenbeat.placement.documents import (
     rebalance_document,
     undo_document,
 )
-from evenbeat.placement.load import CronLoad, Entry, LoadModel, beat_of, cron_of
+from evenbeat.placement.load import CronLoad, Entry, LoadModel, beat_of, cron_of, crons_of
 from evenbeat.placement.planner import Placed, Rhythm, place
 from evenbeat.placement.rebalancing import (
     PLACEMENT_COOLDOWN,
@@ -40,6 +40,7 @@ __all__ = [
     "Skipped",
     "beat_of",
     "cron_of",
+    "crons_of",
     "distribution",
     "distribution_document",
     "place",

@@ -13,6 +13,7 @@ Intervals that divide the week are exact for ever. Others are exact for the week
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from evenbeat.domain.moments import EPOCH
 from evenbeat.domain.schedule import Cron
+from evenbeat.errors import InvalidInput
 from evenbeat.placement import beats
 from evenbeat.placement.beats import CELL, FEW, HALF, RUN, SLOT, WEEK, Beat, Ints, Load
 
@@ -76,10 +78,33 @@ def beat_of(entry: Entry) -> Beat:
     return Beat(entry.interval_seconds or 1, beats.epoch_second(phase or EPOCH), cost)
 
 
-def cron_of(entry: Entry) -> CronLoad:
+class CronJob(Protocol):
+    """As much of a cron job as its load needs."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def cron_expression(self) -> str | None: ...
+    @property
+    def timezone(self) -> str: ...
+    @property
+    def cost_ms(self) -> float | None: ...
+
+
+def cron_of(entry: CronJob) -> CronLoad:
     """The load of a cron job."""
     cron = Cron(entry.cron_expression or "", entry.timezone)
     return CronLoad(cron, beats.duration_ms(entry.cost_ms))
+
+
+def crons_of(entries: Iterable[CronJob]) -> dict[str, CronLoad]:
+    """The loads of cron jobs by id. One that cannot be read here (its time zone may be newer than
+    this machine's list of them) is left out: it must not cost all others their place."""
+    loads = {}
+    for entry in entries:
+        with suppress(InvalidInput):
+            loads[str(entry.id)] = cron_of(entry)
+    return loads
 
 
 class LoadModel:
@@ -101,9 +126,7 @@ class LoadModel:
         active = [entry for entry in snapshot if entry.status != "paused"]
         intervals = [entry for entry in active if entry.schedule_kind == "interval"]
         model.add_many([beat_of(entry) for entry in intervals])
-        model.add_crons(
-            {str(entry.id): cron_of(entry) for entry in active if entry.schedule_kind == "cron"}
-        )
+        model.add_crons(crons_of(entry for entry in active if entry.schedule_kind == "cron"))
         return model
 
     # ------------------------------------------------------------ one job

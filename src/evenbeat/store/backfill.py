@@ -3,16 +3,18 @@
 The children are one-off jobs, due at once, so that workers run them side by side and the parent's
 rhythm is untouched. Each keeps the plan it was made for (`ctx.plan_time`), and the database allows
 one child for a plan. Left out are plans that have a child, that the parent has completed (unless
-`include_completed`), or that it is about to run itself.
+`include_completed`), that it runs now, or that it will run itself: the one that its catch-up policy
+chooses after an outage, or every one.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from evenbeat.domain.catch_up import CatchUpMode
+from evenbeat.domain.decision import own_plans
 from evenbeat.domain.job import (
     FirstRun,
     Job,
@@ -24,7 +26,7 @@ from evenbeat.domain.job import (
 )
 from evenbeat.domain.moments import BEGIN
 from evenbeat.domain.schedule import Once
-from evenbeat.domain.states import LIVE, JobStatus
+from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.domain.window import due_at
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.bulk import add_in_bulk, with_ids
@@ -69,9 +71,8 @@ class Backfill:
         def work(connection: Connection) -> Backfilled:
             present = self._database.clock(now, connection)
             job = self._locked(job_id, connection)
-            missing, existing = self._missing(
-                job, plans_between(job, start, end, limit, present), include_completed, connection
-            )
+            plans = plans_between(job, start, end, limit, present)
+            missing, existing = self._missing(job, plans, include_completed, present, connection)
             ids = self._add(job, missing, created_by, present, connection)
             return Backfilled(len(ids), existing, missing, ids)
 
@@ -93,7 +94,7 @@ class Backfill:
             present = self._database.clock(now, connection)
             job = self._locked(job_id, connection)
             plans = plans_between(job, start, end, limit, present)
-            missing, existing = self._missing(job, plans, include_completed, connection)
+            missing, existing = self._missing(job, plans, include_completed, present, connection)
         return Backfilled(len(missing), existing, missing, [])
 
     def _locked(self, job_id: UUID, connection: Connection) -> Job:
@@ -104,14 +105,27 @@ class Backfill:
         return Job._make(row)
 
     def _missing(
-        self, job: Job, plans: list[datetime], include_completed: bool, connection: Connection
+        self,
+        job: Job,
+        plans: list[datetime],
+        include_completed: bool,
+        now: datetime,
+        connection: Connection,
     ) -> tuple[list[datetime], int]:
         params = {"id": job.id, "plans": plans}
         taken = {row[0] for row in self._database.rows("plans_with_child", params, connection)}
-        if not include_completed:
-            rows = self._database.rows("plans_completed", params, connection)
-            taken |= {row[0] for row in rows}
-        missing = [plan for plan in plans if plan not in taken and not _runs_itself(job, plan)]
+        if plans:
+            period = {
+                "id": job.id,
+                "after": plans[0] - min(slack(job), plans[0] - BEGIN),
+                "until": plans[-1],
+            }
+            rows = self._database.rows("plans_run", period, connection)
+            taken |= {plan for plan, status in rows if status == ExecutionStatus.RUNNING}
+            if not include_completed:
+                taken |= completed_of(job, plans, sorted({plan for plan, _ in rows}))
+        own = own_plans(job, now)
+        missing = [plan for plan in plans if plan not in taken and not own.has(plan)]
         return missing, len(plans) - len(missing)
 
     def _add(
@@ -197,10 +211,21 @@ def plans_between(
     return schedule.preview(after, count)
 
 
-def _runs_itself(job: Job, plan: datetime) -> bool:
-    """Whether the job has this plan still before it."""
-    if JobStatus(job.status) not in LIVE or job.plan_time is None:
-        return False
-    if job.catch_up == CatchUpMode.EVERY_PLAN:
-        return plan >= job.plan_time
-    return plan == job.plan_time
+def slack(job: Job) -> timedelta:
+    """How long before a plan of today's rhythm the same occurrence may have run in an older one:
+    an interval, if the job has been placed."""
+    if job.placed_at is None or job.interval_seconds is None:
+        return timedelta(0)
+    return timedelta(seconds=job.interval_seconds)
+
+
+def completed_of(job: Job, plans: Sequence[datetime], ran: Sequence[datetime]) -> set[datetime]:
+    """Which of these plans are among those that ran (both sorted). What ran before the job was
+    placed where it is now ran at other times: it stands for the next plan of today's rhythm."""
+    done, exactly, before = set(), set(ran), slack(job)
+    for plan in plans:
+        moved = job.placed_at is not None and plan <= job.placed_at
+        last = bisect_right(ran, plan) - 1
+        if plan in exactly or (moved and last >= 0 and plan - ran[last] < before):
+            done.add(plan)
+    return done

@@ -220,7 +220,8 @@ class Control:
     ) -> list[Job]:
         paused = self._jobs("paused_for_update", {"ids": list(ids)}, connection)
         moment = self._database.clock(now, connection)
-        wishes = {job.id: wish for job in paused if (wish := resuming_wish(job)) is not None}
+        found = [resuming_wish(job, moment) for job in paused]
+        wishes = {wish.job_id: wish for wish in found if wish is not None}
         places = self._places(list(wishes.values()), moment)
         runs = [_resumed(job, places.get(job.id), moment) for job in paused]
         params = {
@@ -232,7 +233,7 @@ class Control:
             "placed": [run.placed_at for run in runs],
             "now": now,
         }
-        return self._jobs("resume", params, connection)
+        return self._hinted_at(self._jobs("resume", params, connection), connection)
 
     def _update(
         self,
@@ -250,7 +251,7 @@ class Control:
         name = given["name"] or job.name
         params = {**given, **spec_columns(spec), **plan, "id": job_id, "name": name}
         try:
-            return self._jobs("update_job", params, connection)[0]
+            return self._hinted_at(self._jobs("update_job", params, connection), connection)[0]
         except psycopg.errors.UniqueViolation as error:
             raise self._taken(job, name or "", error) from error
 
@@ -278,6 +279,17 @@ class Control:
         self, statement: str, params: Mapping[str, Any], connection: Connection | None = None
     ) -> list[Job]:
         return [Job._make(row) for row in self._database.rows(statement, params, connection)]
+
+    def _hinted_at(self, jobs: list[Job], connection: Connection) -> list[Job]:
+        """The same jobs; idle workers look when they are due, and need not wait for a poll."""
+        waiting = {
+            job.queue for job in jobs if job.status in (JobStatus.PENDING, JobStatus.SCHEDULED)
+        }
+        if waiting:
+            signals = [f"due:{queue}" for queue in sorted(waiting)]
+            hint = {"channel": self._database.channel, "signals": signals}
+            self._database.rows("notify", hint, connection)
+        return jobs
 
     def _with_refused(self, ids: Sequence[UUID], changed: list[Job], verb: _Verb) -> Changes:
         done = {job.id for job in changed}

@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
+from math import inf
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
@@ -37,6 +39,10 @@ _CONNECTING: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0, "conn
 _COLD_SESSION = _EVERY_SESSION + "; SET plan_cache_mode = force_custom_plan"
 
 _ATTEMPTS = 5
+
+patience: ContextVar[float] = ContextVar("patience", default=inf)
+"""Seconds to wait for a free connection here and now, if less than the database was made with.
+Workers wait long, a request that somebody waits for does not."""
 
 
 class Database:
@@ -162,7 +168,7 @@ class Database:
             except psycopg.OperationalError as error:  # pragma: no cover - opened in background
                 raise DatabaseUnavailable(_unreachable(error)) from error
         try:
-            connection = pool.getconn()
+            connection = pool.getconn(timeout=min(patience.get(), self._timeout))
         except (PoolTimeout, PoolClosed) as error:
             raise DatabaseUnavailable(_unreachable(error)) from error
         try:

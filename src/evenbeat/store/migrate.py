@@ -1,6 +1,8 @@
 """Numbered migrations, forward only, applied once however many processes start together."""
 
+import logging
 import re
+import time
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -9,6 +11,11 @@ import psycopg
 from evenbeat.errors import DatabaseUnavailable, SchemaTooNew
 from evenbeat.store.statements import in_schema
 
+logger = logging.getLogger(__name__)
+
+LOCK_SECONDS = 5.0
+PAUSE_SECONDS = 5.0
+ATTEMPTS = 12
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
 
 _VERSIONS_TABLE = """
@@ -96,7 +103,27 @@ def _create(connection: psycopg.Connection[Any], schema: str) -> None:
 
 
 def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) -> None:
+    """Apply one step, beside workers that may be at work. It waits for locks only briefly, because
+    whoever comes later waits behind it, and lets the others pass before it tries again; so too when
+    a statement has locked the same tables in another order."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _apply_once(connection, schema, step)
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+            if attempt == ATTEMPTS:
+                raise DatabaseUnavailable(
+                    f"Migration {step.version} gave up after {attempt} attempts: the tables are in "
+                    "use. Let long transactions (a dump, a forgotten session) end and try again; "
+                    "`evenbeat doctor` names them."
+                ) from error
+            logger.warning("migration %d waits: the tables are in use", step.version)
+            time.sleep(PAUSE_SECONDS)
+    return None
+
+
+def _apply_once(connection: psycopg.Connection[Any], schema: str, step: Migration) -> None:
     with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {int(LOCK_SECONDS * 1000)}".encode())
         connection.execute(in_schema(step.text, schema).encode())
         connection.execute(
             in_schema(

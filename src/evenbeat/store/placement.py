@@ -60,9 +60,13 @@ def wish_of(job_id: UUID, spec: JobSpec, start: datetime | timedelta | None) -> 
     return Wish(job_id, schedule.every, cost, "new")
 
 
-def resuming_wish(job: Job) -> Wish | None:
-    """The wish of a paused job that is to run again, unless it has begun an occurrence."""
+def resuming_wish(job: Job, now: datetime) -> Wish | None:
+    """The wish of a paused job that is to run again, unless it has begun an occurrence, or one has
+    come and waits for its delay or its window: elsewhere that would never run."""
     if job.status != JobStatus.PAUSED or job.current_retry_count or job.releases:
+        return None
+    plan, due = job.plan_time, job.next_run_at
+    if plan is not None and due is not None and plan <= now < due:
         return None
     if job.schedule_kind != "interval" or job.placement != Placement.BALANCED:
         return None

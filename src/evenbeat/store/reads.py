@@ -138,12 +138,21 @@ class Reads(Glance):
         *,
         statuses: Sequence[str] | None = None,
         since: datetime | None = None,
+        first_id: UUID | None = None,
+        last_id: UUID | None = None,
         limit: int = 50,
         offset: int = 0,
     ) -> list[Execution]:
-        """The newest executions of all jobs."""
+        """The newest executions of all jobs, of those whose ids lie between the two."""
         check_page(limit, offset)
-        params = {"statuses": _texts(statuses), "since": since, "limit": limit, "offset": offset}
+        params = {
+            "statuses": _texts(statuses),
+            "since": since,
+            "first_id": first_id,
+            "last_id": last_id,
+            "limit": limit,
+            "offset": offset,
+        }
         return [Execution._make(row) for row in self._database.rows("recent_executions", params)]
 
     def job_stats(self, job_id: UUID) -> JobStats:

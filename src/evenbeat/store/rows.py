@@ -212,7 +212,7 @@ def finish_params(batch: Sequence[Finished]) -> dict[str, Any]:
         "items_crawled": [o.items_crawled for o in outcomes],
         "items_indexed": [o.items_indexed for o in outcomes],
         "rows_affected": [o.rows_affected for o in outcomes],
-        "error_codes": [o.error_code for o in outcomes],
+        "error_codes": [_storable(o.error_code) for o in outcomes],
         "error_messages": [_storable(o.error_message) for o in outcomes],
         "stack_traces": [_storable(o.stack_trace) for o in outcomes],
         "results": [o.result for o in outcomes],

@@ -1,7 +1,9 @@
 """Maintenance: aging, retention, the registry of workers, and the leases of chores."""
 
 import json
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -72,6 +74,7 @@ class Upkeep:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._doors: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def age(
         self,
@@ -202,8 +205,10 @@ class Upkeep:
 
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
-        """Let no other process into the block of this name while we are in it."""
-        with self._database.transaction() as connection:
+        """Let no other thread or process into the block of this name while we are in it. Threads
+        queue up outside of the database: each that waits in it would have a connection of the pool,
+        and the one in the block needs another."""
+        with self._doors[name], self._database.transaction() as connection:
             lock = {"name": f"{self._database.schema}:{name}"}
             self._database.rows("lock_until_commit", lock, connection)
             yield

@@ -42,4 +42,4 @@ class Figures:
         if last is None:
             return True
         pause = timedelta(milliseconds=_SHARE * last.value["took_ms"])
-        return last.updated_at + pause <= self._clock.now()
+        return abs(self._clock.now() - last.updated_at) >= pause

@@ -5,7 +5,8 @@
 SELECT plan_time FROM evenbeat.jobs
 WHERE parent_id = %(id)s AND plan_time = ANY (%(plans)s::timestamptz[]);
 
--- name: plans_completed
--- Plans of these that the job itself has completed, as far as its history is kept.
-SELECT DISTINCT plan_time FROM evenbeat.executions
-WHERE job_id = %(id)s AND plan_time = ANY (%(plans)s::timestamptz[]) AND status = 'completed';
+-- name: plans_run
+-- Plans in a period that the job itself has completed, as far as its history is kept, or runs now.
+SELECT DISTINCT plan_time, status FROM evenbeat.executions
+WHERE job_id = %(id)s AND plan_time BETWEEN %(after)s AND %(until)s
+  AND status IN ('completed', 'running');

@@ -37,6 +37,8 @@ SELECT {execution} FROM evenbeat.executions e
 WHERE (%(statuses)s::text[] IS NULL OR e.status = ANY (%(statuses)s::text[]))
   AND (%(since)s::timestamptz IS NULL
        OR e.id >= evenbeat.uuid7_floor(%(since)s::timestamptz))
+  AND e.id >= coalesce(%(first_id)s::uuid, '00000000-0000-0000-0000-000000000000')
+  AND e.id <= coalesce(%(last_id)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
 ORDER BY e.id DESC
 LIMIT %(limit)s OFFSET %(offset)s;
 

@@ -87,7 +87,8 @@ SELECT id FROM evenbeat.workers
 WHERE heartbeat_at < coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(silent_seconds)s);
 
 -- name: begin_chore
--- Takes a chore that is due and that nobody holds. Returns nothing otherwise.
+-- Takes a chore that is due and that nobody holds. Returns nothing otherwise. One that was done in
+-- the future is due as well: the clock was wrong then, and nobody should wait until it is right.
 INSERT INTO evenbeat.chores AS c (name, holder, expires_at)
 VALUES (%(name)s, %(holder)s,
         coalesce(%(now)s::timestamptz, now()) + make_interval(secs => %(lease_seconds)s))
@@ -95,7 +96,9 @@ ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded
 WHERE (c.holder IS NULL OR c.expires_at <= coalesce(%(now)s::timestamptz, now()))
   AND (c.last_run_at IS NULL
        OR c.last_run_at + make_interval(secs => %(every_seconds)s)
-          <= coalesce(%(now)s::timestamptz, now()))
+          <= coalesce(%(now)s::timestamptz, now())
+       OR c.last_run_at - make_interval(secs => %(every_seconds)s)
+          > coalesce(%(now)s::timestamptz, now()))
 RETURNING name;
 
 -- name: end_chore

@@ -74,6 +74,7 @@ def evenbeat(
 ) -> Command:
     """Runs a command in this process, on the test's database."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("EVENBEAT_DATABASE_URL", database_url)
     monkeypatch.setenv("EVENBEAT_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("TZ", "UTC")

@@ -151,7 +151,8 @@ def made(cluster: Path) -> Iterator[Path]:
 def spoilt(home: Path, cluster: Path) -> Path:
     """A copy of that directory, for a test that spoils it."""
     home.parent.mkdir()
-    return Path(shutil.copytree(cluster, home))
+    sockets = shutil.ignore_patterns(".s.PGSQL*")  # a killed server leaves them behind
+    return Path(shutil.copytree(cluster, home, ignore=sockets))
 
 
 def write_row(url: str) -> None:

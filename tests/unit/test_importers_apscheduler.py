@@ -34,6 +34,9 @@ def work(kind: str = "", copies: int = 1) -> None:
 class Thing:
     """More than JSON can say."""
 
+    def __repr__(self) -> str:
+        return "Thing()"
+
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from evenbeat.domain.execution import Outcome
@@ -110,7 +111,19 @@ def _report(outcome: Outcome | None) -> Report:
     below = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = sum(u.ru_utime + u.ru_stime for u in (used, below))
     unit = 1 if sys.platform == "darwin" else 1024
-    return Report(outcome, cpu * 1000, max(used.ru_maxrss, below.ru_maxrss) * unit / 2**20)
+    own = _own_peak() or used.ru_maxrss * unit
+    return Report(outcome, cpu * 1000, max(own, below.ru_maxrss * unit) / 2**20)
+
+
+def _own_peak() -> int | None:
+    """Bytes; None where the kernel does not tell. What getrusage tells begins, on Linux, with the
+    size of the worker that this process was started from."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    lines = (line.split() for line in status.splitlines())
+    return next((int(words[1]) * 1024 for words in lines if words[:1] == ["VmHWM:"]), None)
 
 
 def _end_with_worker() -> None:

@@ -42,7 +42,7 @@ def test_an_isolated_run_is_measured_and_reports(evenbeat_harness):
     harness.drain()
     run = app.store.read.executions_of(added.id).executions[0]
     assert (run.status, run.result, run.rows_affected) == ("completed", 150, 7)
-    assert 150 < run.memory_peak_mb < 300
+    assert 300 < run.memory_peak_mb < 400  # twice the block for a moment, and the interpreter
     assert run.cpu_time_ms > 10
 
 

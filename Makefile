@@ -51,6 +51,9 @@ bench: $(READY)  ## Every benchmark; results are printed
 	$(BIN)/python benchmarks/bulk_enqueue.py
 	$(BIN)/python benchmarks/journey.py
 	$(BIN)/python benchmarks/placement.py
+	$(BIN)/python benchmarks/http_create.py
+	$(BIN)/python benchmarks/reads_at_scale.py
+	$(BIN)/python benchmarks/pages_at_scale.py
 
 docs: $(READY)   ## Check that the documents name everything that is public
 	$(BIN)/python -m pytest tests/unit/test_docs.py

@@ -35,7 +35,7 @@ chromium:        ## The browser for the dashboard's tests: Debian's own, where i
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || [ -n "$$EVENBEAT_TEST_CHROMIUM" ] || (apt-get update -q && apt-get install -y -q --no-install-recommends chromium) >/dev/null || echo "Chromium is missing: the dashboard's tests will fail. Name one in EVENBEAT_TEST_CHROMIUM."
 
 screenshots: $(READY) chromium ## Take the pictures in docs/images anew
-	$(BIN)/python tests/dashboard/screenshots.py
+	PYTHONPATH=tests $(BIN)/python tests/dashboard/screenshots.py
 
 lint: $(READY)   ## Format, lint, types, direction of imports
 	$(BIN)/ruff format --check

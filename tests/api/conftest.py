@@ -9,11 +9,11 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from api.serving import SECRET
 from evenbeat import Context, Evenbeat, Fail
 from evenbeat.api.access import Access, Role
 from evenbeat.api.app import create
 from evenbeat.engine.worker import Worker
+from loopback import SECRET
 
 ClientFor = Callable[..., TestClient]
 

@@ -13,11 +13,11 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from api.serving import served
 from evenbeat import Evenbeat
 from evenbeat.api import hub as hub_module
 from evenbeat.api.hub import MOST_WAITING, Event, Hub, Listener
 from evenbeat.engine.worker import Worker
+from loopback import served
 
 
 @pytest.fixture(autouse=True)

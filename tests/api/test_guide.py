@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from api.serving import served
 from evenbeat.engine.worker import Worker
+from loopback import served
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 

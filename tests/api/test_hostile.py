@@ -16,7 +16,6 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from api.serving import SECRET, served
 from evenbeat import Evenbeat
 from evenbeat.api import limits
 from evenbeat.api.access import Access, Role
@@ -27,6 +26,7 @@ from evenbeat.cli.client import Refused, connected
 from evenbeat.cli.output import short_ids
 from evenbeat.cli.which import find_execution
 from evenbeat.engine.worker import Worker
+from loopback import SECRET, served
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 LARGE = b"x" * 3_000_000

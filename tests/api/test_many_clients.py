@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 from fastapi import FastAPI
 
-from api.serving import served
 from evenbeat import Evenbeat
 from evenbeat.engine.worker import Worker
+from loopback import served
 
 CLIENTS, EACH = 8, 40
 

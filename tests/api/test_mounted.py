@@ -9,10 +9,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from api.serving import SECRET
 from evenbeat import Evenbeat
 from evenbeat.api.access import Access, Role
 from evenbeat.asgi import asgi
+from loopback import SECRET
 
 
 def mounted(app: Evenbeat, *, auth: bool = True, peer: str = "127.0.0.1") -> TestClient:

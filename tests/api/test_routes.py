@@ -11,10 +11,10 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from api.serving import SECRET
 from evenbeat import Evenbeat
 from evenbeat.api.access import Access
 from evenbeat.api.app import create
+from loopback import SECRET
 
 EVERYONE = "everyone"
 

@@ -2,25 +2,19 @@
 
 import os
 import shutil
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Response, sync_playwright
-from starlette.types import ASGIApp
 
 from evenbeat import Evenbeat
 from evenbeat.api.access import Access, Role
 from evenbeat.api.guards import COOKIE
 
-SECRET = "a secret of the tests that is long enough"  # noqa: S105
 _SERIOUS = ("serious", "critical")
 
 
@@ -40,24 +34,6 @@ def opened_browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
         yield browser
         browser.close()
-
-
-@contextmanager
-def served(api: ASGIApp) -> Iterator[str]:
-    """The URL at which the application is served, on loopback, until the block ends."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(api, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(timeout=10)
-        listening.close()
 
 
 @dataclass

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browsing import SECRET, Site, opened_browser, served
+from browsing import Site, opened_browser
 from playwright.sync_api import Browser
 
 from evenbeat import Context, Evenbeat
 from evenbeat.api.access import Access
 from evenbeat.asgi import asgi
+from loopback import SECRET, served
 
 
 def declare_tasks(app: Evenbeat, gate: threading.Event) -> None:

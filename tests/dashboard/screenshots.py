@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from browsing import opened_browser, served
+from browsing import opened_browser
 from company import add_jobs, application, liven, write_past
 from crowd import crowd
 from PIL import Image
@@ -24,6 +24,7 @@ from evenbeat.api.access import Access, Role
 from evenbeat.api.guards import COOKIE
 from evenbeat.asgi import asgi
 from evenbeat.testing import temporary_server
+from loopback import served
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 MOST_BYTES = 150_000

@@ -4,7 +4,7 @@ import threading
 from datetime import timedelta
 
 import httpx
-from browsing import Site, hindrances, served, weight
+from browsing import Site, hindrances, weight
 from playwright.sync_api import expect
 
 from evenbeat import Evenbeat
@@ -14,6 +14,7 @@ from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.upkeep import NewWorker
+from loopback import served
 
 
 def empty(site: Site) -> None:

@@ -4,7 +4,7 @@ import threading
 from datetime import timedelta
 
 import httpx
-from browsing import SECRET, Site, hindrances, served, weight
+from browsing import Site, hindrances, weight
 from fastapi import FastAPI
 from playwright.sync_api import Page, expect
 
@@ -14,6 +14,7 @@ from evenbeat.asgi import asgi
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.store.filters import JobFilter
+from loopback import SECRET, served
 
 
 def _empty(site: Site) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from browsing import SECRET, Site, hindrances, served, weight
+from browsing import Site, hindrances, weight
 from fastapi import FastAPI
 from playwright.sync_api import Page, expect
 
@@ -18,6 +18,7 @@ from evenbeat.dashboard.openapi import Reference, kind_of
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.settings import Settings, setting_name
+from loopback import SECRET, served
 
 HOUR = timedelta(hours=1)
 

@@ -2,6 +2,7 @@
 
 import logging
 import platform
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -62,9 +63,9 @@ class Guarded(Collector):
         except Exception:
             logger.exception("Some metrics could not be collected")
 
+    @abstractmethod
     def families(self) -> Iterator[Metric]:
         """What a collector makes."""
-        raise NotImplementedError
 
 
 class EngineCollector(Guarded):

@@ -1,4 +1,4 @@
-"""A real server on a real socket, for what an in-process client cannot show: streams."""
+"""An application behind a real server, for tests of the API and of the dashboard."""
 
 import socket
 import threading

@@ -96,7 +96,8 @@ def test_those_who_leave_are_forgotten_and_the_poll_ends(
     headers = {"Authorization": f"Bearer {token_for('viewer')}"}
     with served(api) as url, httpx.Client(headers=headers, timeout=20) as http:
         with http.stream("GET", f"{url}/api/v1/events") as stream:
-            next(told(stream.iter_lines()))
+            events = told(stream.iter_lines())  # kept: a dropped iterator hangs up
+            next(events)
             hub: Hub = api.state.hub
             assert (hub.listeners, hub.polling) == (1, True)
         deadline = time.monotonic() + 20

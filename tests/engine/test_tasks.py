@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from evenbeat import Context, Evenbeat, Fail, Retry, Scope
+from evenbeat.engine.runners import loop
 from evenbeat.errors import InvalidInput
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -206,6 +207,26 @@ def test_a_payload_that_no_longer_fits_fails_for_good(app, evenbeat_harness):
     assert "'name' is missing" in run.error_message
 
 
+def test_a_task_of_short_runs_is_not_metered_until_one_is_long(app, evenbeat_harness, monkeypatch):
+    monkeypatch.setattr(loop, "LIGHT_RUNS", 3)
+    monkeypatch.setattr(loop, "LIGHT_MS", 60_000)
+
+    @app.task
+    async def short() -> None:
+        sum(range(1000))
+
+    harness = evenbeat_harness(app)
+
+    def is_metered() -> bool:
+        added = short.enqueue()
+        harness.drain()
+        return last_run(app, added).cpu_time_ms is not None
+
+    assert [is_metered() for _ in range(5)] == [True, True, True, False, False]
+    monkeypatch.setattr(loop, "LIGHT_MS", 0)
+    assert [is_metered() for _ in range(3)] == [False, True, True]
+
+
 def test_figures_and_cpu_time_are_per_run(app, evenbeat_harness):
     def burn(seconds: float) -> None:
         until = time.thread_time() + seconds
@@ -215,8 +236,8 @@ def test_figures_and_cpu_time_are_per_run(app, evenbeat_harness):
     @app.task
     async def busy(ctx: Context) -> None:
         for _ in range(5):
-            burn(0.02)
             await asyncio.sleep(0)
+            burn(0.02)
         ctx.report(items_crawled=3, rows_affected=1)
         ctx.report(items_crawled=2)
 

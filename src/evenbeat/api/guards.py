@@ -9,12 +9,13 @@ changes something must come from a page of ours.
 """
 
 import ipaddress
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, HTTPException, Request, Security
+from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from evenbeat.api.access import EVERYONE, Access, Principal, Role
@@ -37,12 +38,16 @@ _bearer = HTTPBearer(
 _Documented = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 
 
-def at_least(needed: Role) -> Callable[..., Principal]:
-    """A dependency that lets through who has the role, or one above it."""
+def at_least(needed: Role) -> Callable[..., Coroutine[Any, Any, Principal]]:
+    """A dependency that lets through who has the role, or one above it. Nearly always it can tell
+    at once; a thread is taken only to ask the database."""
 
-    def guard(request: Request, _documented: _Documented) -> Principal:
+    async def guard(request: Request, _documented: _Documented) -> Principal:
         with denials_answered():
-            principal = identify(request)
+            if access_of(request).is_quick:
+                principal = identify(request)
+            else:
+                principal = await run_in_threadpool(identify, request)
             if not principal.role.covers(needed):
                 raise RoleTooLow(needed, principal.role)
         return principal

@@ -34,10 +34,10 @@ class Ready(BaseModel):
     )
 
 
-def may_scrape(request: Request, service: ServiceDep, documented: _Documented) -> None:
+async def may_scrape(request: Request, service: ServiceDep, documented: _Documented) -> None:
     """Everyone if the setting metrics_public says so, else viewers."""
     if not service.app.settings.metrics_public:
-        _viewer(request, documented)
+        await _viewer(request, documented)
 
 
 @router.get("/healthz", summary="Does the process live?")

@@ -10,6 +10,7 @@ from evenbeat.store.access import AccessTables
 logger = logging.getLogger(__name__)
 
 FRESH_SECONDS = 2.0
+MARGIN_SECONDS = 0.2
 """How long what was read counts, and so how long a token that was revoked elsewhere still passes
 here. Also how long a database that did not answer is left alone."""
 
@@ -28,6 +29,11 @@ class Revoked:
         self._fresh_until = float("-inf")
         self._changes = 0
         self._reading = threading.Lock()
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether asking for the set will not ask the database."""
+        return self._ids is not None and time.monotonic() + MARGIN_SECONDS < self._fresh_until
 
     def ids(self) -> frozenset[str]:
         """The ids (`jti`) of all revoked tokens; raises StoreError if none were ever read."""

@@ -18,6 +18,7 @@ from evenbeat.app import Evenbeat
 from evenbeat.cli.loading import load_app
 from evenbeat.cli.signals import Signals
 from evenbeat.cli.supervisor import Supervisor
+from evenbeat.cli.tuning import settle_memory
 from evenbeat.declared import SyncReport
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
@@ -139,6 +140,7 @@ def _serve(
         report = app.sync_schedules(disable_removed=disable_removed)
         serving = app.worker(queues=queues)
         logger.info("Serving", extra=_description(app, target, queues, report))
+        settle_memory()
         serving.start()
         stop_worker(serving, app.settings, _wait(signals, supervisor_fd))
     return 0

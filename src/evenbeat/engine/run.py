@@ -32,6 +32,7 @@ class Run:
         "interrupt",
         "job",
         "started_at",
+        "step_began_ns",
         "stop_reason",
         "task",
         "token",
@@ -45,6 +46,7 @@ class Run:
         self.claimed_at = time.monotonic()
         self.started_at: float | None = None
         self.cpu_ns = 0
+        self.step_began_ns: int | None = None
         self.stop_reason: StopReason | None = None
         self.interrupt: Callable[[], object] | None = None
         self.ended = False
@@ -52,6 +54,13 @@ class Run:
     def begin(self) -> None:
         """The handler starts now."""
         self.started_at = time.monotonic()
+
+    def meter(self) -> None:
+        """Count the CPU time of the step that this thread is in, so far."""
+        if self.step_began_ns is not None:
+            now = time.thread_time_ns()
+            self.cpu_ns += now - self.step_began_ns
+            self.step_began_ns = now
 
     def stop(self, reason: StopReason) -> None:
         """Ask the run to end. The first reason counts; a run that has ended is left alone."""

@@ -209,14 +209,15 @@ class Worker:
         token = job.lock_token
         if token is None:
             raise AssertionError("a claimed job has a lease")
-        context = Context(
-            job,
-            report_progress=lambda progress: self.keeper.report_progress(token, progress),
-            renew=lambda: bool(
-                self._store.renew([job], lease=self._lease, now=self.clock.override())
-            ),
-        )
+        context = Context(job, report_progress=self._report_progress, renew=self._renew)
         return Run(job, token, self._registry.get(job.task), context)
+
+    def _report_progress(self, job: Job, progress: dict[str, Any]) -> None:
+        if job.lock_token is not None:
+            self.keeper.report_progress(job.lock_token, progress)
+
+    def _renew(self, job: Job) -> bool:
+        return bool(self._store.renew([job], lease=self._lease, now=self.clock.override()))
 
     def _settled(self, settled: list[Settled]) -> None:
         self.claimer.expect([entry.decision.next_run_at for entry in settled if entry.decision])

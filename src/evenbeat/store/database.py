@@ -1,5 +1,6 @@
 """Connections and the running of statements: all that the rest of the store knows of psycopg."""
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any, LiteralString, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
+from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
@@ -191,10 +193,17 @@ class Database:
 
 def _configure(connection: Connection) -> None:
     connection.execute(_COLD_SESSION, prepare=False)
+    set_json_loads(_loads, connection)
 
 
 def _configure_hot(connection: Connection) -> None:
     connection.execute(_HOT_SESSION, prepare=False)
+    set_json_loads(_loads, connection)
+
+
+def _loads(text: str | bytes) -> Any:
+    """Most payloads and nearly all metadata are empty; those need no parser."""
+    return {} if text in (b"{}", "{}") else json.loads(text)
 
 
 def _execute(connection: Connection, statement: Statement, params: Mapping[str, Any]) -> list[Row]:

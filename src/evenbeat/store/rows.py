@@ -14,6 +14,7 @@ from evenbeat.domain.job import FirstRun, Job, JobSpec, NewJob
 from evenbeat.domain.schedule import After, Cron, Interval, Once
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import InvalidInput, TooLarge
+from evenbeat.store.arrays import numbers, texts, times, uuids, words
 
 MAX_JSON_BYTES = 256 * 1024
 SECOND = timedelta(seconds=1)
@@ -196,26 +197,26 @@ def finish_params(batch: Sequence[Finished]) -> dict[str, Any]:
     outcomes = [finished.outcome for finished in batch]
     decisions = [finished.decision for finished in batch]
     return {
-        "job_ids": [job.id for job in jobs],
-        "tokens": [job.lock_token for job in jobs],
-        "outcomes": [o.status.value for o in outcomes],
-        "statuses": [d.status.value for d in decisions],
-        "plan_times": [d.plan_time for d in decisions],
-        "next_runs": [d.next_run_at for d in decisions],
-        "retry_counts": [d.retry_count for d in decisions],
-        "tick_plans": [d.tick_plans for d in decisions],
-        "schedule_versions": [_version(finished) for finished in batch],
-        "durations_ms": [o.duration_ms for o in outcomes],
-        "queued_ms": [o.queued_ms for o in outcomes],
-        "cpu_times_ms": [o.cpu_time_ms for o in outcomes],
-        "memory_peaks_mb": [o.memory_peak_mb for o in outcomes],
-        "items_crawled": [o.items_crawled for o in outcomes],
-        "items_indexed": [o.items_indexed for o in outcomes],
-        "rows_affected": [o.rows_affected for o in outcomes],
-        "error_codes": [_storable(o.error_code) for o in outcomes],
-        "error_messages": [_storable(o.error_message) for o in outcomes],
-        "stack_traces": [_storable(o.stack_trace) for o in outcomes],
-        "results": [o.result for o in outcomes],
+        "job_ids": uuids(job.id for job in jobs),
+        "tokens": uuids(job.lock_token for job in jobs),
+        "outcomes": words(o.status for o in outcomes),
+        "statuses": words(d.status for d in decisions),
+        "plan_times": times([d.plan_time for d in decisions]),
+        "next_runs": times([d.next_run_at for d in decisions]),
+        "retry_counts": numbers([d.retry_count for d in decisions]),
+        "tick_plans": numbers([d.tick_plans for d in decisions]),
+        "schedule_versions": numbers([_version(finished) for finished in batch]),
+        "durations_ms": numbers([o.duration_ms for o in outcomes]),
+        "queued_ms": numbers([o.queued_ms for o in outcomes]),
+        "cpu_times_ms": numbers([o.cpu_time_ms for o in outcomes]),
+        "memory_peaks_mb": numbers([o.memory_peak_mb for o in outcomes]),
+        "items_crawled": numbers([o.items_crawled for o in outcomes]),
+        "items_indexed": numbers([o.items_indexed for o in outcomes]),
+        "rows_affected": numbers([o.rows_affected for o in outcomes]),
+        "error_codes": texts([_storable(o.error_code) for o in outcomes]),
+        "error_messages": texts([_storable(o.error_message) for o in outcomes]),
+        "stack_traces": texts([_storable(o.stack_trace) for o in outcomes]),
+        "results": texts([o.result for o in outcomes]),
     }
 
 

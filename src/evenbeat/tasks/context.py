@@ -1,8 +1,7 @@
 """What a handler may know and say about its own run."""
 
 import logging
-import threading
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -16,20 +15,23 @@ _FIGURES = frozenset({"items_crawled", "items_indexed", "rows_affected"})
 
 class Context:
     """A run, seen from inside. Handlers get it as the parameter annotated `Context` (or named
-    `ctx`); in a plain call, tests make one with `Context.for_test()`."""
+    `ctx`); a plain call in a test passes one made of a job."""
+
+    # One is made for every run, so it is small and shares what it calls with all the others.
+    __slots__ = ("_cancelled", "_figures", "_renew", "_report_progress", "job")
 
     def __init__(
         self,
         job: Job,
         *,
-        report_progress: Callable[[dict[str, Any]], None] = lambda _progress: None,
-        renew: Callable[[], bool] = lambda: True,
+        report_progress: Callable[[Job, dict[str, Any]], None] = lambda _job, _progress: None,
+        renew: Callable[[Job], bool] = lambda _job: True,
     ) -> None:
         self.job = job
-        self.figures: dict[str, int] = {}
+        self._figures: dict[str, int] | None = None
         self._report_progress = report_progress
         self._renew = renew
-        self._cancelled = threading.Event()
+        self._cancelled = False
 
     @property
     def execution_id(self) -> UUID:
@@ -56,7 +58,7 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """Whether this run is no longer wanted. A plain function should look at it and return."""
-        return self._cancelled.is_set()
+        return self._cancelled
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -71,7 +73,7 @@ class Context:
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far the run has come. Cheap: only the newest report is written, once a second."""
-        self._report_progress({"done": done, "total": total, "message": message})
+        self._report_progress(self.job, {"done": done, "total": total, "message": message})
 
     def report(self, **figures: int) -> None:
         """Add to the run's figures: items_crawled, items_indexed, rows_affected."""
@@ -80,8 +82,15 @@ class Context:
             raise TypeError(
                 f"report() knows {', '.join(sorted(_FIGURES))}; not {', '.join(sorted(unknown))}."
             )
+        sums = dict(self.figures)
         for name, amount in figures.items():
-            self.figures[name] = self.figures.get(name, 0) + int(amount)
+            sums[name] = sums.get(name, 0) + int(amount)
+        self._figures = sums
+
+    @property
+    def figures(self) -> Mapping[str, int]:
+        """What the run has reported so far."""
+        return self._figures or {}
 
     def heartbeat(self) -> None:
         """Renew the lease now and make sure the run still counts; raises `LeaseLost` if not.
@@ -93,13 +102,13 @@ class Context:
 
     def renew(self) -> bool:
         """`heartbeat` that answers instead of raising."""
-        if not self.cancelled and not self._renew():
-            self._cancelled.set()
+        if not self.cancelled and not self._renew(self.job):
+            self._cancelled = True
         return not self.cancelled
 
     def cancel(self) -> None:
         """Mark the run as unwanted (the worker does this)."""
-        self._cancelled.set()
+        self._cancelled = True
 
 
 class _RunLogger(logging.LoggerAdapter[logging.Logger]):

@@ -53,11 +53,11 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
         with sending:
             pipe.send((kind, content))
 
-    def report_progress(progress: dict[str, Any]) -> None:
+    def report_progress(_job: Job, progress: dict[str, Any]) -> None:
         encode_progress(progress)  # what cannot be stored fails here, in the handler
         send("progress", progress)
 
-    def renew() -> bool:
+    def renew(_job: Job) -> bool:
         with sending:
             pipe.send(("heartbeat", None))
             return bool(pipe.recv())

@@ -3,6 +3,7 @@
     python benchmarks/placement.py            all of it, some minutes
     python benchmarks/placement.py --quick    fewer and smaller
     python benchmarks/placement.py --cost     only what it costs, in processor time
+    python benchmarks/placement.py --settled  only ours: as the jobs come, and after one rebalance
     python benchmarks/placement.py --crontab  a crontab of 1,000 typical jobs, for a picture
 
 Every run of a week is replayed second by second; the figure is the peak of concurrent runs divided
@@ -33,6 +34,7 @@ HOUR, DAY, SLOT = 3600, 86_400, 900
 MIXED = [1800, HOUR, 2 * HOUR, 4 * HOUR, 6 * HOUR, 12 * HOUR, DAY, WEEK]
 # Seeds 1 to 40 served to choose among ways to settle ties, so they prove nothing any more.
 SEEDS = list(range(101, 110))
+MANY_SEEDS = list(range(101, 141))
 ASKED = {200: 1.5, 1000: 1.2, 5000: 1.1}
 
 
@@ -226,6 +228,45 @@ def bounds(
         print(f"  {'asked: at most':<20}" + "".join(f"{ASKED[count]:>16.2f}" for count in counts))
 
 
+def settled(counts: list[int]) -> None:
+    """Ours over many seeds: placed one after the other, and after one rebalance a day later."""
+    print(f"\nEvenbeat over {len(MANY_SEEDS)} seeds: peak / mean, median (worst), over the bound")
+    print(f"  {'':<10}{'placed as they come':>28}{'after one rebalance':>28}{'moved':>12}")
+    for count in counts:
+        placed, after, moves = [], [], []
+        for seed in MANY_SEEDS:
+            random = np.random.default_rng(seed)
+            jobs = generated(count, random)
+            phases = evenbeat(jobs, random)
+            moved = rebalanced(jobs, phases)
+            placed.append(curve_of(jobs, phases).ratio)
+            after.append(curve_of(jobs, moved).ratio)
+            moves.append(sum(a != b for a, b in zip(phases, moved, strict=True)))
+        cells = [
+            f"{statistics.median(of):.2f} ({max(of):.2f}), {sum(r > ASKED[count] for r in of)} over"
+            for of in (placed, after)
+        ]
+        middling = f"{statistics.median(moves):.0f}"
+        print(f"  {count:<10,}{cells[0]:>28}{cells[1]:>28}{middling:>12}", flush=True)
+
+
+def rebalanced(jobs: list[Job], phases: list[int]) -> list[int]:
+    """The phases after a rebalance a day later, when nothing is in cooldown any more."""
+    later = NOW + timedelta(days=1)
+    second = NOW_SECOND + DAY
+    rows = [
+        Row(
+            UUID(int=n),
+            job.period,
+            datetime.fromtimestamp(second + 1 + (phase - second - 1) % job.period, UTC),
+            job.expected * 1000.0,
+        )
+        for n, (job, phase) in enumerate(zip(jobs, phases, strict=True))
+    ]
+    to = {move.job_id.int: int(move.new_time.timestamp()) for move in rebalance(rows, later).moves}
+    return [to.get(n, phase) for n, phase in enumerate(phases)]
+
+
 def starts_per_slot() -> None:
     """Equal short jobs: how many start in the fullest slot of the day."""
     print("\nstarts in the fullest of 96 slots, daily jobs of 10 s (the least possible first)")
@@ -309,8 +350,28 @@ def cost_of_rebalance(counts: list[int]) -> None:
                 f"mean {plan.after.mean_load:>8,.0f}",
                 flush=True,
             )
+    weekly_bunches()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"  the process at its largest: {peak:,.0f} MiB, mostly the snapshot itself")
+
+
+def weekly_bunches(count: int = 5000) -> None:
+    """Weekly jobs of ten minutes that are all due at one second. Half an interval either way, and
+    not into the past, they reach the whole week only if that second is half a week away."""
+    for ahead in (HOUR, 3 * DAY, 5 * DAY):
+        at = datetime.fromtimestamp(NOW_SECOND + ahead, UTC)
+        rows = [Row(UUID(int=n), WEEK, at, 600_000.0) for n in range(count)]
+        begun = time.process_time()
+        plan = rebalance(rows, NOW)
+        took = time.process_time() - begun
+        reach = ahead + WEEK // 2 - max(HOUR // 2, ahead - WEEK // 2) + 600
+        least = ceil(count * 600 / min(WEEK, reach))
+        print(
+            f"  {count:>9,} weekly, all due in {ahead // HOUR:>3} h {took:6.1f} CPU s   "
+            f"{len(plan.moves):>8,} moves   peak {plan.before.peak_load:,.0f} -> "
+            f"{plan.after.peak_load:,.0f} (least possible {least})",
+            flush=True,
+        )
 
 
 # ---------------------------------------------------------------- a crontab
@@ -342,6 +403,7 @@ def main(quick: bool = False, cost_only: bool = False) -> None:
         odd = [60 * minutes for minutes in (37, 50, 70, 100, 130, 190, 310, 550, 780, 2880, 7200)]
         flatness("periods that do not divide the week (37m to 5d)", counts, periods=odd)
         flatness("the same, four weeks later", counts, periods=odd, weeks_on=4)
+        settled(counts)
         starts_per_slot()
     cost_of_one([1000, 100_000] if quick else [1000, 100_000, 1_000_000])
     cost_of_rebalance([1000, 10_000] if quick else [1000, 100_000, 1_000_000])
@@ -350,5 +412,7 @@ def main(quick: bool = False, cost_only: bool = False) -> None:
 if __name__ == "__main__":
     if "--crontab" in sys.argv:
         print(typical_crontab())
+    elif "--settled" in sys.argv:
+        settled([200, 1000])
     else:
         main("--quick" in sys.argv, "--cost" in sys.argv)

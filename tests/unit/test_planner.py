@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenbeat.domain.moments import EPOCH
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement import (
     Beat,
@@ -24,6 +25,8 @@ from evenbeat.placement import (
     reason_to_stay,
     rebalance,
 )
+from evenbeat.placement.load import table_of
+from evenbeat.placement.relief import too_many
 from evenbeat.placement.simulate import Runs, replay, run_times, steady
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, 250_000, tzinfo=UTC)
@@ -89,6 +92,14 @@ def test_two_jobs_keep_out_of_each_others_way() -> None:
     model = LoadModel(NOW)
     for _ in range(2):
         model.add(place(model, Rhythm(HOUR, 1_500_000), NOW).beat)
+    assert model.peak == 1
+
+
+def test_short_runs_leave_room_for_a_long_one() -> None:
+    model = LoadModel(NOW)
+    for _ in range(12):
+        model.add(place(model, Rhythm(30 * MINUTE, 75_000), NOW).beat)
+    model.add(place(model, Rhythm(30 * MINUTE, 900_000), NOW).beat)
     assert model.peak == 1
 
 
@@ -297,6 +308,48 @@ def test_a_thousand_bunched_jobs_come_apart() -> None:
     assert rebalance(applied(rows, plan), NOW).moves == []
 
 
+@pytest.mark.parametrize(("ahead", "least"), [(HOUR, 4), (5 * DAY, 2)])
+def test_weekly_jobs_at_one_second_become_as_flat_as_their_reach_allows(
+    ahead: timedelta, least: int
+) -> None:
+    # Two thousand runs of ten minutes fill the week almost twice, half of it almost four times.
+    rows = [Row(UUID(int=n), 604_800, NOW + ahead, 600_000) for n in range(2000)]
+    plan = rebalance(rows, NOW)
+    assert (plan.before.peak_load, plan.after.peak_load) == (2000, least)
+    assert len(plan.moves) == 2000 - least
+
+
+def test_few_moved_jobs_lie_far_apart() -> None:
+    rows = [hourly(n, 3 * HOUR)._replace(interval_seconds=21_600) for n in range(12)]
+    times = [NOW + 3 * HOUR, *(move.new_time for move in rebalance(rows, NOW).moves)]
+    gaps = [later - earlier for earlier, later in pairwise(sorted(times))]
+    assert len(times) == 12
+    assert min(gaps) > 15 * MINUTE
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 49), st.integers(1, 25)), max_size=30),
+    st.integers(-3, 6),
+)
+def test_as_many_are_taken_off_a_summit_as_are_too_many(
+    runs: list[tuple[int, int]], limit: int
+) -> None:
+    starts = np.array([start for start, _ in runs], np.int64)
+    touched = np.array([length for _, length in runs], np.int64)
+    level = np.zeros(50, np.int32)
+    for start, length in runs:
+        level[(start + np.arange(length)) % 50] += 1
+    chosen = too_many(level - np.int32(limit), starts, touched, 1)
+    left = np.setdiff1d(np.arange(len(runs)), chosen)
+    assert bool(len(chosen)) == bool(runs and level.max() > limit)
+    if len(chosen):
+        after = np.zeros(50, np.int32)
+        for n in left:
+            after[(starts[n] + np.arange(touched[n])) % 50] += 1
+        summit = int(level.argmax())
+        assert after[summit] <= max(0, limit)
+
+
 @st.composite
 def snapshots(draw: st.DrawFn) -> list[Row]:
     periods = st.one_of(st.sampled_from(MIXED), st.integers(1, 10**6))
@@ -384,3 +437,11 @@ def test_no_run_is_dropped_or_doubled_by_a_rebalance(seed: int) -> None:
 
 def test_a_beat_follows_the_next_run() -> None:
     assert beat_of(hourly()) == Beat(3600, 1_770_199_407, 60_000)
+
+
+@given(snapshots())
+@settings(max_examples=20, deadline=None)
+def test_a_table_says_what_the_beats_say(rows: list[Row]) -> None:
+    table, due = table_of(rows)
+    assert table.tolist() == [list(beat_of(row)) for row in rows]
+    assert due.tolist() == [(row.next_run_at - EPOCH) // (SECOND / 10**6) for row in rows]

@@ -22,6 +22,7 @@ SLOT = 900
 RUN = 1024  # units: one run, throughout one second
 HALF = RUN // 2
 UNKNOWN_MS = 60_000.0  # what a job is taken to last before its first run has told
+LONGEST_MS = 2**53  # longer than any interval, and still exact as a float
 # Up to so many, adding beats one by one is faster than laying a whole fold over the week.
 FEW = 16
 
@@ -67,6 +68,12 @@ class Box(NamedTuple):
 def epoch_second(moment: datetime) -> int:
     """The whole second since 1970 that contains `moment`."""
     return (moment - EPOCH) // _SECOND
+
+
+def epoch_microsecond(moment: datetime) -> int:
+    """The same in microseconds, exactly."""
+    since = moment - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def at_second(second: int) -> datetime:
@@ -161,15 +168,30 @@ def _plans(cron: Cron, begin: datetime, end: datetime) -> list[datetime]:
     return cron.preview(begin - timedelta(seconds=1), count)
 
 
-def cron_load(starts: Ints, durations: Ints, run: int = RUN) -> Load:
-    """The week's load of cron jobs that share their plans, one duration in ms for each job."""
+def change(changes: NDArray[np.float64], starts: Ints, durations: Ints, run: int = RUN) -> None:
+    """Note where cron jobs that share their plans, one duration in ms for each job, change the load
+    of the week; `level_of` adds up. Many expressions so cost one pass over the week, not each."""
     gaps = np.append(np.diff(starts), WEEK)
     lasting = np.minimum(durations[:, None], gaps[None, :] * 1000)
     begin = np.broadcast_to(starts, lasting.shape)
     end = begin + lasting // 1000
     part = -(-(lasting % 1000) * run // 1000)
-    changes = np.zeros(WEEK + 1)
     for places, values in ((begin, run + 0 * part), (end, part - run), (end + 1, -part)):
         inside = np.clip(places, 0, WEEK).ravel()
-        changes += np.bincount(inside, weights=values.ravel(), minlength=WEEK + 1)
-    return np.cumsum(changes)[:WEEK].astype(np.int32)
+        if 8 * len(inside) < WEEK:
+            np.add.at(changes, inside, values.ravel())
+        else:
+            changes += np.bincount(inside, weights=values.ravel(), minlength=WEEK + 1)
+
+
+def level_of(changes: NDArray[np.float64]) -> Load:
+    """The load of the week by its changes, which are whole numbers."""
+    level: Load = np.cumsum(changes)[:WEEK].astype(np.int32)
+    return level
+
+
+def cron_load(starts: Ints, durations: Ints, run: int = RUN) -> Load:
+    """The week's load of cron jobs that share their plans, one duration in ms for each job."""
+    changes = np.zeros(WEEK + 1)
+    change(changes, starts, durations, run)
+    return level_of(changes)

@@ -12,7 +12,7 @@ Intervals that divide the week are exact for ever. Others are exact for the week
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -78,6 +78,18 @@ def beat_of(entry: Entry) -> Beat:
     return Beat(entry.interval_seconds or 1, beats.epoch_second(phase or EPOCH), cost)
 
 
+def table_of(entries: Sequence[Entry]) -> tuple[Ints, Ints]:
+    """The beats of many interval jobs as rows (period, phase, duration in ms), and their phases in
+    microseconds since 1970: what `beat_of` says, in a fraction of the time."""
+    count = len(entries)
+    phases = (e.next_run_at or e.plan_time or e.anchor_at or EPOCH for e in entries)
+    due = np.fromiter((beats.epoch_microsecond(phase) for phase in phases), np.int64, count)
+    costs = (beats.UNKNOWN_MS if e.cost_ms is None else e.cost_ms for e in entries)
+    lasting = np.clip(np.rint(np.fromiter(costs, np.float64, count)), 1, beats.LONGEST_MS)
+    every = np.fromiter((e.interval_seconds or 1 for e in entries), np.int64, count)
+    return np.column_stack([every, due // 1_000_000, lasting.astype(np.int64)]), due
+
+
 class CronJob(Protocol):
     """As much of a cron job as its load needs."""
 
@@ -122,10 +134,9 @@ class LoadModel:
     @classmethod
     def of(cls, snapshot: Iterable[Entry], now: datetime) -> "LoadModel":
         """The model of everything in the snapshot that is not paused."""
-        model = cls(now)
         active = [entry for entry in snapshot if entry.status != "paused"]
-        intervals = [entry for entry in active if entry.schedule_kind == "interval"]
-        model.add_many([beat_of(entry) for entry in intervals])
+        model = cls(now)
+        model.add_table(table_of([e for e in active if e.schedule_kind == "interval"])[0])
         model.add_crons(crons_of(entry for entry in active if entry.schedule_kind == "cron"))
         return model
 
@@ -162,10 +173,13 @@ class LoadModel:
 
     def add_many(self, many: Sequence[Beat], counts: Sequence[int] | None = None) -> None:
         """Count in many jobs; with `counts`, the rows of a grouped query."""
-        if not many:
-            return
-        table = beats.table_of(many)
-        number = np.ones(len(table), np.int64) if counts is None else np.array(counts, np.int64)
+        if many:
+            number = None if counts is None else np.array(counts, np.int64)
+            self.add_table(beats.table_of(many), number)
+
+    def add_table(self, table: Ints, counts: Ints | None = None) -> None:
+        """The same for rows (period, phase, duration in ms)."""
+        number = np.ones(len(table), np.int64) if counts is None else counts
         order = np.argsort(table[:, 0], kind="stable")
         table, number = table[order], number[order]
         edges = np.flatnonzero(np.diff(table[:, 0])) + 1
@@ -196,13 +210,18 @@ class LoadModel:
         durations: dict[Cron, list[int]] = defaultdict(list)
         for job in jobs:
             durations[job.cron].append(job.duration_ms)
+        changes = np.zeros((2, WEEK + 1))
+        begun = np.zeros(WEEK, np.int64)
         for cron, lasting in durations.items():
             starts = beats.cron_starts(cron, self.since)
-            self.seconds += self.cron_seconds(cron, lasting) * np.int32(sign)
             doubted = [-(-ms // 2) for ms in lasting] + [2 * ms for ms in lasting]
-            self.hazy += self.cron_seconds(cron, doubted, HALF) * np.int32(sign)
-            begun = np.bincount(starts[1:], minlength=WEEK) * (RUN * len(lasting) * sign)
-            self.starts += _per_slot(begun)
+            for row, each, run in ((0, lasting, RUN), (1, doubted, HALF)):
+                for chunk in _chunks(each, len(starts)):
+                    beats.change(changes[row], starts, chunk, run)
+            begun[starts[1:]] += RUN * len(lasting) * sign
+        self.seconds += beats.level_of(changes[0]) * np.int32(sign)
+        self.hazy += beats.level_of(changes[1]) * np.int32(sign)
+        self.starts += _per_slot(begun)
         self.jobs += sign * len(jobs)
         if jobs:
             self._sum_cells()
@@ -210,13 +229,10 @@ class LoadModel:
     def cron_seconds(self, cron: Cron, durations: Sequence[int], run: int = RUN) -> Load:
         """The load of cron jobs that share an expression."""
         starts = beats.cron_starts(cron, self.since)
-        rows = max(1, _CHUNK // len(starts))
-        each = np.array(durations, np.int64)
-        chunks = (each[n : n + rows] for n in range(0, len(each), rows))
-        total = np.zeros(WEEK, np.int32)
-        for chunk in chunks:
-            total += beats.cron_load(starts, chunk, run)
-        return total
+        changes = np.zeros(WEEK + 1)
+        for chunk in _chunks(durations, len(starts)):
+            beats.change(changes, starts, chunk, run)
+        return beats.level_of(changes)
 
     def _sum_cells(self) -> None:
         self.cells = self.seconds.reshape(-1, CELL).sum(axis=1, dtype=np.int64)
@@ -241,6 +257,12 @@ class LoadModel:
     def per_cell(self) -> NDArray[np.float64]:
         """Expected concurrency in each minute of the week."""
         return self.cells / (RUN * CELL)
+
+
+def _chunks(durations: Sequence[int], plans: int) -> Iterator[Ints]:
+    """Durations, so many at a time that with so many plans each they fit into memory."""
+    rows, each = max(1, _CHUNK // plans), np.array(durations, np.int64)
+    return (each[n : n + rows] for n in range(0, len(each), rows))
 
 
 def score(mean: float, peak: float) -> float:

@@ -1,15 +1,17 @@
 """What a job would see at every second it could start: the load under all its runs of the week."""
 
-from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from evenbeat.placement.beats import CELL, RUN, SLOT, WEEK, Beat, Box, Ints, Load, table_of
+from evenbeat.placement.beats import CELL, RUN, SLOT, WEEK, Box, Ints, Load
 from evenbeat.placement.load import LoadModel
 
 STRETCH = 21_600  # a quarter of a day
-HALF_HOUR = 1800  # most schedules are made of half hours
+HALF_HOUR, HOUR = 1800, 3600  # most schedules are made of these
+RUNS_TO_COME = (30, 120, 600, 1800)  # lengths in seconds that there should stay room for
+SHORT = 60  # a run this short fits nearly anywhere, so such starts can be even from slot to slot
 FEW_AT_ONCE = 4  # up to here a whole run more or less counts for more than doubt about durations
 _BITS = 20  # enough for a second of the week
 
@@ -62,12 +64,11 @@ def seen_within(week: Load, box: Box, stretch: range) -> Load:
     return highest_ahead(np.maximum.reduce(arcs), box.seconds)[: len(stretch)]
 
 
-def crowds_of(week: Load, since: int, many: Sequence[Beat]) -> list[tuple[float, int]]:
-    """For each beat the most that run at once during any of its runs, and the second (since 1970)
-    at which they do."""
-    if not many:
+def crowds_of(week: Load, since: int, table: Ints) -> list[tuple[float, int]]:
+    """For each row (period, phase, duration in ms) the most that run at once during any of its
+    runs, and the second (since 1970) at which they do."""
+    if not len(table):
         return []
-    table = table_of(many)
     found = np.zeros(len(table), np.int64)
     # The load and, below it, the second counted from the week's end: the highest has both.
     marked = (week.astype(np.int64) << _BITS) + np.arange(WEEK, 0, -1)
@@ -78,7 +79,7 @@ def crowds_of(week: Load, since: int, many: Sequence[Beat]) -> list[tuple[float,
         lasting = np.clip(-(-table[rows, 2] // 1000), 1, fold)
         found[rows] = _highest_under(folded_peak(marked, fold), starts, lasting)
     seconds = since + WEEK - (found & ((1 << _BITS) - 1))
-    return list(zip((found >> _BITS) / RUN, seconds.tolist(), strict=True))
+    return list(zip(((found >> _BITS) / RUN).tolist(), seconds.tolist(), strict=True))
 
 
 def _highest_under(circle: Ints, starts: Ints, lasting: Ints) -> Ints:
@@ -116,17 +117,17 @@ def calmest_stretch(model: LoadModel, box: Box) -> range:
         return range(box.fold)
     per_slot = model.cells.reshape(-1, SLOT // CELL).sum(axis=1)
     ahead = _sums_ahead(folded_sum(per_slot, box.fold, SLOT), STRETCH // SLOT)
-    start = _middle(np.flatnonzero(ahead == ahead.min()), len(ahead)) * SLOT
+    start = middle(np.flatnonzero(ahead == ahead.min()), len(ahead)) * SLOT
     return range(start, start + STRETCH)
 
 
 def best_start(model: LoadModel, box: Box, outlook: Outlook) -> int:
     """The start with the lowest peak. How ties are settled depends on how much runs there.
 
-    Where few run at once, whole runs are coarse: the start that keeps most of the half hour free
-    for what is to come, then the slot with the fewest starts, the least load around. Where many do,
-    overruns add up: the start with the lowest peak in doubt, then the least load around, the
-    fewest starts.
+    Where few run at once, whole runs are coarse, and a long run that comes later finds no room
+    between short ones: the start that spoils the fewest places for runs to come, for short runs in
+    a slot with few starts. Where many run, overruns add up: the start with the lowest peak in
+    doubt, then the least load around, the fewest starts.
 
     What still ties goes to the middle slot of the longest stretch of such slots, so that few jobs
     lie far apart; within the slot to its earliest second, so that runs follow back to back and
@@ -141,10 +142,9 @@ def best_start(model: LoadModel, box: Box, outlook: Outlook) -> int:
         good &= in_doubt == in_doubt[good].min()
     ties = (np.flatnonzero(good) + outlook.stretch.start) % box.fold
     if few:
-        ties = _least(ties, _newly_taken(model.seconds, box, lowest), 1)
-        ties = _least(ties, folded_sum(model.starts, box.fold, SLOT), SLOT)
-    ties = _least(ties, _load_around(model.cells, box), CELL)
-    if not few:
+        ties = _least(_in_calm_slots(ties, model, box), _spoilt(model.seconds, box, lowest), 1)
+    else:
+        ties = _least(ties, _load_around(model.cells, box), CELL)
         ties = _least(ties, folded_sum(model.starts, box.fold, SLOT), SLOT)
     return settled(ties, box.fold)
 
@@ -155,23 +155,52 @@ def _least(ties: Ints, values: Ints, width: int) -> Ints:
     return least
 
 
-def _newly_taken(seconds: Load, box: Box, lowest: int) -> Ints:
-    """For every second of the half hour: under how many seconds of a run starting there nothing
-    had been as high in any half hour before.
+def _in_calm_slots(ties: Ints, model: LoadModel, box: Box) -> Ints:
+    """For a short run the starts in slots with the fewest others, give or take one."""
+    if box.seconds > SHORT:
+        return ties
+    begun = folded_sum(model.starts, box.fold, SLOT)
+    found = begun[ties // SLOT % len(begun)]
+    calm: Ints = ties[found <= found.min() + RUN * (WEEK // box.fold)]
+    return calm
 
-    A weekly run takes its seconds away from every half-hourly job, so it should lie where other
-    rare runs do, at another time but at the same minutes.
+
+def _spoilt(seconds: Load, box: Box, lowest: int) -> Ints:
+    """For every second of the hour: at how many starts a half-hourly or hourly run to come, short
+    or long, would then no longer stay below the level that a run starting there reaches.
+
+    So short runs lie end to end, and a weekly run, which takes its seconds away from every
+    half-hourly one, lies where other rare runs do: at another time but at the same minutes.
     """
-    if box.fold <= HALF_HOUR:
-        return np.zeros(1, np.int64)
-    free = folded_peak(seconds, HALF_HOUR) < lowest + box.height
-    return _sums_ahead(free.astype(np.int64), min(HALF_HOUR, box.seconds))
+    total = np.zeros(HOUR, np.int64)
+    for fold in (HALF_HOUR, HOUR):
+        free = _free_ahead(folded_peak(seconds, fold) < lowest + box.height)
+        for width in RUNS_TO_COME:
+            span = min(fold, box.seconds + width - 1)
+            lost = np.roll(_sums_ahead((free >= width).astype(np.int64), span), width - 1)
+            total += np.resize(_of_all_runs(lost, box.fold), HOUR) * (HOUR // fold)
+    return total
+
+
+def _free_ahead(free: NDArray[np.bool_]) -> Ints:
+    """For every second of a circle, how many from there on are free."""
+    taken, here = np.flatnonzero(~free), np.arange(len(free))
+    if not len(taken):
+        return np.full(len(free), len(free))
+    ahead: Ints = np.append(taken, taken[0] + len(free))[np.searchsorted(taken, here)] - here
+    return ahead
+
+
+def _of_all_runs(lost: Ints, period: int) -> Ints:
+    """The sum over the runs that a short interval has within the circle."""
+    several = period < len(lost) and len(lost) % period == 0
+    return lost.reshape(-1, period).sum(axis=0) if several else lost
 
 
 def settled(ties: Ints, fold: int) -> int:
     """One of several seconds that are equally good: the earliest of the middle slot."""
     slots = ties // SLOT
-    chosen = _middle(np.flatnonzero(np.bincount(slots)), -(-fold // SLOT))
+    chosen = middle(np.flatnonzero(np.bincount(slots)), -(-fold // SLOT))
     return int(ties[slots == chosen].min())
 
 
@@ -186,7 +215,7 @@ def _sums_ahead(circle: Ints, width: int) -> Ints:
     return sums
 
 
-def _middle(chosen: Ints, length: int) -> int:
+def middle(chosen: Ints, length: int) -> int:
     """The middle of the longest stretch of neighbours on a circle of `length`."""
     if len(chosen) == length:
         return int(chosen[length // 2])

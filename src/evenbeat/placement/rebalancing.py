@@ -15,19 +15,20 @@ cooldown by then). All is whole numbers, so it fails alike and proposes nothing.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
 
-from evenbeat.domain.moments import EPOCH
 from evenbeat.placement import beats
-from evenbeat.placement.beats import RUN, WEEK, Beat
+from evenbeat.placement.beats import RUN, WEEK, Ints
 from evenbeat.placement.distribution import Distribution, distribution
-from evenbeat.placement.load import Entry, LoadModel, beat_of
+from evenbeat.placement.jobs import by_period
+from evenbeat.placement.load import Entry, LoadModel, table_of
 from evenbeat.placement.outlook import crowds_of
-from evenbeat.placement.rounds import Attempt, Round, by_period
+from evenbeat.placement.rounds import STAYS, Attempt, Round
 
 PROTECTION_WINDOW = timedelta(minutes=30)
 LEAST_PROTECTION = timedelta(seconds=60)
@@ -84,10 +85,12 @@ def rebalance(snapshot: Sequence[Entry], now: datetime, max_moves: int | None = 
     skipped, movable = _sorted_out(snapshot, now)
     search = _Search(model, movable, now)
     search.run(len(movable) if max_moves is None else max_moves)
-    numbers = sorted(search.moved)
-    crowds = crowds_of(model.seconds, model.since, [search.beats[n] for n in numbers])
+    moved = search.moved()
+    crowds = crowds_of(model.seconds, model.since, search.table[moved])
+    to = search.to[moved].tolist()
     moves = [
-        _move(movable[n], search.moved[n], crowd) for n, crowd in zip(numbers, crowds, strict=True)
+        _move(movable[n], second, crowd)
+        for n, second, crowd in zip(moved.tolist(), to, crowds, strict=True)
     ]
     return Plan(moves, skipped, before, distribution(search.model_after(), names))
 
@@ -129,6 +132,7 @@ def _too_fresh(entry: Entry, ahead: timedelta, now: datetime) -> str | None:
     return None
 
 
+@lru_cache(maxsize=4096)
 def protection_window(interval_seconds: int) -> timedelta:
     """How near its run a job is left alone: 30 minutes, half of an interval under an hour, and
     never less than a minute."""
@@ -157,36 +161,40 @@ class _Search:
         self.since = model.since
         self.model = model
         self.seconds = model.seconds
-        self.moved: dict[int, int] = {}
-        self.beats = [beat_of(entry) for entry in movable]
-        earliest = [_earliest(beat, now) for beat in self.beats]
-        self.jobs = by_period(self.beats, [_due(entry) for entry in movable], earliest)
+        self.table, due = table_of(movable)
+        self.to = np.full(len(movable), STAYS)
+        self.jobs = by_period(self.table, due, _earliest(self.table[:, 0], now))
 
     def run(self, budget: int) -> None:
         """Lower the peak round by round."""
-        while budget > len(self.moved):
-            best = self._lowest(budget - len(self.moved))
+        while budget > 0:
+            best = self._lowest(budget)
             if best is None:
                 return
             self.seconds = best.seconds
-            self.moved |= best.moved
-            gone = np.fromiter(best.moved, np.int64)
-            self.jobs = [jobs.only(~np.isin(jobs.number, gone)) for jobs in self.jobs]
+            gone = best.to != STAYS
+            self.to[gone] = best.to[gone]
+            self.jobs = [jobs.only(~gone[jobs.number]) for jobs in self.jobs]
+            budget -= int(gone.sum())
+
+    def moved(self) -> Ints:
+        """Which jobs get another time."""
+        return np.flatnonzero(self.to != STAYS)
 
     def model_after(self) -> LoadModel:
         """The model with the moves made."""
-        old = [self.beats[n] for n in self.moved]
-        self.model.add_many(old, [-1] * len(old))
-        self.model.add_many(
-            [beat._replace(phase=at) for beat, at in zip(old, self.moved.values(), strict=True)]
-        )
+        moved = self.moved()
+        new = self.table[moved]
+        self.model.add_table(new, np.full(len(moved), -1))
+        new[:, 1] = self.to[moved]
+        self.model.add_table(new)
         return self.model
 
     def _lowest(self, budget: int) -> Round | None:
         """The round with the lowest target that can be reached, approached from below in widening
         steps and then closed in on."""
         peak, floor = int(self.seconds.max()), self._floor()
-        highest, step = peak - _gain(peak), _gain(floor)
+        highest, step = peak - _gain(peak), _step(floor)
         failed, target, found = floor - step, floor, None
         while found is None and target <= highest:
             found = self._round(target, budget)
@@ -213,20 +221,22 @@ class _Search:
         return -(-max(mean, RUN, int(fixed.max())) // RUN) * RUN
 
     def _round(self, target: int, budget: int) -> Round | None:
-        return Attempt(self.since, self.seconds, target, budget).run(self.jobs)
+        return Attempt(self.since, self.seconds, target, budget).run(self.jobs, len(self.to))
 
 
-def _gain(load: int) -> int:
-    """The least difference that counts: one run, or a share that grows with how many run at once,
-    for with them grows what a step of the search takes."""
-    share = 100 if load < 1000 * RUN else 30 if load < 10_000 * RUN else 8
-    return max(RUN, load // share)
+def _gain(peak: int) -> int:
+    """The least gain that is worth moving jobs: one run or a hundredth, a thirtieth where thousands
+    run at once, for there that takes thousands of moves."""
+    return max(RUN, peak // (100 if peak < 1000 * RUN else 30))
 
 
-def _due(entry: Entry) -> int:
-    assert entry.next_run_at is not None  # noqa: S101 - see _move
-    return (entry.next_run_at - EPOCH) // timedelta(microseconds=1)
+def _step(load: int) -> int:
+    """How closely the lowest target is searched: to one run, or to a hundredth."""
+    return max(RUN, load // 100)
 
 
-def _earliest(beat: Beat, now: datetime) -> int:
-    return beats.epoch_second(now + protection_window(beat.period)) + 1
+def _earliest(periods: Ints, now: datetime) -> Ints:
+    """The first second that is not protected, for each."""
+    different, which = np.unique(periods, return_inverse=True)
+    ends = [beats.epoch_second(now + protection_window(p)) + 1 for p in different.tolist()]
+    return np.array(ends, np.int64)[which]

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help run test test-pg15 chaos faketime chromium screenshots lint format bench docs clean
+.PHONY: help run test test-pg15 chaos faketime chromium redis screenshots lint format bench docs clean
 
 help:            ## Show this list
 	@grep -E '^[a-z0-9-]+: .*##|^[a-z0-9-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -34,6 +34,9 @@ faketime:        ## A wrong clock for the chaos tests, where Debian's package ca
 chromium:        ## The browser for the dashboard's tests: Debian's own, where it is missing
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || [ -n "$$EVENBEAT_TEST_CHROMIUM" ] || (apt-get update -q && apt-get install -y -q --no-install-recommends chromium) >/dev/null || echo "Chromium is missing: the dashboard's tests will fail. Name one in EVENBEAT_TEST_CHROMIUM."
 
+redis:           ## A Redis server for the peers that need one: Debian's own, where it is missing
+	@command -v redis-server >/dev/null || (apt-get update -q && apt-get install -y -q --no-install-recommends redis-server) >/dev/null 2>&1 || echo "redis-server is missing: the peers that need it are left out."
+
 screenshots: $(READY) chromium ## Take the pictures in docs/images anew
 	PYTHONPATH=tests $(BIN)/python tests/dashboard/screenshots.py
 
@@ -47,7 +50,9 @@ format: $(READY) ## Let ruff put the code in order
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(READY)  ## Every benchmark; results are printed
+bench: $(READY) redis ## Every benchmark: beside the peers, at scale, and our own parts; an hour or two
+	$(BIN)/python benchmarks/compare.py
+	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/bulk_enqueue.py
 	$(BIN)/python benchmarks/journey.py
 	$(BIN)/python benchmarks/placement.py

@@ -1,0 +1,140 @@
+"""What the scale benchmark writes down: under which conditions, whether what is promised holds, and
+two charts."""
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+
+from evenbeat import __version__
+from evenbeat import charts as drawn
+from evenbeat.store.store import Store
+
+SETTINGS = ("shared_buffers", "fsync", "synchronous_commit", "max_wal_size", "autovacuum")
+
+
+def conditions(store: Store) -> dict[str, Any]:
+    """Machine, versions and settings."""
+    with psycopg.connect(store.database.url) as connection:
+        settings = {name: connection.execute(f"SHOW {name}").fetchall()[0][0] for name in SETTINGS}
+        server = connection.execute("SHOW server_version").fetchall()[0][0]
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "postgresql": server,
+        "evenbeat": __version__,
+        "psycopg": psycopg.__version__,
+        "load_before": round(os.getloadavg()[0], 2),
+        "settings": settings,
+    }
+
+
+def judged(results: dict[str, Any]) -> str:
+    """The conditions, and each promise beside what was measured."""
+    told = results["conditions"]
+    settings = ", ".join(f"{name} = {value}" for name, value in told["settings"].items())
+    lines = [
+        (
+            f"{told['cores']} cores, {told['memory_gib']} GiB, {told['system']}, Python "
+            f"{told['python']}, psycopg {told['psycopg']}, Evenbeat {told['evenbeat']}, PostgreSQL "
+            f"{told['postgresql']} ({settings}); load before the start {told['load_before']}. "
+            f"{told.get('seconds', 0):,} s in all. Reproduce with `python benchmarks/scale.py`."
+        ),
+        "",
+        "| promise | measured | holds |",
+        "|---|---|---|",
+    ]
+    promises = [*_of_schedules(results.get("schedules")), *_of_workers(results.get("workers"))]
+    lines += [
+        f"| {name} | {found} | {'yes' if holds else '**no**'} |" for name, found, holds in promises
+    ]
+    return "\n".join(lines if promises else lines[:1])
+
+
+def _of_schedules(result: dict[str, Any] | None) -> list[tuple[str, str, bool]]:
+    if result is None:
+        return []
+    first, last, few = result["sizes"][0], result["sizes"][-1], result["few"]
+    grown = last["idle"]["claim"]["p50_ms"] / first["idle"]["claim"]["p50_ms"]
+    kept = few["missed"] == few["doubled"] == 0
+    return [
+        (
+            (
+                f"from {first['schedules']:,} to {last['schedules']:,} schedules the idle claim "
+                "grows less than twofold"
+            ),
+            f"{grown:.2f}x",
+            grown < 2,
+        ),
+        (
+            (
+                f"{few['firings']} firings a second beside {few['schedules']:,} schedules: p99 "
+                "under 50 ms, none missed, none doubled"
+            ),
+            f"{few['p99_ms']:.1f} ms, {few['missed']} missed, {few['doubled']} doubled",
+            few["p99_ms"] < 50 and kept,
+        ),
+    ]
+
+
+def _of_workers(result: dict[str, Any] | None) -> list[tuple[str, str, bool]]:
+    if result is None:
+        return []
+    by_number = {row["number"]: row for row in result["processes"]}
+    promises = []
+    if 2 in by_number and 1 in by_number:
+        two = by_number[2]
+        promises.append(
+            (
+                "two processes drain 1.5 times what one does, as far as the cores allow",
+                f"{two['ratio']:.2f}x, {two['cores']:.2f} of {os.cpu_count()} cores busy",
+                two["ratio"] >= 1.5,
+            )
+        )
+    if 8 in by_number and 2 in by_number:
+        share = by_number[8]["rate"] / by_number[2]["rate"]
+        promises.append(("eight do not fall below two", f"{share:.2f}x", share >= 1))
+    return promises
+
+
+def charts(results: dict[str, Any]) -> dict[str, str]:
+    """Drawings by name: drain rate by processes, claim cost by schedules."""
+    pictures = {}
+    if workers := results.get("workers"):
+        pictures["workers"] = drawn.bars(
+            [round(row["rate"]) for row in workers["processes"]],
+            title=f"Drain of {workers['jobs']:,} no-op jobs, jobs a second by worker processes",
+            labels=[f"{row['number']}" for row in workers["processes"]],
+            unit="jobs/s",
+            alone=True,
+        )
+    if schedules := results.get("schedules"):
+        pictures["claims"] = drawn.bars(
+            [row["idle"]["claim"]["p50_ms"] * 1000 for row in schedules["sizes"]],
+            title="A claim of nothing, microseconds by schedules",
+            labels=[f"{row['schedules']:,}" for row in schedules["sizes"]],
+            unit="µs",
+            alone=True,
+        )
+    return pictures
+
+
+def written(
+    where: Path, label: str, report: str, results: dict[str, Any], pictures: dict[str, str]
+) -> list[Path]:
+    """Write everything; the files."""
+    where.mkdir(exist_ok=True)
+    report += "".join(f"\n![{name}](scale-{name}-{label}.svg)\n" for name in pictures)
+    files = {
+        where / f"scale-{label}.md": report,
+        where / f"scale-{label}.json": json.dumps(results, indent=1) + "\n",
+    } | {where / f"scale-{name}-{label}.svg": picture for name, picture in pictures.items()}
+    for file, text in files.items():
+        file.write_text(text)
+    return list(files)

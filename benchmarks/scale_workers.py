@@ -1,0 +1,144 @@
+"""One, two, four, eight worker processes on one database: how fast they drain it together, how busy
+the cores are meanwhile, and whether the processes stand in each other's way."""
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from common import empty
+from scale_fleet import Fleet, conflicts, server_cpu_seconds, waits_sampled
+
+from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.store.store import Store
+
+DRAIN_SECONDS = 600
+SETTLE_SECONDS = 3.0
+"""For what a worker does once when it starts: chores, first connections."""
+
+_LEFT = """
+SELECT EXISTS (SELECT FROM evenbeat.jobs
+               WHERE queue = 'default' AND task = %(task)s
+                 AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL)
+    OR EXISTS (SELECT FROM evenbeat.jobs WHERE task = %(task)s AND status = 'running')
+"""
+_RUNS = "SELECT count(*), count(DISTINCT job_id), max(completed_at) FROM evenbeat.executions"
+
+
+def measure(store: Store, jobs: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
+    """Drain `jobs` no-op jobs by each number of processes, round by round."""
+    drains: dict[int, list[dict[str, Any]]] = {number: [] for number in workers}
+    for n in range(rounds):
+        for number in workers:
+            drained = drain(store, number, jobs)
+            drains[number].append(drained)
+            print(f"  round {n + 1}, {number} processes: {drained['rate']:,.0f} jobs/s", flush=True)
+    one = statistics.median(d["rate"] for d in drains[workers[0]])
+    rows = [_summary(number, drained, one) for number, drained in drains.items()]
+    return {"jobs": jobs, "rounds": rounds, "processes": rows}
+
+
+def drain(store: Store, number: int, jobs: int) -> dict[str, Any]:
+    """One drain: the workers are up and idle when the queue opens."""
+    url = store.database.url
+    empty(store)
+    store.control.pause_queue("default")
+    store.add_many([NewJob(JobSpec("noop")) for _ in range(jobs)])
+    with Fleet(url, number) as fleet:
+        time.sleep(SETTLE_SECONDS)
+        quarrels, asked = conflicts(url), fleet.told()
+        worker_cpu, server_cpu = fleet.cpu_seconds(), server_cpu_seconds(url)
+        with waits_sampled(url) as waits:
+            begun = store.clock()
+            store.control.resume_queue("default")
+            await_drained(url)
+        worker_cpu = fleet.cpu_seconds() - worker_cpu
+        server_cpu = server_cpu_seconds(url) - server_cpu
+        claims = fleet.told()
+        resident = fleet.resident_mib()
+    with psycopg.connect(url) as connection:
+        runs, ran, ended = connection.execute(_RUNS).fetchall()[0]
+    assert ran == jobs, f"{jobs - ran} of {jobs} jobs have not run"
+    seconds = (ended - begun).total_seconds()
+    return {
+        "rate": jobs / seconds,
+        "seconds": seconds,
+        "doubled": runs - ran,
+        "worker_cpu": worker_cpu,
+        "server_cpu": server_cpu,
+        "claims": claims.asked - asked.asked,
+        "in_vain": claims.in_vain - asked.in_vain,
+        "waits": dict(waits),
+        "deadlocks": conflicts(url).deadlocks - quarrels.deadlocks,
+        "resident_mib": resident,
+        "complaints": fleet.complaints(),
+    }
+
+
+def await_drained(url: str, task: str = "noop") -> None:
+    """Until no job of the task waits or runs."""
+    deadline = time.monotonic() + DRAIN_SECONDS
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET enable_seqscan = off")
+        while connection.execute(_LEFT, {"task": task}).fetchall()[0][0]:
+            assert time.monotonic() < deadline, f"Jobs are left after {DRAIN_SECONDS} s."
+            time.sleep(0.05)
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The tables of this part."""
+    rows = [
+        (
+            f"### Worker processes: {result['jobs']:,} no-op jobs, history kept, median of "
+            f"{result['rounds']} interleaved rounds"
+        ),
+        "",
+        (
+            "| processes | jobs/s | to one | CPU s, workers | CPU s, server | cores busy | claims "
+            "| in vain | jobs a claim | deadlocks | doubled | MiB each |"
+        ),
+        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    rows += [
+        f"| {r['number']} | {r['rate']:,.0f} | {r['ratio']:.2f} | {r['worker_cpu']:.1f} "
+        f"| {r['server_cpu']:.1f} | {r['cores']:.2f} | {r['claims']:,.0f} | {r['in_vain']:,.0f} "
+        f"| {r['batch']:,.0f} | {r['deadlocks']} | {r['doubled']} | {r['resident_mib']:.0f} |"
+        for r in result["processes"]
+    ]
+    rows += ["", "What active connections waited for, connections at a time on average:", ""]
+    rows += [f"- {r['number']}: {_waited(r['waits'])}" for r in result["processes"]]
+    return "\n".join(rows)
+
+
+def _summary(number: int, drains: list[dict[str, Any]], one: float) -> dict[str, Any]:
+    def middle(name: str) -> float:
+        return statistics.median(drained[name] for drained in drains)
+
+    waits: Counter[str] = Counter()
+    for drained in drains:
+        waits.update(drained["waits"])
+    looks = waits.pop("(looks)", 1)
+    jobs = middle("rate") * middle("seconds")
+    return {
+        "number": number,
+        "rate": middle("rate"),
+        "rates": [drained["rate"] for drained in drains],
+        "ratio": middle("rate") / one,
+        "worker_cpu": middle("worker_cpu"),
+        "server_cpu": middle("server_cpu"),
+        "cores": (middle("worker_cpu") + middle("server_cpu")) / middle("seconds"),
+        "claims": middle("claims"),
+        "in_vain": middle("in_vain"),
+        "batch": jobs / max(1, middle("claims") - middle("in_vain")),
+        "waits": {name: count / looks for name, count in waits.most_common()},
+        "deadlocks": sum(drained["deadlocks"] for drained in drains),
+        "doubled": sum(drained["doubled"] for drained in drains),
+        "resident_mib": max(drained["resident_mib"] for drained in drains),
+        "complaints": [line for drained in drains for line in drained["complaints"]][:20],
+    }
+
+
+def _waited(waits: dict[str, float]) -> str:
+    return ", ".join(f"{name} {count:.2f}" for name, count in waits.items() if count >= 0.005)

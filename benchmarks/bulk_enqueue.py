@@ -14,7 +14,8 @@ from common import empty, fresh_store, rates, seconds
 
 from evenbeat.domain.ids import uuid7_many
 from evenbeat.domain.job import JobSpec, NewJob, first_run
-from evenbeat.store.rows import COPY_COLUMNS, MAX_JSON_BYTES, copy_lines
+from evenbeat.store.copying import Sheet, sheet
+from evenbeat.store.rows import MAX_JSON_BYTES
 from evenbeat.store.store import Store
 
 SPEC = JobSpec("send_email", queue="mail", priority=10)
@@ -27,8 +28,7 @@ def make_jobs(count: int) -> list[NewJob]:
     ]
 
 
-def raw_copy(url: str, lines: bytes) -> None:
-    columns = ", ".join(COPY_COLUMNS)
+def raw_copy(url: str, columns: str, lines: bytes) -> None:
     statement = f"COPY evenbeat.jobs ({columns}) FROM STDIN"
     with (
         psycopg.connect(url) as connection,
@@ -38,22 +38,22 @@ def raw_copy(url: str, lines: bytes) -> None:
         copy.write(lines)
 
 
-def prepared_lines(store: Store, count: int) -> bytes:
+def prepared(store: Store, count: int) -> tuple[str, bytes]:
+    """The columns and lines that `add_many` would copy."""
     now = store.clock()
-    planned = [
-        (id_, job, first_run(SPEC, None, now))
-        for id_, job in zip(uuid7_many(count), make_jobs(count), strict=True)
-    ]
-    return "".join(copy_lines(planned, now, MAX_JSON_BYTES)).encode()
+    run = first_run(SPEC, None, now)
+    jobs = make_jobs(count)
+    written: Sheet = sheet(uuid7_many(count), jobs, [run] * count, now=now, limit=MAX_JSON_BYTES)
+    return ", ".join(written.columns), "".join(written.lines).encode()
 
 
 def main(count: int = 100_000, rounds: int = 5) -> None:
     times: dict[str, list[float]] = {"raw COPY": [], "add_many": [], "make + add_many": []}
     with fresh_store() as store:
         for _ in range(rounds):
-            lines = prepared_lines(store, count)
+            columns, lines = prepared(store, count)
             empty(store)
-            times["raw COPY"].append(seconds(partial(raw_copy, store.database.url, lines)))
+            times["raw COPY"].append(seconds(partial(raw_copy, store.database.url, columns, lines)))
             jobs = make_jobs(count)
             empty(store)
             times["add_many"].append(seconds(partial(store.add_many, jobs)))

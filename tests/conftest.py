@@ -61,7 +61,10 @@ def database_url(shared_database_url: str) -> str:
             "evenbeat.chores, evenbeat.figures, evenbeat.rebalances, evenbeat.rebalance_moves, "
             "evenbeat.distribution_history, evenbeat.outcomes, evenbeat.uncounted, "
             "evenbeat.job_counts, evenbeat.tasks, evenbeat.tokens, evenbeat.login_codes, "
-            "evenbeat.idempotency_keys"
+            "evenbeat.sources, evenbeat.documents, evenbeat.idempotency_keys, evenbeat.limits, "
+            "evenbeat.dependencies, evenbeat.templates, "
+            "evenbeat.webhooks, evenbeat.webhook_messages, "
+            "evenbeat.webhook_deliveries"
         )
     return shared_database_url
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from evenbeat.domain.catch_up import CatchUpMode
     from evenbeat.domain.job import Job, OnFailure, Placement
     from evenbeat.domain.retry import RetryPolicy
+    from evenbeat.domain.schedule import AfterCondition, Awaited
     from evenbeat.domain.scope import Scope
     from evenbeat.errors import EvenbeatError, Fail, LeaseLost, Retry
     from evenbeat.events import BalanceEvent, Event, EventKind
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from evenbeat.tasks.context import Context
 
 __all__ = [
+    "AfterCondition",
+    "Awaited",
     "BalanceEvent",
     "CatchUpMode",
     "Context",
@@ -38,6 +41,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AfterCondition": "domain.schedule",
+    "Awaited": "domain.schedule",
     "BalanceEvent": "events",
     "CatchUpMode": "domain.catch_up",
     "Context": "tasks.context",

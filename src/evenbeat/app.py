@@ -20,14 +20,17 @@ from evenbeat.declared import (
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import JobSpec, NewJob, OnFailure, Placement
+from evenbeat.domain.limits import RateLimit, arguments_in
 from evenbeat.domain.retry import RetryPolicy
-from evenbeat.domain.schedule import Cron, Interval, Recurring
+from evenbeat.domain.schedule import After, AfterCondition, Awaited, Cron, Interval, Recurring
 from evenbeat.domain.window import parse_window
 from evenbeat.engine.chores.balance import BalanceWatch
 from evenbeat.engine.chores.base import Chore
 from evenbeat.engine.chores.schedule_sync import ScheduleSync as ScheduleSyncChore
+from evenbeat.engine.chores.stale_sources import StaleSources
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.worker import Worker
+from evenbeat.errors import InvalidInput
 from evenbeat.events import EventBus, Listener
 from evenbeat.observe.readiness import Readiness
 from evenbeat.observe.tallies import Tallies
@@ -35,8 +38,8 @@ from evenbeat.settings import Settings, load_settings
 from evenbeat.store import embedded
 from evenbeat.store.bulk import Added
 from evenbeat.store.store import Store
-from evenbeat.task import Task, override, retry_policy
-from evenbeat.tasks.registry import Registry, define
+from evenbeat.task import Task, awaited_jobs, override, retry_policy, with_key
+from evenbeat.tasks.registry import Registry, TaskDefinition, define
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -95,6 +98,9 @@ class Evenbeat:
         on_failure: OnFailure | str = OnFailure.CONTINUE,
         lease: Duration | None = None,
         cost: Duration | None = None,
+        concurrency_key: str | None = None,
+        concurrency_limit: int | None = None,
+        rate_limit: RateLimit | str | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(  # type: ignore[misc]  # mypy cannot match a ParamSpec with **options
         self, function: Callable[P, R] | None = None, /, **options: Any
@@ -160,6 +166,29 @@ class Evenbeat:
             schedule_delay=parse_duration(schedule_delay, field="schedule_delay"),
         )
 
+    def after(
+        self,
+        *jobs: Task[Any, Any] | str | Awaited,
+        on: AfterCondition | str = AfterCondition.SUCCESS,
+        schedule_name: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        window: str | None = None,
+        schedule_delay: Duration = 0,
+        scopes: ScopeProvider | None = None,
+        **task_options: Any,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Run a function whenever other scheduled jobs have ended, given by their tasks or names:
+        of the same scope, else the global ones. `on` is "success", "failure" or "any"."""
+        return self._scheduled(
+            awaited_jobs(jobs, on),
+            task_options,
+            schedule_name,
+            payload,
+            scopes,
+            window=None if window is None else parse_window(window),
+            schedule_delay=parse_duration(schedule_delay, field="schedule_delay"),
+        )
+
     def periodic(
         self,
         name: str,
@@ -209,7 +238,7 @@ class Evenbeat:
         worker` do; the names of those added. A task of yours with such a name takes its place."""
         from evenbeat.tasks import builtin  # noqa: PLC0415 - only those who ask pay for it
 
-        return builtin.register(self.registry, self.settings)
+        return builtin.register(self.registry, self.settings, lambda: self.store, self._now)
 
     def on(self, event: str) -> Callable[[Listener], Listener]:
         """Call a function, plain or async, when something happens to a job in this process's
@@ -250,10 +279,13 @@ class Evenbeat:
         if concurrency is not None:
             settings = load_settings(**(self._overrides | {"concurrency": concurrency}))
         self.sync_schedules()
+        self._include_webhooks()
         dynamic = any(schedule.scopes for schedule in self.schedules.values())
         chores: list[Chore] = [BalanceWatch(self._watch_balance)]
         if dynamic:
             chores.insert(0, ScheduleSyncChore(lambda: self.sync_schedules().changed))
+        if settings.stale_days and "crawl" in self.registry:
+            chores.append(StaleSources(self.store, settings.stale_days, self._now))
         return Worker(
             self.store,
             self.registry,
@@ -361,6 +393,12 @@ class Evenbeat:
             version=__version__,
         )
 
+    def _include_webhooks(self) -> None:
+        """Every worker delivers webhooks, whatever else it can do."""
+        from evenbeat.tasks import webhook  # noqa: PLC0415 - only processes that work need it
+
+        webhook.register(self.registry, lambda: self.settings, lambda: self.store, self._now)
+
     def _watch_balance(self) -> int:
         return self.balancer.watch()
 
@@ -395,6 +433,9 @@ class Evenbeat:
                 retry=chosen.pop("retry", None),
                 backoff=chosen.pop("backoff", None),
             ),
+            concurrency_key=chosen.pop("concurrency_key", None),
+            concurrency_limit=chosen.pop("concurrency_limit", None),
+            rate_limit=chosen.pop("rate_limit", None),
         )
         lease, cost = chosen.pop("lease", None), chosen.pop("cost", None)
         spec = replace(
@@ -408,12 +449,13 @@ class Evenbeat:
             known = ", ".join(sorted(_TASK_OPTIONS))
             raise TypeError(f"A task has no option {min(chosen)!r}. Its options are: {known}.")
         definition = define(function, spec, isolate=isolate, never_retry=never)
+        _check_key(definition)
         self.registry.add(definition)
         return Task(self, definition, function)
 
     def _scheduled(
         self,
-        schedule: Recurring,
+        schedule: Recurring | After,
         task_options: Mapping[str, Any],
         schedule_name: str | None,
         payload: Mapping[str, Any] | None,
@@ -437,13 +479,31 @@ class Evenbeat:
         scopes: ScopeProvider | None,
     ) -> None:
         encoded = task.definition.signature.encode((), payload or {})
-        self.schedules[name] = DeclaredSchedule(name, spec, encoded, scopes)
+        self.schedules[name] = DeclaredSchedule(name, with_key(spec, encoded), encoded, scopes)
 
 
 _TASK_OPTIONS = frozenset({
     "name", "queue", "priority", "timeout", "max_retries", "backoff", "retry", "never_retry",
-    "isolate", "allow_stale_reentry", "on_failure", "lease", "cost",
+    "isolate", "allow_stale_reentry", "on_failure", "lease", "cost", "concurrency_key",
+    "concurrency_limit", "rate_limit",
 })  # fmt: skip
+
+
+def _check_key(definition: TaskDefinition) -> None:
+    """Refuse a concurrency key made of an argument that the handler does not take."""
+    named = arguments_in(definition.spec.concurrency_key or "")
+    if not named:
+        return
+    schema = definition.signature.json_schema()
+    taken = schema.get("properties", {})
+    unknown = [name for name in named if name not in taken]
+    if unknown and not schema.get("additionalProperties"):
+        raise InvalidInput(
+            f"The concurrency_key {definition.spec.concurrency_key!r} is made of the argument "
+            f"{unknown[0]!r}, which the task {definition.name!r} does not take. Its arguments are: "
+            f"{', '.join(taken) or 'none'}.",
+            field="concurrency_key",
+        )
 
 
 def _default_name(function: Callable[..., Any]) -> str:

@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
+from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.duration import format_duration, parse_duration
 from evenbeat.domain.job import Job, JobSpec, NewJob, Placement, scope_of, spec_of
 from evenbeat.domain.retry import RetryPolicy
-from evenbeat.domain.schedule import Interval
+from evenbeat.domain.schedule import After, Interval, Schedule
 from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.errors import InvalidInput
 from evenbeat.store.filters import JobFilter
@@ -110,6 +111,9 @@ def periodic_spec(
         heartbeat=beat,
         allow_stale_reentry=allow_stale_reentry,
         cost=task_spec.cost,
+        concurrency_key=task_spec.concurrency_key,
+        concurrency_limit=task_spec.concurrency_limit,
+        rate_limit=task_spec.rate_limit,
     )
 
 
@@ -168,9 +172,12 @@ class ScheduleSync:
         with self._store.upkeep.exclusive("schedule_sync"):
             present = self._present()
             self._add_missing(wanted, present, report, now)
+            waiting = [job.id for job in present.values() if job.schedule_kind == "after"]
+            awaited = self._store.dependencies.awaited_by(waiting) if waiting else {}
             for key, job in present.items():
                 if key in wanted:
-                    self._bring_in_line(job, wanted[key], report, now)
+                    waits = awaited.get(job.id, ())
+                    self._bring_in_line(job, wanted[key], report, now, waits)
                 elif job.name in names or disable_removed:
                     self._stop(job, report, now)
                 if job.name not in names and _STOPPED not in job.metadata:
@@ -210,12 +217,21 @@ class ScheduleSync:
                 )
 
     def _bring_in_line(
-        self, job: Job, declared: DeclaredSchedule, report: SyncReport, now: datetime | None
+        self,
+        job: Job,
+        declared: DeclaredSchedule,
+        report: SyncReport,
+        now: datetime | None,
+        awaited: Sequence[Dependency] = (),
     ) -> None:
         label = _label((declared.name, scope_of(job)))
-        if _differs(job, declared):
+        if _differs(job, declared) or _waits_for_others(declared.spec.schedule, awaited):
             self._store.control.update(
-                job.id, lambda _old: declared.spec, payload=declared.payload, now=now
+                job.id,
+                lambda _old: declared.spec,
+                payload=declared.payload,
+                rewiring=isinstance(declared.spec.schedule, After),
+                now=now,
             )
             report.updated.append(label)
         if _STOPPED in job.metadata:
@@ -236,6 +252,16 @@ def _differs(job: Job, declared: DeclaredSchedule) -> bool:
     """Whether a person would see a difference; where in its rhythm the job stands is not one."""
     return spec_columns(spec_of(job)) != spec_columns(declared.spec) or job.payload != dict(
         declared.payload
+    )
+
+
+def _waits_for_others(schedule: Schedule, awaited: Sequence[Dependency]) -> bool:
+    """Whether a job that runs after others should wait for other ones than it does."""
+    if not isinstance(schedule, After):
+        return False
+    known = {(reference, one.wanted) for one in awaited for reference in (one.id, one.name)}
+    return len(schedule.jobs) != len(awaited) or any(
+        (one.job, str(one.on)) not in known for one in schedule.jobs
     )
 
 

@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Self
@@ -17,6 +18,7 @@ from typing import Annotated, Self
 from annotated_types import Ge, Le
 from platformdirs import user_data_path
 from pydantic import (
+    AliasChoices,
     BeforeValidator,
     Field,
     SecretStr,
@@ -34,6 +36,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from evenbeat.domain.duration import parse_duration
 from evenbeat.errors import InvalidSettings
 
 PREFIX = "EVENBEAT_"
@@ -186,6 +189,27 @@ class Settings(BaseSettings):
         default_factory=tuple,
         description="Variables that headers of http jobs may use as ${env:NAME}. Default: none.",
     )
+    crawl_user_agent: str = Field(
+        default="Evenbeat",
+        min_length=1,
+        max_length=500,
+        pattern=r"^[\x20-\x7e]+$",
+        description="Who crawls say they are, to sites and their robots.txt.",
+    )
+    crawl_processes: int = Field(
+        default=4,
+        ge=1,
+        le=100,
+        description="How many crawls a worker does at once, each in a process of its own.",
+    )
+    stale_days: int = Field(
+        default=30,
+        ge=0,
+        le=36_500,
+        validation_alias=AliasChoices(f"{PREFIX}STALE_DAYS", "STALE_DAYS"),
+        description="How long a source may go without a crawl that succeeds before it is queued "
+        "again; 0: never. STALE_DAYS is read too.",
+    )
     allow_shell: bool = Field(
         default=False, description="Whether this machine's workers run the shell task at all."
     )
@@ -193,6 +217,16 @@ class Settings(BaseSettings):
         default_factory=tuple,
         description="The commands that it may run: names or absolute paths, separated by commas; "
         "sh also allows command lines, * allows everything. Default: none.",
+    )
+
+    webhook_timeout_seconds: float = Field(
+        default=15, ge=1, le=60, description="How long a webhook's receiver may take to answer."
+    )
+    webhook_retry_delays: NameList = Field(
+        default_factory=lambda: ("5s", "5m", "30m", "2h", "5h", "10h", "14h", "20h", "24h"),
+        max_length=50,
+        description="The waits before each further attempt at a webhook message, as durations "
+        "separated by commas. Default: nine, over 75 hours.",
     )
 
     @property
@@ -227,6 +261,13 @@ class Settings(BaseSettings):
         if any("/" in command and not command.startswith("/") for command in commands):
             raise ValueError("not a name or an absolute path")
         return commands
+
+    @field_validator("webhook_retry_delays")
+    @classmethod
+    def _check_delays(cls, delays: tuple[str, ...]) -> tuple[str, ...]:
+        if any(parse_duration(delay) > timedelta(days=7) for delay in delays):
+            raise ValueError("too long")
+        return delays
 
     @field_validator("database_url")
     @classmethod
@@ -315,7 +356,15 @@ def _file_path() -> Path | None:
 
 def _field(setting: str) -> str:
     """The field that a setting's name means: `schema` and `EVENBEAT_SCHEMA` are `db_schema`."""
-    return "db_schema" if setting in {"schema", f"{PREFIX}SCHEMA"} else setting
+    return _OTHER_NAMES.get(setting, setting)
+
+
+_OTHER_NAMES = {
+    "schema": "db_schema",
+    f"{PREFIX}SCHEMA": "db_schema",
+    f"{PREFIX}STALE_DAYS": "stale_days",
+    "STALE_DAYS": "stale_days",
+}
 
 
 def setting_name(field: str) -> str:
@@ -349,6 +398,7 @@ def _as_written(field: str, given: Mapping[str, object]) -> str:
     """The setting with its value, spelt as in the place that it comes from."""
     name = setting_name(field)
     variables = [PREFIX + name.upper(), PREFIX + field.upper()]  # pydantic reads either
+    variables += [other for other, meant in _OTHER_NAMES.items() if meant == field]
     in_environment = {k.upper(): v for k, v in os.environ.items() if v}
     if field in given:
         return f"{field}={_shown(field, given[field])}"
@@ -386,9 +436,11 @@ def _allowed(field: str) -> str:
         "auth_issuer": _SHORT_TEXT,
         "auth_audience": _SHORT_TEXT,
         "auth_role_claim": _SHORT_TEXT,
+        "crawl_user_agent": _SHORT_TEXT,
         "allowed_networks": "addresses or networks such as 10.1.0.0/16, separated by commas",
         "http_header_variables": "names of variables, separated by commas, none of Evenbeat's own",
         "shell_commands": "names or absolute paths of commands, separated by commas, or *",
+        "webhook_retry_delays": "up to 50 durations of at most 7d, such as 5s,5m,30m,2h",
     }
     if Settings.model_fields[field].annotation is bool:
         return "true or false"

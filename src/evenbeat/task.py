@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from evenbeat.domain.duration import parse_duration
-from evenbeat.domain.job import JobSpec, NewJob, check_priority
+from evenbeat.domain.job import Job, JobSpec, NewJob, check_priority
+from evenbeat.domain.limits import RateLimit, arguments_in, filled_key, parse_rate
 from evenbeat.domain.retry import RetryPolicy
+from evenbeat.domain.schedule import After, AfterCondition, after_jobs
 from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput
@@ -87,9 +89,10 @@ class Task(Generic[P, R]):
     def job(self, *args: Any, **kwargs: Any) -> NewJob:
         """The job that `enqueue` would add, for `app.enqueue_many`."""
         chosen = self._options
+        payload = self.definition.signature.encode(args, kwargs)
         return NewJob(
-            self.spec,
-            self.definition.signature.encode(args, kwargs),
+            with_key(self.spec, payload),
+            payload,
             start=chosen.start,
             name=chosen.name,
             scope=chosen.scope,
@@ -112,15 +115,23 @@ class Task(Generic[P, R]):
         max_retries: int | None = None,
         retry: RetryPolicy | None = None,
         window: str | None = None,
+        concurrency_key: str | None = None,
+        concurrency_limit: int | None = None,
+        rate_limit: RateLimit | str | None = None,
         metadata: Mapping[str, Any] | None = None,
         created_by: str | None = None,
+        after: Any = None,
+        after_on: AfterCondition | str | None = None,
         connection: Any = None,
     ) -> "Task[P, R]":
         """The same task with other settings for the jobs it enqueues; the task itself is unchanged.
 
+        With `after`, jobs run whenever those have ended that it names: one or a list of what
+        `enqueue` gave, ids, names, or `Awaited`; successfully, unless `after_on` says other.
         With `connection` (psycopg 3, SQLAlchemy or Django) a job takes part in the transaction that
         is open on it.
         """
+        awaited = _after(after, after_on)
         if delay is not None and run_at is not None:
             raise InvalidInput("Give either delay or run_at, not both.", field="delay")
         start = parse_duration(delay, field="delay") if delay is not None else run_at
@@ -137,7 +148,11 @@ class Task(Generic[P, R]):
         spec = override(
             self.spec, queue=queue, priority=priority, timeout=timeout, window=window,
             retry=retry_policy(self.spec.retry, max_retries=max_retries, retry=retry),
+            concurrency_key=concurrency_key, concurrency_limit=concurrency_limit,
+            rate_limit=rate_limit,
         )  # fmt: skip
+        if awaited is not None:
+            spec = replace(spec, schedule=awaited)
         return Task(
             self._enqueuer,
             self.definition,
@@ -145,6 +160,28 @@ class Task(Generic[P, R]):
             spec=spec,
             options=replace(self._options, **given),
         )
+
+
+def awaited_jobs(jobs: Any, on: AfterCondition | str | None = None) -> After:
+    """The schedule of a job that waits for these: tasks (by their names), jobs, what `enqueue`
+    gave, ids, names or `Awaited`; one of them or several."""
+    several = jobs if isinstance(jobs, list | tuple | set | frozenset) else [jobs]
+    several = [jobs] if isinstance(jobs, Added | Job) else several
+    return after_jobs(map(_reference, several), on or AfterCondition.SUCCESS)
+
+
+def _reference(job: Any) -> Any:
+    if isinstance(job, Task):
+        return job.name
+    return job.id if isinstance(job, Added | Job) else job
+
+
+def _after(jobs: Any, on: AfterCondition | str | None) -> After | None:
+    if jobs is not None:
+        return awaited_jobs(jobs, on)
+    if on is not None:
+        raise InvalidInput("after_on says how jobs must end; name them by after.", field="after_on")
+    return None
 
 
 def override(
@@ -155,9 +192,19 @@ def override(
     timeout: Duration | None = None,
     window: str | None = None,
     retry: RetryPolicy | None = None,
+    concurrency_key: str | None = None,
+    concurrency_limit: int | None = None,
+    rate_limit: RateLimit | str | None = None,
 ) -> JobSpec:
     """The spec with what is given in place of what it had; the same object when nothing is."""
     changes: dict[str, Any] = {}
+    if concurrency_key is not None:
+        arguments_in(concurrency_key)
+        changes["concurrency_key"] = concurrency_key
+    if concurrency_limit is not None:
+        changes["concurrency_limit"] = concurrency_limit
+    if rate_limit is not None:
+        changes["rate_limit"] = parse_rate(rate_limit)
     if queue is not None:
         changes["queue"] = queue
     if priority is not None:
@@ -170,6 +217,14 @@ def override(
     if retry is not None and retry != spec.retry:
         changes["retry"] = retry
     return replace(spec, **changes) if changes else spec
+
+
+def with_key(spec: JobSpec, payload: Mapping[str, Any]) -> JobSpec:
+    """The spec for a job with these arguments: a concurrency key made of them is filled in."""
+    if spec.concurrency_key is None:
+        return spec
+    key = filled_key(spec.concurrency_key, payload)
+    return spec if key == spec.concurrency_key else replace(spec, concurrency_key=key)
 
 
 def retry_policy(

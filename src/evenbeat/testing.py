@@ -132,7 +132,9 @@ class Harness:
             time.sleep(0.0002)
 
     def _next_due(self) -> datetime | None:
-        due, _ = self.app.store.next_due(queues=self.worker.queues, tasks=self.app.registry.named())
+        due, _ = self.app.store.next_due(
+            queues=self.worker.queues, tasks=self.app.registry.named(), now=self.clock.now()
+        )
         return due
 
 

@@ -86,7 +86,8 @@ def test_it_runs_jobs_and_says_what_it_serves(worker: Worker, store: Store, data
 
     assert running.stop() == 0
     serving = running.wait_for_line("INFO  Serving  ")
-    assert "tasks=alone,greet,http,mail,nap,tick" in serving
+    served = serving.partition("tasks=")[2].split()[0].split(",")
+    assert {"alone", "evenbeat:webhook", "greet", "http", "mail", "nap", "tick"} <= set(served)
     assert "queues=*" in serving
     assert "schedules=1 schedules_created=tick" in serving
     hello = running.wait_for_line("INFO  Hello  ")
@@ -269,10 +270,15 @@ def test_a_second_signal_reaches_the_children(worker: Worker, store: Store):
     assert running.exit_code(4) == 143
 
 
+def test_without_an_application_and_built_in_tasks_there_is_nothing_to_run(start: Start):
+    running = start("-m", "evenbeat", "worker", EVENBEAT_BUILTIN_TASKS="false")
+    assert running.exit_code() == 2
+    assert "There is nothing to run: no --app is given" in running.text
+
+
 # -- mistakes ------------------------------------------------------------------------------------
 
 MISTAKES = {
-    "no application": ([], "Missing option '--app'"),
     "no colon": (["--app", "shop"], "--app shop: name the module and, after a colon"),
     "no such module": (["--app", "shup:app"], "There is no module 'shup'"),
     "no such submodule": (["--app", "shop.jobs:app"], "There is no module 'shop.jobs'"),

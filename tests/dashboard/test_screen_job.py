@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from evenbeat.api.access import Role
 from evenbeat.api.guards import COOKIE
 from evenbeat.domain.job import Job, JobSpec, NewJob, Placement
-from evenbeat.domain.schedule import Cron, Interval, Once, Schedule
+from evenbeat.domain.schedule import Cron, Interval, Once, Schedule, after_jobs
 from evenbeat.domain.window import parse_window
 from evenbeat.store.filters import JobFilter
 
@@ -305,3 +305,43 @@ def test_they_are_light_and_accessible(site: Site, colours: str) -> None:
     page.goto("/jobs/new?task=send_report")
     page.get_by_text("More settings").click()
     assert hindrances(page) == []
+
+
+# -- after other jobs ------------------------------------------------------------------------------
+
+
+def test_jobs_that_run_after_others_link_each_other_and_can_be_edited(site: Site) -> None:
+    load = _add(site, "send_report", name="load-data", to="a@example.org")
+    spec = JobSpec("send_report", schedule=after_jobs([load]))
+    waiting = NewJob(spec, {"to": "b"}, name="follow")
+    follow = site.app.add(waiting).id
+    page = _open(site, follow)
+    expect(page.locator("#why")).to_contain_text("It waits for load-data, which is scheduled")
+    expect(page.locator("#definition")).to_contain_text("after load-data has completed")
+    page.locator("#definition").get_by_role("link", name="load-data").click()
+    expect(page.locator("#definition")).to_contain_text("Then runs")
+    page.locator("#definition").get_by_role("link", name="follow").click()
+
+    page.locator("#definition").get_by_role("link", name="Edit").click()
+    expect(page.get_by_label("After these jobs")).to_have_value("load-data")
+    page.get_by_label("After these jobs").fill("load-data on any")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#definition")).to_contain_text("after load-data has ended")
+    ((awaited,),) = site.app.store.dependencies.awaited_by([follow]).values()
+    assert (awaited.id, awaited.wanted) == (load, "any")
+
+
+def test_a_job_after_another_is_added_in_the_form(site: Site) -> None:
+    _add(site, "send_report", name="first of two", to="a@example.org")
+    page = site.visit("operator", "/jobs/new")
+    page.get_by_label("Task").fill("send_report")
+    page.get_by_label("Name").fill("second of two")
+    page.get_by_label("Payload").fill('{"to": "a@example.org"}')
+    page.get_by_text("After other jobs").click()
+    page.get_by_label("After these jobs").fill("nobody")
+    page.get_by_role("button", name="Add job").click()
+    expect(page.get_by_text("There is no job 'nobody' to wait for")).to_be_visible()
+    site.of(page).tolerate("422")
+    page.get_by_label("After these jobs").fill("first of two")
+    page.get_by_role("button", name="Add job").click()
+    expect(page.locator("#definition")).to_contain_text("after first of two has completed")

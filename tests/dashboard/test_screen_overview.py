@@ -125,6 +125,21 @@ def test_a_phone_shows_it_without_scrolling_sideways(site: Site) -> None:
         assert hindrances(page) == [], path
 
 
+def test_the_navigation_of_a_phone_is_legible_and_shows_where_one_is(site: Site) -> None:
+    cut = "[...document.querySelectorAll('.nav a span')].filter(s => s.scrollWidth > s.clientWidth)"
+    phone = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+    page = site.visit("operator", "/", **phone)
+    entries = page.get_by_role("navigation", name="Screens").get_by_role("link")
+    for entry in entries.all():
+        expect(entry).to_be_in_viewport(ratio=1)
+    page.set_viewport_size({"width": 320, "height": 640})
+    for path in ("/", "/webhooks", "/settings"):
+        page.goto(path)
+        expect(page.locator(".nav [aria-current]")).to_be_in_viewport(ratio=1)
+        assert page.evaluate(f"{cut}.map(s => s.textContent)") == [], path
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320, path
+
+
 def test_it_works_inside_another_application(site: Site) -> None:
     _empty(site)
     job_id = site.app.add(_hourly("send_report", "mounted")).id

@@ -469,15 +469,16 @@ def test_built_in_tasks_are_offered_without_loading_what_they_need():
     code = (
         "import sys; from evenbeat import Evenbeat; app = Evenbeat();"
         "assert len(app.registry) == 0; print(app.include_builtins(), app.include_builtins());"
-        "print([m for m in ('httpx', 'httpcore', 'anyio') if m in sys.modules])"
+        "heavy = ('httpx', 'httpcore', 'anyio', 'scrapy', 'twisted');"
+        "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "['http'] []\n[]\n"
+    assert done.stdout == "['http', 'crawl'] []\n[]\n"
 
 
 def test_the_commands_offer_them_unless_the_settings_say_no():
-    assert with_builtins(Evenbeat()).registry.named() == ["http"]
-    assert with_builtins(Evenbeat(allow_shell=True)).registry.named() == ["http", "shell"]
+    assert with_builtins(Evenbeat()).registry.named() == ["crawl", "http"]
+    assert with_builtins(Evenbeat(allow_shell=True)).registry.named() == ["crawl", "http", "shell"]
     assert len(with_builtins(Evenbeat(builtin_tasks=False)).registry) == 0
 
 
@@ -487,5 +488,5 @@ def test_a_task_of_the_applications_own_takes_the_place():
     @app.task(name="http")
     def mine() -> None: ...
 
-    assert app.include_builtins() == ["shell"]
+    assert app.include_builtins() == ["crawl", "shell"]
     assert app.registry.get("http").handler is mine.definition.handler

@@ -154,7 +154,7 @@ def test_what_a_command_leaves_in_the_background_goes_on(perform, tmp_path, monk
 
 def test_without_the_operators_word_there_is_no_such_task():
     app = Evenbeat(shell_commands="*")
-    assert app.include_builtins() == ["http"]
+    assert app.include_builtins() == ["http", "crawl"]
     assert "shell" not in app.registry
 
 

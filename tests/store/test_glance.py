@@ -204,6 +204,7 @@ def test_workers_make_known_what_they_can_run(evenbeat_harness):
         "send": ("mail", "async", 1),
         "count": ("default", "thread", 1),
         "crunch": ("default", "process", 1),
+        "evenbeat:webhook": ("webhooks", "async", 1),
     }
     send_schema = tasks["send"].schema
     assert set(send_schema["properties"]) == {"to", "copies"}

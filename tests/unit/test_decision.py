@@ -13,7 +13,7 @@ from evenbeat.domain.decision import TICK, Decision, decide, due_time, lost_leas
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, JobSpec, OnFailure
 from evenbeat.domain.retry import RetryPolicy
-from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.domain.schedule import After, Cron, Interval
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.domain.window import parse_window
 from evenbeat.store.rows import spec_columns
@@ -62,6 +62,17 @@ def test_a_one_off_that_succeeds_is_completed():
 def test_a_recurring_job_goes_on_to_its_next_plan_however_long_it_took(took):
     expected = Decision(JobStatus.SCHEDULED, T0 + HOUR, T0 + HOUR)
     assert decide(job_of(HOURLY), DONE, T0 + took) == expected
+
+
+def test_a_job_after_others_waits_for_them_again_unless_it_must_stop():
+    spec = JobSpec("noop", schedule=After(), retry=RetryPolicy(max_retries=0))
+    waits = Decision(JobStatus.PENDING)
+    assert decide(job_of(spec), DONE, T0) == decide(job_of(spec), FAILED, T0) == waits
+    stops = job_of(spec, on_failure=str(OnFailure.STOP))
+    assert decide(stops, DONE, T0) == waits
+    assert decide(stops, FAILED, T0) == Decision(JobStatus.FAILED)
+    again = decide(job_of(JobSpec("noop", schedule=After())), FAILED, T0)
+    assert (again.status, again.plan_time, again.retry_count) == (JobStatus.SCHEDULED, T0, 1)
 
 
 def test_cron_goes_on_to_its_next_plan():

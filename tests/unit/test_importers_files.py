@@ -182,6 +182,7 @@ SAID_OTHERWISE = {
     "url", "source_id", "source_name",  # in the payload
     "interval_minutes", "interval_type", "interval_seconds", "schedule_time", "schedule_enabled",
     "delay",  # run_at
+    "after_on",  # after
 }  # fmt: skip
 
 
@@ -190,7 +191,7 @@ def test_every_field_of_a_job_is_written() -> None:
     own = {
         "name", "scope", "description", "tags", "metadata", "task", "payload", "priority",
         "schedule_delay", "cost", "paused", "schedule", "timezone", "anchor_at", "placement",
-        "run_at",
+        "run_at", "after",
     }  # fmt: skip
     known = own | set(export._AS_IT_IS) | set(export._RENAMED)
     assert set(JobCreate.model_fields) - SAID_OTHERWISE == known

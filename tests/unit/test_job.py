@@ -27,7 +27,7 @@ from evenbeat.domain.job import (
     spec_of,
 )
 from evenbeat.domain.retry import RetryPolicy
-from evenbeat.domain.schedule import After, Cron, Interval, Once
+from evenbeat.domain.schedule import After, Cron, Interval, Once, after_jobs
 from evenbeat.domain.scope import Scope
 from evenbeat.domain.states import JobStatus
 from evenbeat.domain.window import ExecutionWindow, parse_window
@@ -104,10 +104,13 @@ def test_cron_enters_at_its_next_plan_unless_a_start_is_given():
     assert first_run(spec, MINUTE, NOW).plan_time == NOW + MINUTE
 
 
-def test_jobs_after_jobs_say_what_to_do_instead():
-    spec = JobSpec("noop", schedule=After((uuid4(),)))
-    with pytest.raises(InvalidSchedule, match="at the end of the first one's handler"):
-        first_run(spec, None, NOW)
+def test_a_job_after_others_enters_without_a_time():
+    spec = JobSpec("noop", schedule=after_jobs([uuid4()]))
+    assert first_run(spec, None, NOW) == FirstRun(JobStatus.PENDING, None, None, None)
+    with pytest.raises(InvalidSchedule, match="starts when they have ended, not at a time"):
+        first_run(spec, MINUTE, NOW)
+    with pytest.raises(InvalidSchedule, match="needs at least one"):
+        first_run(JobSpec("noop", schedule=After()), None, NOW)
 
 
 @pytest.mark.parametrize("schedule", [Once(), Interval(TEN.every, T0), Cron("*/10 * * * *")])

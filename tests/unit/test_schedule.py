@@ -17,10 +17,12 @@ from evenbeat.domain.schedule import (
     NAMED_CRON,
     After,
     AfterCondition,
+    Awaited,
     Cron,
     Interval,
     Once,
     Recurring,
+    after_jobs,
     parse_schedule,
 )
 from evenbeat.errors import InvalidInput, InvalidSchedule
@@ -579,19 +581,42 @@ def test_once() -> None:
 
 
 def test_after() -> None:
-    assert After((JOB,)).on is AfterCondition.SUCCESS
-    assert After((JOB, JOB), "any") == After((JOB,), AfterCondition.ANY)  # type: ignore[arg-type]
+    assert after_jobs([JOB]).jobs == (Awaited(JOB, AfterCondition.SUCCESS),)
+    assert after_jobs([JOB, str(JOB)], "any") == After((Awaited(JOB, AfterCondition.ANY),))
+    assert after_jobs([Awaited("a", AfterCondition.ANY), "b"]).jobs[1].on == "success"
 
 
-@pytest.mark.parametrize("jobs", [(), ("x",), (None,)])
-def test_after_needs_jobs(jobs: Any) -> None:
-    with pytest.raises(InvalidSchedule, match=r"After\(\(first_job.id,\)\)"):
-        After(jobs)
+def test_after_takes_names_and_ids() -> None:
+    hexadecimal = JOB.hex
+    jobs = after_jobs(["nightly", hexadecimal, "x" * 32]).jobs
+    assert [awaited.job for awaited in jobs] == ["nightly", JOB, "x" * 32]
+
+
+def test_after_needs_jobs() -> None:
+    with pytest.raises(InvalidSchedule, match=r"There is no job to wait for"):
+        after_jobs([])
+
+
+@pytest.mark.parametrize("job", [None, 1, "", " ", "a\nb"])
+def test_after_refuses_what_is_no_job(job: Any) -> None:
+    with pytest.raises(InvalidSchedule, match="cannot be waited for"):
+        after_jobs([job])
+
+
+def test_after_refuses_two_ways_for_one_job() -> None:
+    with pytest.raises(InvalidSchedule, match="a is waited for in two ways: any and success"):
+        after_jobs([Awaited("a", AfterCondition.ANY), "a"])
+
+
+def test_after_refuses_too_many() -> None:
+    assert len(after_jobs(map(str, range(100))).jobs) == 100
+    with pytest.raises(InvalidSchedule, match="101 jobs are too many to wait for; at most 100"):
+        after_jobs(map(str, range(101)))
 
 
 def test_after_refuses_other_conditions() -> None:
     with pytest.raises(InvalidSchedule, match=r"'maybe' is not a condition.*success, failure, any"):
-        After((JOB,), "maybe")  # type: ignore[arg-type]
+        after_jobs([JOB], "maybe")
 
 
 # ---------------------------------------------------------------- in words
@@ -611,8 +636,10 @@ def test_after_refuses_other_conditions() -> None:
         (Cron("0 9 * * mon-fri"), "at 09:00 on Monday through Friday (UTC)"),
         (Once(), "once, as soon as possible"),
         (Once(utc(2030, 1, 31, 9)), "once at 2030-01-31 09:00:00 UTC"),
-        (After((JOB,)), "after 1 job has completed"),
-        (After((JOB, UUID(int=1)), AfterCondition.ANY), "after 2 jobs have ended"),
+        (After(), "after other jobs"),
+        (after_jobs([JOB]), "after 1 job has completed"),
+        (after_jobs([JOB, UUID(int=1)], "any"), "after 2 jobs have ended"),
+        (after_jobs(["a", Awaited(JOB, AfterCondition.ANY)]), "after 2 jobs have ended as wanted"),
     ],
 )
 def test_describes(schedule: Recurring | Once | After, words: str) -> None:

@@ -53,8 +53,13 @@ def test_defaults() -> None:
         "allow_private_addresses": False,
         "allowed_networks": (),
         "http_header_variables": (),
+        "crawl_user_agent": "Evenbeat",
+        "crawl_processes": 4,
+        "stale_days": 30,
         "allow_shell": False,
         "shell_commands": (),
+        "webhook_timeout_seconds": 15,
+        "webhook_retry_delays": ("5s", "5m", "30m", "2h", "5h", "10h", "14h", "20h", "24h"),
     }
     assert settings.data_dir.is_absolute()
     assert settings.server_dir == settings.data_dir / "postgres"
@@ -79,6 +84,18 @@ def test_arguments_beat_variables_beat_the_file_beats_defaults(
     assert load_settings(schema="short").db_schema == "short"
     monkeypatch.delenv("EVENBEAT_SCHEMA")
     assert load_settings().db_schema == "in_file"
+
+
+def test_stale_days_go_by_two_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALE_DAYS", "7")
+    assert load_settings().stale_days == 7
+    monkeypatch.setenv("EVENBEAT_STALE_DAYS", "0")
+    assert load_settings().stale_days == 0
+    assert load_settings(stale_days=3).stale_days == 3
+    monkeypatch.delenv("EVENBEAT_STALE_DAYS")
+    monkeypatch.setenv("STALE_DAYS", "-1")
+    with pytest.raises(InvalidSettings, match="STALE_DAYS=-1: it must be a whole number from 0"):
+        load_settings()
 
 
 def test_the_file_may_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

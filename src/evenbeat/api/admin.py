@@ -13,12 +13,13 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from evenbeat.api.admin_words import SPOKEN, WORDS, Step, states_of_all, step_to
+from evenbeat.api.answers import BulkChanged, Number, RefusedDocument
 from evenbeat.api.documents import plain
 from evenbeat.api.fields import Limit, Offset
 from evenbeat.api.guards import DENIED, Admin, Operator
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import Words
-from evenbeat.api.schemas import MAX_BULK, BulkChanged, Json, Number, RefusedDocument, Request
+from evenbeat.api.schemas import MAX_BULK, Json, Request
 from evenbeat.api.service import Service, ServiceDep
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import JobStatus

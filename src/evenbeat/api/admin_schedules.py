@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from evenbeat.api.admin import JobId, Spoken, spoken, subreddit_of
+from evenbeat.api.answers import JobDocument
 from evenbeat.api.building import CRAWL
 from evenbeat.api.documents import job_document, schedule_text
 from evenbeat.api.fields import (
@@ -32,7 +33,7 @@ from evenbeat.api.idempotency import Answer, KeyHeader, done_once, json_answer
 from evenbeat.api.jobs import job_from, update_job
 from evenbeat.api.known_tasks import known_task
 from evenbeat.api.problems import responses
-from evenbeat.api.schemas import JobCreate, JobDocument, JobEdit, Json, Request
+from evenbeat.api.schemas import JobCreate, JobEdit, Json, Request
 from evenbeat.api.service import Service, ServiceDep
 from evenbeat.domain.job import Job, recurring_of
 from evenbeat.domain.states import FINISHED

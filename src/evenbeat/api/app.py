@@ -14,12 +14,16 @@ from evenbeat.api import (
     executions,
     fleet,
     health,
+    job_limits,
     jobs,
     placement,
     problems,
     scheduler,
     schedules,
+    search,
     session,
+    templates,
+    webhooks,
 )
 from evenbeat.api.access import Access
 from evenbeat.api.limits import ROOM_FOR_THE_REST, Limits, SafeHeaders
@@ -32,11 +36,15 @@ ROUTERS = (
     session.router,
     bulk.router,  # before the jobs: "bulk" is not the id of one
     jobs.router,
+    templates.router,
     executions.router,
+    search.router,
     schedules.router,
     fleet.router,
+    job_limits.router,
     scheduler.router,
     placement.router,
+    webhooks.router,
     admin.router,
     admin_schedules.router,
     events.router,

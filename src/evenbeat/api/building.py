@@ -13,8 +13,19 @@ from typing import Any
 from evenbeat.api.schemas import JobCreate, JobEdit, ScheduleFields
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.job import JobSpec, NewJob, OnFailure, Placement
+from evenbeat.domain.limits import filled_key, parse_rate
 from evenbeat.domain.retry import RetryPolicy
-from evenbeat.domain.schedule import Cron, Interval, Once, Schedule, parse_schedule
+from evenbeat.domain.schedule import (
+    After,
+    AfterCondition,
+    Awaited,
+    Cron,
+    Interval,
+    Once,
+    Schedule,
+    after_jobs,
+    parse_schedule,
+)
 from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput
@@ -42,7 +53,7 @@ def new_job(
     """The job that a request describes; its payload was checked by then."""
     schedule = schedule_for(request, Once())
     start = _start(request)
-    spec = edited_spec(request, defaults, defaults, schedule)
+    spec = edited_spec(request, defaults, defaults, schedule, payload)
     return NewJob(
         spec,
         payload,
@@ -55,7 +66,13 @@ def new_job(
     )
 
 
-def edited_spec(request: JobEdit, spec: JobSpec, defaults: JobSpec, schedule: Schedule) -> JobSpec:
+def edited_spec(
+    request: JobEdit,
+    spec: JobSpec,
+    defaults: JobSpec,
+    schedule: Schedule,
+    payload: Mapping[str, Any],
+) -> JobSpec:
     """The spec with the request's fields in place of its own."""
 
     def chosen(field: str, attribute: str | None = None) -> Any:
@@ -65,7 +82,7 @@ def edited_spec(request: JobEdit, spec: JobSpec, defaults: JobSpec, schedule: Sc
         value = getattr(request, field)
         return getattr(defaults, attribute) if value is None else value
 
-    window = chosen("window")
+    window, rate = chosen("window"), chosen("rate_limit")
     return replace(
         spec,
         task=request.task or spec.task,
@@ -83,7 +100,22 @@ def edited_spec(request: JobEdit, spec: JobSpec, defaults: JobSpec, schedule: Sc
         heartbeat=chosen("heartbeat"),
         allow_stale_reentry=chosen("allow_stale_reentry"),
         cost=chosen("cost"),
+        concurrency_key=_key(request, spec, defaults, payload),
+        concurrency_limit=chosen("concurrency_limit"),
+        rate_limit=None if rate is None else parse_rate(rate),
     )
+
+
+def _key(
+    request: JobEdit, spec: JobSpec, defaults: JobSpec, payload: Mapping[str, Any]
+) -> str | None:
+    """A key in a request is meant literally; that of a task may be made of the arguments."""
+    if request.concurrency_key is not None:
+        return str(request.concurrency_key)
+    if spec is not defaults and "concurrency_key" not in request.model_fields_set:
+        return spec.concurrency_key
+    key = defaults.concurrency_key
+    return None if key is None else filled_key(key, payload)
 
 
 def edited_payload(request: JobEdit, payload: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -127,6 +159,8 @@ def schedule_for(request: JobEdit, present: Schedule) -> Schedule:
     """The schedule that the fields describe; the present one where they say nothing of it."""
     if request.schedule_enabled is False:
         return Once()
+    if awaited := _awaited(request, present):
+        return awaited
     given = described_schedule(request) or _legacy_schedule(request) or _changed(request, present)
     if request.schedule_enabled and isinstance(given, Once):
         raise InvalidInput(
@@ -135,6 +169,32 @@ def schedule_for(request: JobEdit, present: Schedule) -> Schedule:
             field="schedule_enabled",
         )
     return _anchored(request, given)
+
+
+def _awaited(request: JobEdit, present: Schedule) -> Schedule | None:
+    """The schedule of a job that runs after others, if the request makes it one or ends that."""
+    if request.after is None:
+        if request.after_on is not None:
+            raise InvalidInput(
+                "after_on says how the jobs of `after` must end, and that is missing.",
+                field="after_on",
+            )
+        ceases = "after" in request.model_fields_set and isinstance(present, After)
+        return Once() if ceases and described_schedule(request) is None else None
+    for other in ("schedule", "interval_seconds", "interval_minutes", "schedule_time"):
+        if getattr(request, other) is not None:
+            raise InvalidInput(
+                f"after and {other} both say when to run. Give one of them.", field="after"
+            )
+    given = [request.after] if isinstance(request.after, str) else request.after
+    default = request.after_on or AfterCondition.SUCCESS
+    return after_jobs(
+        [
+            one if isinstance(one, str) else Awaited(one.job, AfterCondition(one.on or default))
+            for one in given
+        ],
+        default,
+    )
 
 
 def described_schedule(request: ScheduleFields) -> Interval | Cron | None:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import Field, model_validator
 
 from evenbeat.api.access import Role
+from evenbeat.api.answers import AddedDocument, BulkChanged, BulkCreated, RefusedDocument
 from evenbeat.api.building import task_of
 from evenbeat.api.guards import DENIED, Operator, denials_answered
 from evenbeat.api.idempotency import Answer, KeyHeader, done_once, json_answer
@@ -15,16 +16,7 @@ from evenbeat.api.jobs import job_from
 from evenbeat.api.known_tasks import KnownTask, known_task
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import JobFilterFields
-from evenbeat.api.schemas import (
-    MAX_BULK,
-    AddedDocument,
-    BulkChanged,
-    BulkCreate,
-    BulkCreated,
-    Id,
-    RefusedDocument,
-    Request,
-)
+from evenbeat.api.schemas import MAX_BULK, BulkCreate, Id, Request
 from evenbeat.api.service import Service, ServiceDep
 from evenbeat.domain.job import NewJob
 from evenbeat.errors import InvalidInput, RoleTooLow
@@ -54,6 +46,12 @@ class Selection(Request):
                 "an empty filter would mean every job; if that is meant, list every status"
             )
         return self
+
+
+class Deletion(Selection):
+    """Which jobs to delete."""
+
+    force: bool = Field(False, description="Also those that others, who stay, wait for.")
 
 
 # -- adding --------------------------------------------------------------------------------------
@@ -117,12 +115,14 @@ def _one_of_many(
 @router.post(
     "/delete", operation_id="bulk_delete", summary="Delete many jobs", responses=responses(409)
 )
-def bulk_delete(body: Selection, service: ServiceDep, principal: Operator) -> BulkChanged:
-    """Remove jobs with their history. By filter it takes an admin."""
+def bulk_delete(body: Deletion, service: ServiceDep, principal: Operator) -> BulkChanged:
+    """Remove jobs with their history; those that others wait for stay. By filter it takes an
+    admin."""
     if body.filter is not None and not principal.role.covers(Role.ADMIN):
         with denials_answered():
             raise RoleTooLow(Role.ADMIN, principal.role)
-    return _applied(service, body, service.app.store.control.delete)
+    delete = service.app.store.control.delete
+    return _applied(service, body, lambda ids: delete(ids, force=body.force))
 
 
 @router.post(

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from evenbeat.api.schemas import (
+from evenbeat.api.answers import (
+    AwaitedDocument,
+    DependentDocument,
     ExecutionDocument,
     JobDocument,
     JobStatsDocument,
     ScopeDocument,
 )
+from evenbeat.domain.dependencies import Dependency, Dependent
 from evenbeat.domain.duration import format_duration
 from evenbeat.domain.english import say_job_schedule
 from evenbeat.domain.execution import Execution
@@ -24,7 +27,14 @@ _EXECUTION_FIELDS = tuple(
 _UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60))
 
 
-def job_document(job: Job, *, warnings: Sequence[str] = (), duplicate: bool = False) -> JobDocument:
+def job_document(
+    job: Job,
+    *,
+    warnings: Sequence[str] = (),
+    duplicate: bool = False,
+    awaited: Sequence[Dependency] = (),
+    dependents: Sequence[Dependent] = (),
+) -> JobDocument:
     """A job as answered. Columns go by their names; the rest is worked out here."""
     interval, unit = _interval_parts(job.interval_seconds)
     recurring = recurring_of(job)
@@ -36,14 +46,33 @@ def job_document(job: Job, *, warnings: Sequence[str] = (), duplicate: bool = Fa
         description=_text(job.metadata.get("description")),
         tags=_tags(job.metadata.get("tags")),
         schedule=schedule_text(recurring),
-        schedule_text=say_job_schedule(job),
+        schedule_text=say_job_schedule(job, awaited),
         schedule_enabled=recurring is not None,
         interval_minutes=interval,
         interval_type=unit,
         window=job.execution_window,
         scope=ScopeDocument(kind=job.scope_kind, id=job.scope_id),
+        after=[_awaited(one) for one in awaited] or None,
+        dependents=[_dependent(one) for one in dependents] or None,
         duplicate=duplicate or None,
         warnings=list(warnings) or None,
+    )
+
+
+def _awaited(one: Dependency) -> AwaitedDocument:
+    return AwaitedDocument.model_validate({
+        "job": one.id,
+        "name": one.name,
+        "on": one.wanted,
+        "satisfied": one.satisfied,
+        "status": one.status,
+        "scope": None if one.scope == "global/global" else one.scope,
+    })  # fmt: skip
+
+
+def _dependent(one: Dependent) -> DependentDocument:
+    return DependentDocument.model_validate(
+        {"job": one.id, "name": one.name, "on": one.wanted, "status": one.status}
     )
 
 

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from evenbeat.domain.duration import MAX_DURATION, parse_duration
 from evenbeat.domain.job import MAX_NAME, check_name
+from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.moments import as_utc, zone_named
 from evenbeat.domain.window import parse_window
 from evenbeat.store.reads import MAX_PAGE
@@ -130,6 +131,10 @@ def _timezone(value: str) -> str:
     return value
 
 
+def _rate(value: str) -> str:
+    return str(parse_rate(value))
+
+
 def _window(value: str) -> str:
     return str(parse_window(value))
 
@@ -154,6 +159,8 @@ TaskName = _name("task")
 QueueName = _name("queue")
 JobName = _name("name")
 DedupKey = _name("dedup_key")
+JobReference = _name("after")
+ConcurrencyKey = _name("concurrency_key")
 Tag = _name("tag")
 Url = Annotated[str, StringConstraints(min_length=1, max_length=MAX_URL), AfterValidator(_url)]
 Source = Annotated[
@@ -165,6 +172,12 @@ Window = Annotated[
     StringConstraints(min_length=1, max_length=200),
     AfterValidator(_window),
     Field(examples=["Mon-Fri 22:00-06:00 Europe/Berlin"]),
+]
+RateText = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=100),
+    AfterValidator(_rate),
+    Field(examples=["10/s", "100/min", "5 per 30s"]),
 ]
 ScheduleText = Annotated[
     str,

@@ -1,11 +1,14 @@
 """Jobs over HTTP: add, list, look at, edit, delete, and the verbs on one job."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
 
+from evenbeat.api.access import Principal
+from evenbeat.api.answers import JobDocument, JobList
 from evenbeat.api.building import (
     edited_metadata,
     edited_payload,
@@ -21,8 +24,9 @@ from evenbeat.api.idempotency import REPLAYED, Answer, KeyHeader, done_once, jso
 from evenbeat.api.known_tasks import KnownTask, known_task
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import JobQuery
-from evenbeat.api.schemas import JobCreate, JobDocument, JobEdit, JobList
+from evenbeat.api.schemas import JobCreate, JobEdit
 from evenbeat.api.service import Service, ServiceDep
+from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.states import FINISHED
 from evenbeat.errors import Conflict, InvalidInput, NotFound
@@ -34,7 +38,7 @@ router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], responses=DENIED)
 
 _NO_JOB = responses(404)
 _NOT_NOW = responses(404, 409)
-_EXISTING: dict[int | str, dict[str, Any]] = {
+CREATED: dict[int | str, dict[str, Any]] = {
     200: {
         "model": JobDocument,
         "description": "The job was there already: by its dedup_key, or by the Idempotency-Key.",
@@ -61,7 +65,7 @@ _EXISTING: dict[int | str, dict[str, Any]] = {
     summary="Add a job",
     status_code=201,
     response_model=JobDocument,
-    responses=responses(409) | _EXISTING,
+    responses=responses(409) | CREATED,
 )
 def create_job(
     body: JobCreate,
@@ -71,6 +75,20 @@ def create_job(
     idempotency_key: KeyHeader = None,
 ) -> Response:
     """Run a task once or on a schedule. What the request leaves out comes from the task."""
+    return create(body, request, service, principal, idempotency_key)
+
+
+def create(
+    body: JobCreate,
+    request: Request,
+    service: Service,
+    principal: Principal,
+    key: str | None,
+    *,
+    asked: BaseModel | None = None,
+) -> Response:
+    """Add a job and answer it. `asked` is what the request was where that is not the job itself:
+    by it a request that is sent again is known."""
     task = known_task(service, task_of(body))
     job = job_from(body, task, principal.subject)
     place = request.scope.get("root_path", "") + "/api/v1/jobs/"
@@ -81,7 +99,7 @@ def create_job(
             service.app.store.control.pause([added.id], now=service.now, connection=connection)
         return _added_answer(service, added, task, place, connection)
 
-    return done_once(service, principal, body, [job], add, key=idempotency_key).response()
+    return done_once(service, principal, asked or body, [job], add, key=key).response()
 
 
 def job_from(body: JobCreate, task: KnownTask, created_by: str) -> NewJob:
@@ -96,7 +114,13 @@ def _added_answer(
     row = service.app.store.database.row("job", {"id": added.id}, connection)
     if row is None:
         raise NotFound("job", added.id)
-    document = job_document(Job._make(row), warnings=task.warnings, duplicate=not added.created)
+    job = Job._make(row)
+    document = job_document(
+        job,
+        warnings=task.warnings,
+        duplicate=not added.created,
+        awaited=_awaited_by(service, [job], connection)[job.id],
+    )
     headers = {"Location": f"{place}{added.id}"}
     return json_answer(document, 201 if added.created else 200, headers)
 
@@ -109,8 +133,9 @@ def list_jobs(
     page = service.app.store.read.jobs(
         query.chosen(), sort=query.sort, limit=query.limit, offset=query.offset
     )
+    awaited = _awaited_by(service, page.jobs)
     document = JobList(
-        jobs=[job_document(job) for job in page.jobs],
+        jobs=[job_document(job, awaited=awaited[job.id]) for job in page.jobs],
         total=page.total,
         total_is_estimate=page.total_is_estimate,
         limit=query.limit,
@@ -125,7 +150,25 @@ def list_jobs(
 @router.get("/{job_id:uuid}", operation_id="get_job", summary="Look at a job", responses=_NO_JOB)
 def get_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobDocument:
     """Everything that is known of a job but its history."""
-    return job_document(service.app.store.read.job(job_id))
+    return _as_it_stands(service, service.app.store.read.job(job_id))
+
+
+def _as_it_stands(service: Service, job: Job, warnings: Sequence[str] = ()) -> JobDocument:
+    return job_document(
+        job,
+        warnings=warnings,
+        awaited=_awaited_by(service, [job])[job.id],
+        dependents=service.app.store.dependencies.dependents_of(job.id),
+    )
+
+
+def _awaited_by(
+    service: Service, jobs: Sequence[Job], connection: Connection | None = None
+) -> Mapping[UUID, Sequence[Dependency]]:
+    """What each of these jobs waits for; most wait for nothing, and then nothing is asked."""
+    waiting = [job.id for job in jobs if job.schedule_kind == "after"]
+    found = service.app.store.dependencies.awaited_by(waiting, connection) if waiting else {}
+    return {job.id: found.get(job.id, ()) for job in jobs}
 
 
 @router.patch("/{job_id:uuid}", operation_id="update_job", summary="Edit a job", responses=_NOT_NOW)
@@ -150,11 +193,18 @@ def put_job(job_id: UUID, body: JobEdit, service: ServiceDep, _principal: Operat
     operation_id="delete_job",
     summary="Delete a job",
     status_code=204,
-    responses=_NO_JOB,
+    responses=_NOT_NOW,
 )
-def delete_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> None:
+def delete_job(
+    job_id: UUID,
+    service: ServiceDep,
+    _principal: Operator,
+    force: Annotated[
+        bool, Query(description="Also when other jobs wait for it; they stay, and go on waiting.")
+    ] = False,
+) -> None:
     """Remove a job with its history, whatever its state. A run in progress is given up."""
-    service.app.store.control.delete([job_id]).only()
+    service.app.store.control.delete([job_id], force=force).only()
 
 
 def _edited(service: Service, job_id: UUID, body: JobEdit) -> JobDocument:
@@ -164,19 +214,22 @@ def _edited(service: Service, job_id: UUID, body: JobEdit) -> JobDocument:
     task = known_task(service, body.task or job.task)
     moment = store.clock(service.now)
 
+    payload = _checked_payload(body, job, task)
+
     def edit(spec: JobSpec) -> JobSpec:
         schedule = moved_once(body, schedule_for(body, spec.schedule), moment)
-        return edited_spec(body, spec, task.spec, schedule)
+        return edited_spec(body, spec, task.spec, schedule, payload or job.payload)
 
     edited = store.control.update(
         job_id,
         edit,
-        payload=_checked_payload(body, job, task),
+        payload=payload,
         metadata=edited_metadata(body, job.metadata),
         name=body.name,
+        rewiring="after" in body.model_fields_set,
         now=service.now,
     )
-    return job_document(edited, warnings=[*task.warnings, *_declared_in_code(edited)])
+    return _as_it_stands(service, edited, [*task.warnings, *_declared_in_code(edited)])
 
 
 def _declared_in_code(job: Job) -> Iterator[str]:
@@ -213,7 +266,7 @@ def _checked_payload(body: JobEdit, job: Job, task: KnownTask) -> Mapping[str, A
 )
 def pause_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
     """Keep it from running. A run in progress is finished first."""
-    return _changed(service.app.store.control.pause([job_id], now=service.now))
+    return _changed(service, service.app.store.control.pause([job_id], now=service.now))
 
 
 @router.post(
@@ -221,7 +274,7 @@ def pause_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDoc
 )
 def resume_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
     """Let a paused job run again, at the next plan of its rhythm."""
-    return _changed(service.app.store.control.resume([job_id], now=service.now))
+    return _changed(service, service.app.store.control.resume([job_id], now=service.now))
 
 
 @router.post(
@@ -229,7 +282,7 @@ def resume_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDo
 )
 def cancel_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
     """End it. A run in progress is stopped, and its result thrown away."""
-    return _changed(service.app.store.control.cancel([job_id], now=service.now))
+    return _changed(service, service.app.store.control.cancel([job_id], now=service.now))
 
 
 @router.post(
@@ -237,7 +290,7 @@ def cancel_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDo
 )
 def retry_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
     """Run a failed or cancelled job again, now, with its retries back at 0."""
-    return _changed(service.app.store.control.retry([job_id], now=service.now))
+    return _changed(service, service.app.store.control.retry([job_id], now=service.now))
 
 
 @router.post(
@@ -245,8 +298,9 @@ def retry_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDoc
 )
 def run_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
     """Run it now, besides its schedule; its rhythm stays."""
-    return _changed(service.app.store.control.run_now([job_id], now=service.now))
+    return _changed(service, service.app.store.control.run_now([job_id], now=service.now))
 
 
-def _changed(changes: Changes) -> JobDocument:
-    return job_document(changes.only())
+def _changed(service: Service, changes: Changes) -> JobDocument:
+    job = changes.only()
+    return job_document(job, awaited=_awaited_by(service, [job])[job.id])

@@ -7,10 +7,11 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
+from evenbeat.api.answers import Number
 from evenbeat.api.fields import QueryMoment
 from evenbeat.api.guards import DENIED, Operator, Viewer
 from evenbeat.api.problems import responses
-from evenbeat.api.schemas import Number, Request
+from evenbeat.api.schemas import Request
 from evenbeat.api.service import ServiceDep
 
 router = APIRouter(prefix="/api/v1/scheduler", tags=["placement"], responses=DENIED)

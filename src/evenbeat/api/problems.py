@@ -157,6 +157,8 @@ def _wrong_request(request: Request, error: Exception) -> JSONResponse:
 def _field_error(entry: dict[str, Any]) -> FieldError:
     """Where and what, in our words; the value itself is never repeated (it may be a secret)."""
     place = [str(part) for part in entry["loc"] if part not in ("body", "query", "path", "header")]
+    # A field that may be one of several types: which of them was tried says nothing to people.
+    place = [part for part in place if "[" not in part and not part.endswith("Fields")]
     message = str(entry["msg"]).removeprefix("Value error, ")
     if entry["type"] == "extra_forbidden":
         message = "There is no such field."

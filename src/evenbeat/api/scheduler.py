@@ -5,9 +5,9 @@ from datetime import datetime
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from evenbeat.api.answers import Number
 from evenbeat.api.documents import plain
 from evenbeat.api.guards import DENIED, Viewer
-from evenbeat.api.schemas import Number
 from evenbeat.api.service import ServiceDep
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe import doctor

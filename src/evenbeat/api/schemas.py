@@ -1,19 +1,21 @@
-"""What requests to /api/v1 may contain, and what its answers look like."""
+"""What requests to /api/v1 may contain."""
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from evenbeat.api.fields import (
     MAX_DESCRIPTION,
     MAX_TAGS,
+    ConcurrencyKey,
     DedupKey,
     Duration,
     JobName,
+    JobReference,
     Moment,
     QueueName,
+    RateText,
     ScheduleText,
     Source,
     Tag,
@@ -23,17 +25,15 @@ from evenbeat.api.fields import (
     Window,
     check_json,
 )
-from evenbeat.domain.schedule import LONGEST_INTERVAL
+from evenbeat.domain.limits import MAX_RUNNING
+from evenbeat.domain.schedule import LONGEST_INTERVAL, MOST_AWAITED
 from evenbeat.domain.scope import LONGEST_PART
 
 MAX_BULK = 1000
 Json = dict[str, Any]
-JobState = Literal["pending", "scheduled", "running", "paused", "completed", "failed", "cancelled"]
-ExecutionState = Literal["running", "completed", "failed", "cancelled"]
-ScheduleKind = Literal["once", "interval", "cron", "after"]
+AfterEnd = Literal["success", "failure", "any"]
 IntervalType = Literal["minutes", "hours", "days"]
 PlacementMode = Literal["balanced", "grid", "pinned"]
-Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
 
 _LONGEST_SECONDS = int(LONGEST_INTERVAL.total_seconds())
 
@@ -47,9 +47,6 @@ def _uuid(value: Any) -> UUID:
 
 
 Id = Annotated[UUID, BeforeValidator(_uuid)]
-
-
-# -- requests ------------------------------------------------------------------------------------
 
 
 class Request(BaseModel):
@@ -90,6 +87,13 @@ class ScheduleFields(Request):
     window: Window | None = Field(None, description="The hours in which a run may start.")
 
 
+class AwaitedFields(Request):
+    """A job to wait for, and how it must end."""
+
+    job: JobReference = Field(description="Its id, or its name in the same scope or globally.")
+    on: AfterEnd | None = Field(None, description="How it must end; as after_on unless given.")
+
+
 class JobEdit(ScheduleFields):
     """Changes to a job: only the fields that are given change, and null restores a default."""
 
@@ -111,6 +115,20 @@ class JobEdit(ScheduleFields):
     )
     schedule_enabled: bool | None = Field(
         None, description="false: run once, now, whatever the schedule fields say."
+    )
+    after: (
+        JobReference
+        | Annotated[
+            list[JobReference | AwaitedFields], Field(min_length=1, max_length=MOST_AWAITED)
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Run whenever these jobs have ended, by id or name: one, or a list.",
+        examples=["load-data", ["load-data", {"job": "check-data", "on": "any"}]],
+    )
+    after_on: AfterEnd | None = Field(
+        None, description="How the jobs of `after` must end that do not say; success unless given."
     )
     run_at: Moment | None = Field(None, description="The first run. The past means now.")
     delay: Duration | None = Field(None, description="The first run, from now.")
@@ -149,6 +167,13 @@ class JobEdit(ScheduleFields):
     allow_stale_reentry: bool | None = Field(
         None, description="Whether a run whose worker was lost may start again by itself."
     )
+    concurrency_key: ConcurrencyKey | None = Field(
+        None, description="What shares the limits below; the task's name unless given."
+    )
+    concurrency_limit: Annotated[int, Field(ge=1, le=MAX_RUNNING)] | None = Field(
+        None, description="How many jobs with the key run at once; 1 for a key without a rate."
+    )
+    rate_limit: RateText | None = Field(None, description="How often one with the key may start.")
 
 
 class JobCreate(JobEdit):
@@ -192,207 +217,3 @@ class PreviewRequest(ScheduleFields):
 
     count: Annotated[int, Field(ge=1, le=100)] = 5
     after: Moment | None = Field(None, description="Where to start; now unless given.")
-
-
-# -- answers -------------------------------------------------------------------------------------
-
-
-def _only_when_any(description: str) -> Any:
-    """A field that is left out of the answer where it has nothing to say."""
-    return Field(None, description=description, exclude_if=lambda value: value is None)
-
-
-class ScopeDocument(BaseModel):
-    """What one copy of a job stands for."""
-
-    kind: str
-    id: str
-
-
-class JobDocument(BaseModel):
-    """A job as it stands."""
-
-    id: UUID
-    name: str | None
-    description: str | None
-    task: str
-    payload: Json
-    url: str | None
-    source_id: str | None
-    source_name: str | None
-    queue: str
-    priority: int
-    aged: int
-    status: JobState
-    schedule: str | None
-    schedule_kind: ScheduleKind
-    schedule_text: str
-    schedule_enabled: bool
-    interval_minutes: int | None
-    interval_type: IntervalType | None
-    interval_seconds: int | None
-    cron_expression: str | None
-    timezone: str
-    anchor_at: datetime | None
-    next_run_at: datetime | None
-    plan_time: datetime | None
-    placement: PlacementMode | None
-    placed_at: datetime | None
-    schedule_delay_seconds: Number
-    window: str | None
-    catch_up: str
-    catch_up_window_seconds: Number | None
-    max_plans_per_tick: int
-    is_paused: bool
-    paused_at: datetime | None
-    cancelled_at: datetime | None
-    max_retries: int
-    retry_backoff_seconds: Number
-    retry_cap_seconds: Number
-    retry_jitter: Number
-    retry_delays_seconds: list[Number] | None
-    current_retry_count: int
-    on_failure: str
-    timeout_seconds: Number | None
-    lease_seconds: Number | None
-    heartbeat_seconds: Number | None
-    cost_ms: Number | None
-    allow_stale_reentry: bool
-    scope: ScopeDocument
-    dedup_key: str | None
-    parent_id: UUID | None
-    run_count: int
-    average_duration_ms: Number | None
-    started_at: datetime | None
-    completed_at: datetime | None
-    locked_by: UUID | None
-    lock_acquired_at: datetime | None
-    lock_expires_at: datetime | None
-    error_message: str | None
-    metadata: Json
-    tags: list[str]
-    created_at: datetime
-    updated_at: datetime
-    created_by: str | None
-    duplicate: bool | None = _only_when_any("True: a live job had the dedup key.")
-    warnings: list[str] | None = _only_when_any("What may need attention.")
-
-
-class JobList(BaseModel):
-    """A page of jobs."""
-
-    jobs: list[JobDocument]
-    total: int
-    total_is_estimate: bool
-    limit: int
-    offset: int
-
-
-class AddedDocument(BaseModel):
-    """A job of a bulk request; not created when a live one stood there already."""
-
-    id: UUID
-    created: bool
-
-
-class BulkCreated(BaseModel):
-    """What became of a bulk request, in its order."""
-
-    jobs: list[AddedDocument]
-    created: int
-    warnings: list[str] | None = _only_when_any("What may need attention.")
-
-
-class RefusedDocument(BaseModel):
-    """A job that was left alone."""
-
-    id: UUID
-    reason: str
-
-
-class BulkChanged(BaseModel):
-    """What a verb did to many jobs; the first 100 refusals are listed."""
-
-    changed: int
-    refused: list[RefusedDocument]
-    refused_count: int
-
-
-class ExecutionDocument(BaseModel):
-    """One attempt at one occurrence."""
-
-    id: UUID
-    job_id: UUID
-    execution_number: int
-    status: ExecutionState
-    plan_time: datetime
-    started_at: datetime
-    completed_at: datetime | None
-    duration_ms: Number | None
-    wait_ms: Number | None
-    items_crawled: int
-    items_indexed: int
-    rows_affected: int | None
-    error_code: str | None
-    error_message: str | None
-    stack_trace: str | None
-    cpu_time_ms: Number | None
-    memory_peak_mb: Number | None
-    retry_attempt: int
-    worker_id: UUID
-    progress: Json | None
-    result: Any
-    metadata: Json
-
-
-class ExecutionList(BaseModel):
-    """A page of executions."""
-
-    executions: list[ExecutionDocument]
-    total: int
-    total_is_estimate: bool
-    limit: int
-    offset: int
-
-
-class JobStatsDocument(BaseModel):
-    """A job's kept history in figures."""
-
-    total_executions: int
-    successful_runs: int
-    failed_runs: int
-    average_duration_ms: Number | None
-    last_execution_at: datetime | None
-    next_scheduled_at: datetime | None
-    success_rate: Number | None
-
-
-class PlansDocument(BaseModel):
-    """The next plans of a job."""
-
-    plans: list[datetime]
-    schedule_text: str
-
-
-class BackfilledDocument(BaseModel):
-    """What a backfill made; the first 100 plans are listed."""
-
-    created: int
-    existing: int
-    plans: list[datetime]
-
-
-class PlacedDocument(BaseModel):
-    """Where a new job would be placed, and the load it would meet there."""
-
-    at: datetime
-    load: Number | None
-
-
-class PreviewDocument(BaseModel):
-    """A schedule in words and in times."""
-
-    schedule: str
-    explanation: str
-    plans: list[datetime]
-    placement: PlacedDocument | None = _only_when_any("Where a new job would come to run.")

@@ -127,10 +127,8 @@ class Balancer:
             now=now,
         )
         forgotten = self._store.placement.forget(before=at - HISTORY)
-        before = self._store.upkeep.figures().get(FIGURE)
-        low = self.is_low(told)
-        self._store.upkeep.save_figure(FIGURE, _figure(told, low), now=now)
-        if low and not (before is not None and before.value.get("low")):
+        figure = _figure(told, self.is_low(told))
+        if self._store.webhooks.note_balance(FIGURE, figure, _alert(told), now=now):
             self._tell_low(told, at)
         return 1 + forgotten
 
@@ -242,6 +240,17 @@ def _figure(told: Distribution, low: bool) -> dict[str, object]:
         "workers_needed": told.workers_needed,
         "suggestion": told.suggestion,
         "low": low,
+    }
+
+
+def _alert(told: Distribution) -> dict[str, object]:
+    """What webhooks tell of a low balance."""
+    return {
+        "score": round(told.score, 4),
+        "peak_load": round(told.peak_load, 3),
+        "mean_load": round(told.mean_load, 3),
+        "total_jobs": told.total_jobs,
+        "suggestion": told.suggestion,
     }
 
 

@@ -71,6 +71,10 @@ class Client:
         """Change something."""
         return self._ask("PATCH", path, body=body)
 
+    def put(self, path: str, body: Mapping[str, Any]) -> Document:
+        """Set something."""
+        return self._ask("PUT", path, body=body)
+
     def delete(self, path: str) -> Document:
         """Remove something."""
         return self._ask("DELETE", path)

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +16,13 @@ from evenbeat.cli.choosing import (
     TagOption,
     TaskOption,
 )
+from evenbeat.cli.client import Document
 from evenbeat.cli.importing import pages
 from evenbeat.cli.output import count, say
 from evenbeat.cli.session import Session, asking
+from evenbeat.domain.webhooks import TASK as DELIVERY
 from evenbeat.errors import InvalidInput
-from evenbeat.importers.export import FORMATS, definition_of, written
+from evenbeat.importers.export import FORMATS, definition_of, template_of, written
 
 _LIVE = "pending,scheduled,running,paused"
 
@@ -42,7 +45,8 @@ def export(  # noqa: PLR0917 - the options are named on the command line
     """Write the definitions of jobs out, without what has happened to them since.
 
     `evenbeat import json` reads them. Jobs that have ended are left out unless --status asks for
-    them: importing one would run it again. Those of a backfill belong to their job.
+    them: importing one would run it again. Those of a backfill belong to their job, and deliveries
+    of webhooks to this database. Templates are written, too, unless a filter is given.
     """
     if session.as_json:
         form = "json"
@@ -57,14 +61,26 @@ def export(  # noqa: PLR0917 - the options are named on the command line
         tag=tag,
         search=search,
     )
-    definitions = [definition_of(job) for job in chosen if job["parent_id"] is None]
-    text = written(definitions, form)
+    definitions = [
+        definition_of(job) for job in chosen if job["parent_id"] is None and job["task"] != DELIVERY
+    ]
+    everything = not any((status, queue, task, kind, tag, search))
+    templates = [template_of(one) for one in _templates(session)] if everything else []
+    text = written(definitions, form, templates)
     if out is None:
         typer.echo(text, nl=False)
     else:
         _write(out, text)
-        say(f"{count(len(definitions), 'job')} written into {out}.")
+        also = f" and {count(len(templates), 'template')}" if templates else ""
+        say(f"{count(len(definitions), 'job')}{also} written into {out}.")
     return 0
+
+
+def _templates(session: Session) -> Iterator[Document]:
+    offset = 0
+    while found := session.client.get("/api/v1/templates", limit=1000, offset=offset)["templates"]:
+        yield from found
+        offset += len(found)
 
 
 def _write(path: Path, text: str) -> None:

@@ -15,7 +15,6 @@ from evenbeat.cli.client import Client, Document, Refused, in_path
 from evenbeat.cli.output import cell, is_wide, relative, say, short_ids, status, table
 from evenbeat.cli.session import Session, asking
 from evenbeat.cli.which import is_id
-from evenbeat.errors import InvalidInput
 
 worker_cli = typer.Typer(
     invoke_without_command=True,
@@ -36,25 +35,14 @@ task_cli = typer.Typer(
 def _run_worker(context: typer.Context, **options: Any) -> int:
     if context.invoked_subcommand is not None:
         return 0
-    if options["app"] is None:
-        raise InvalidInput(
-            "Missing option '--app'. Name the application whose jobs to run, such as "
-            "--app shop.tasks:app; see evenbeat worker --help.",
-            field="app",
-        )
     return running.worker(**options)
 
 
 def _as_callback() -> Any:
-    """`worker` with the same options, but without needing an application for `worker list`."""
+    """`worker` with the same options, which is not run for `worker list`."""
     own = inspect.signature(running.worker).parameters.values()
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    options = [
-        one.replace(
-            kind=inspect.Parameter.KEYWORD_ONLY, default=None if one.name == "app" else one.default
-        )
-        for one in own
-    ]
+    options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
     _run_worker.__signature__ = inspect.Signature([context, *options])  # type: ignore[attr-defined]
     _run_worker.__doc__ = running.worker.__doc__
     return _run_worker

@@ -8,12 +8,14 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from evenbeat.cli.client import Client, Document, Refused
+from evenbeat.cli.client import Client, Document, Refused, in_path
 from evenbeat.cli.output import cell, count, heading, safe, say, table
 from evenbeat.cli.session import Session
 from evenbeat.errors import InvalidInput
+from evenbeat.importers.export import template_of
+from evenbeat.importers.order import in_order
 from evenbeat.importers.plan import Existing, Plan, Step, key_of, plan_of
-from evenbeat.importers.source import Found, Look, Source, moment_text
+from evenbeat.importers.source import Found, Look, Remark, Source, moment_text
 
 _PAGE = 1000
 _MOST_JOBS = 1000
@@ -27,14 +29,31 @@ def run_import(session: Session, source: Source, *, apply: bool) -> int:
     """Show what would be done, or do it."""
     source = _checked(source)
     plan = plan_of(source, _existing(session.client, source), session.client.now())
+    templates = _new_templates(session.client, source.templates)
+    plan.remarks.extend(Remark("template", one["name"], "is kept") for one in templates)
     if not apply:
         session.show(_document(plan), lambda: _view(plan))
         if not session.as_json:
             _say_what_is_next(plan)
         return 0
+    for one in templates:
+        fields = {name: value for name, value in one.items() if name != "name"}
+        session.client.put(f"/api/v1/templates/{in_path(one['name'])}", fields)
     done = _applied(session.client, plan)
     session.show(_document(plan, done), lambda: _result(plan, done))
     return 1 if done["refused"] else 0
+
+
+def _new_templates(client: Client, templates: Sequence[Document]) -> list[Document]:
+    """Those that are not there already just like that."""
+    if not templates:
+        return []
+    there: dict[str, Document] = {}
+    offset = 0  # not the length of `there`: one that comes in between must not hold us for ever
+    while found := client.get("/api/v1/templates", limit=_PAGE, offset=offset)["templates"]:
+        there |= {one["name"]: template_of(one) for one in found}
+        offset += len(found)
+    return [one for one in templates if there.get(one["name"]) != one]
 
 
 # -- before anything is asked --------------------------------------------------------------------
@@ -53,7 +72,7 @@ def _checked(source: Source) -> Source:
             raise InvalidInput(f"{found.where}: {why}", field="jobs")
         else:
             looks.append(Look(found.where, found.text, why))
-    return Source(source.tag, right, [*source.looks, *looks], source.remarks)
+    return Source(source.tag, right, [*source.looks, *looks], source.remarks, source.templates)
 
 
 def _wrong_with(document: Document) -> str | None:
@@ -126,7 +145,7 @@ def _applied(client: Client, plan: Plan) -> Document:
     Whatever stops it, the same import again does the rest."""
     done: Document = {"added": 0, "changed": 0, "unchanged": len(plan.doing("keep"))}
     done |= {"refused": [], "warnings": []}
-    for chunk in _chunks(plan.doing("add")):
+    for chunk in _chunks(in_order(plan.doing("add"))):
         try:
             answer = client.post(f"{_JOBS}/bulk", {"jobs": [one.found.document for one in chunk]})
         except Refused as error:
@@ -233,6 +252,8 @@ def _row(step: Step) -> tuple[str, ...]:
 def _unknown_run(document: Document) -> str:
     if document.get("paused"):
         return "paused"
+    if document.get("after") is not None:
+        return "after those"
     recurring = any(document.get(name) is not None for name in _RECURRING)
     return "in a balanced place" if recurring else "at once"
 
@@ -251,7 +272,8 @@ def _looks(plan: Plan) -> list[RenderableType]:
 
 
 def _say_what_is_next(plan: Plan) -> None:
-    todo = len(plan.doing("add")) + len(plan.doing("change"))
+    templates = sum(remark.where == "template" for remark in plan.remarks)
+    todo = len(plan.doing("add")) + len(plan.doing("change")) + templates
     say(f"{_summary(plan)}. " + ("Nothing was done yet: --apply does it." if todo else _NOTHING))
 
 

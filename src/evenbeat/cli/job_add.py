@@ -69,6 +69,20 @@ def add(  # noqa: PLR0917 - the options are named on the command line
         str | None,
         typer.Option(metavar="DURATION", rich_help_panel=_WHEN, help="The first run, from now."),
     ] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="JOB",
+            rich_help_panel=_WHEN,
+            help="Run whenever this job has ended; id or name, may be given several times.",
+        ),
+    ] = None,
+    after_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="END", rich_help_panel=_WHEN, help="How it must end: success, failure or any."
+        ),
+    ] = None,
     window: Annotated[
         str | None,
         typer.Option(
@@ -117,6 +131,24 @@ def add(  # noqa: PLR0917 - the options are named on the command line
             metavar="KEY", rich_help_panel=_HOW, help="At most one live job for this key."
         ),
     ] = None,
+    concurrency_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            rich_help_panel=_HOW,
+            help="What shares the two limits below; default: the task's name.",
+        ),
+    ] = None,
+    concurrency_limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", rich_help_panel=_HOW, help="How many with the key run at once."),
+    ] = None,
+    rate_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE", rich_help_panel=_HOW, help="How often one may start, such as 10/s."
+        ),
+    ] = None,
     scope: Annotated[
         str | None,
         typer.Option(metavar="KIND/ID", rich_help_panel=_HOW, help="What this copy stands for."),
@@ -146,6 +178,8 @@ def add(  # noqa: PLR0917 - the options are named on the command line
         "description": description,
         "timezone": timezone,
         "delay": delay,
+        "after": after,
+        "after_on": after_on,
         "window": window,
         "placement": placement,
         "catch_up": catch_up,
@@ -155,6 +189,9 @@ def add(  # noqa: PLR0917 - the options are named on the command line
         "max_retries": max_retries,
         "on_failure": on_failure,
         "dedup_key": dedup_key,
+        "concurrency_key": concurrency_key,
+        "concurrency_limit": concurrency_limit,
+        "rate_limit": rate_limit,
         "cost": cost,
     })  # fmt: skip
     job = session.client.post("/api/v1/jobs", body)
@@ -173,6 +210,8 @@ def _told(session: Session, job: Document) -> str:
     if job.get("duplicate"):
         return f"{job['id']}  was there already: {label(job)}, {job['status']}."
     when = "paused" if job["is_paused"] else both(job["next_run_at"], session.client.now())
+    if job["schedule_kind"] == "after" and job["next_run_at"] is None and not job["is_paused"]:
+        return f"{job['id']}  {label(job)}: {job['schedule_text']}."
     return f"{job['id']}  {label(job)}: {job['schedule_text']}. Next run: {when}."
 
 

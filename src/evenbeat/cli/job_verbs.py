@@ -64,7 +64,15 @@ def _verb(verb: str) -> Callable[..., int]:
         tag: TagOption = None,
         search: SearchOption = None,
         yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+        force: Annotated[
+            bool,
+            typer.Option(
+                "--force", help="Delete also what other jobs wait for.", hidden=verb != "delete"
+            ),
+        ] = False,
     ) -> int:
+        if force and verb != "delete":
+            raise InvalidInput("--force is for job delete only.", field="force")
         given = {
             "status": status,
             "queue": queue,
@@ -80,8 +88,8 @@ def _verb(verb: str) -> Callable[..., int]:
                 field="jobs",
             )
         if everything:
-            return _by_filter(session, verb, chosen, yes)
-        return _by_ids(session, verb, find_jobs(session.client, jobs or []), yes)
+            return _by_filter(session, verb, chosen, yes, force)
+        return _by_ids(session, verb, find_jobs(session.client, jobs or []), yes, force)
 
     command.__doc__ = _HELP[verb]
     command.__name__ = verb
@@ -91,17 +99,17 @@ def _verb(verb: str) -> Callable[..., int]:
 VERBS = {verb: _verb(verb) for verb in _DONE}
 
 
-def _by_ids(session: Session, verb: str, ids: list[str], yes: bool) -> int:
+def _by_ids(session: Session, verb: str, ids: list[str], yes: bool, force: bool) -> int:
     if verb == "delete" and not confirmed(_question(verb, len(ids)), yes):
         return 1
     if len(ids) == 1 and verb != "delete":
         job = session.client.post(f"/api/v1/jobs/{ids[0]}/{verb}")
         session.show(job, lambda: _told(verb, job, session.client))
         return 0
-    return _report(session, verb, _changed(session.client, verb, ids))
+    return _report(session, verb, _changed(session.client, verb, ids, force))
 
 
-def _by_filter(session: Session, verb: str, chosen: dict[str, Any], yes: bool) -> int:
+def _by_filter(session: Session, verb: str, chosen: dict[str, Any], yes: bool, force: bool) -> int:
     # The API takes an empty filter for a mistake; whoever says --all means it.
     wanted = chosen or {"status": list(_STATES)}
     found = session.client.get("/api/v1/jobs", **wanted, limit=1)
@@ -111,16 +119,20 @@ def _by_filter(session: Session, verb: str, chosen: dict[str, Any], yes: bool) -
     question = _question(verb, found["total"], found["total_is_estimate"])
     if not confirmed(question, yes):
         return 1
-    return _report(
-        session, verb, session.client.post(f"/api/v1/jobs/bulk/{verb}", {"filter": wanted})
-    )
+    body: Document = {"filter": wanted, **_forced(force)}
+    return _report(session, verb, session.client.post(f"/api/v1/jobs/bulk/{verb}", body))
 
 
-def _changed(client: Client, verb: str, ids: list[str]) -> Document:
+def _forced(force: bool) -> Document:
+    return {"force": True} if force else {}
+
+
+def _changed(client: Client, verb: str, ids: list[str], force: bool) -> Document:
     """The bulk verb, in portions that it takes."""
     total: Document = {"changed": 0, "refused": [], "refused_count": 0}
     for at in range(0, len(ids), _AT_ONCE):
-        done = client.post(f"/api/v1/jobs/bulk/{verb}", {"ids": ids[at : at + _AT_ONCE]})
+        body: Document = {"ids": ids[at : at + _AT_ONCE], **_forced(force)}
+        done = client.post(f"/api/v1/jobs/bulk/{verb}", body)
         total = {key: total[key] + done[key] for key in total}
     return total
 

@@ -127,6 +127,7 @@ def job_facts(job: Document, now: datetime) -> RenderableType:
         "retries": _retries(job),
         "timeout": _seconds(job["timeout_seconds"]),
         "catch-up": job["catch_up"] if job["schedule_enabled"] else None,
+        "limits": _limits(job),
         "runs": _runs(job),
         "dedup key": job["dedup_key"],
         "tags": ", ".join(job["tags"]),
@@ -146,6 +147,14 @@ def _schedule(job: Document) -> str:
 def _retries(job: Document) -> str:
     used = f", {job['current_retry_count']} used" if job["current_retry_count"] else ""
     return f"{job['max_retries']}{used}"
+
+
+def _limits(job: Document) -> str | None:
+    if job["concurrency_key"] is None:
+        return None
+    most, rate = job["concurrency_limit"], job["rate_limit"]
+    rules = [f"{most:,} at once"] if most is not None else []
+    return f"{job['concurrency_key']}: {', '.join(rules + ([rate] if rate else []))}"
 
 
 def _runs(job: Document) -> str:

@@ -10,6 +10,7 @@ class Owner(Access):
     this process, so there is nothing to check; but what is done is noted under the user's name."""
 
     can_issue = False
+    is_quick = True
 
     def __init__(self) -> None:
         """Needs neither tables nor keys."""

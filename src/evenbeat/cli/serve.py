@@ -20,7 +20,7 @@ from evenbeat.app import Evenbeat
 from evenbeat.asgi import asgi
 from evenbeat.cli.loading import load_app
 from evenbeat.cli.signals import Signals
-from evenbeat.cli.tuning import settle_memory
+from evenbeat.cli.tuning import settle_process
 from evenbeat.cli.worker import (
     check_database,
     configured,
@@ -95,7 +95,7 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
             access = Access.open() if no_auth else Access.of(loaded.settings, loaded.store)
             worker = _worker(loaded, no_worker)
             server = _Server(asgi(loaded, access=access, worker=worker), listening)
-            settle_memory()
+            settle_process()
             server.start()
             if worker is not None:
                 worker.start()

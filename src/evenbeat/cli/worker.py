@@ -18,7 +18,7 @@ from evenbeat.app import Evenbeat
 from evenbeat.cli.loading import load_app
 from evenbeat.cli.signals import Signals
 from evenbeat.cli.supervisor import Supervisor
-from evenbeat.cli.tuning import settle_memory
+from evenbeat.cli.tuning import settle_process
 from evenbeat.declared import SyncReport
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
@@ -38,12 +38,13 @@ _MOST_NAMES = 20
 
 def worker(  # noqa: PLR0917 - the options are named on the command line
     app: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="MODULE:ATTRIBUTE",
-            help="The application: shop.tasks:app, or path/to/tasks.py:app.",
+            help="The application: shop.tasks:app, or path/to/tasks.py:app. "
+            "Default: one with the built-in tasks only.",
         ),
-    ],
+    ] = None,
     queues: Annotated[
         list[str] | None,
         typer.Option(
@@ -112,12 +113,12 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
         first_only = ["--disable-removed"] if disable_removed else []
         ports = _ports(metrics_port, processes)
         return Supervisor(processes, command, first_only, of_each=ports).run()
-    loaded = with_builtins(configured(load_app(app), concurrency, database))
+    loaded = with_builtins(configured(_application(app), concurrency, database))
     with Signals(on_second=lambda number: end_at_once(number, log)) as signals:
         return _serve(
             loaded,
             signals,
-            target=app,
+            target=app or "built-in tasks",
             queues=_split(queues),
             disable_removed=disable_removed,
             supervisor_fd=supervisor_fd,
@@ -140,7 +141,7 @@ def _serve(
         report = app.sync_schedules(disable_removed=disable_removed)
         serving = app.worker(queues=queues)
         logger.info("Serving", extra=_description(app, target, queues, report))
-        settle_memory()
+        settle_process()
         serving.start()
         stop_worker(serving, app.settings, _wait(signals, supervisor_fd))
     return 0
@@ -204,6 +205,18 @@ def end_at_once(number: Signal, log: LineHandler) -> None:
 
 
 # -- options -------------------------------------------------------------------------------------
+
+
+def _application(target: str | None) -> Evenbeat:
+    """The application that is named, or one without tasks of its own."""
+    app = Evenbeat() if target is None else load_app(target)
+    if target is None and not app.settings.builtin_tasks:
+        raise InvalidInput(
+            "There is nothing to run: no --app is given, and EVENBEAT_BUILTIN_TASKS is off. Name "
+            "the application whose jobs to run, such as --app shop.tasks:app.",
+            field="app",
+        )
+    return app
 
 
 def with_builtins(app: Evenbeat) -> Evenbeat:

@@ -51,6 +51,7 @@ from evenbeat.dashboard import (
     assets,
     backfill,
     distribution,
+    documents,
     edit,
     fleet,
     job,
@@ -61,6 +62,7 @@ from evenbeat.dashboard import (
     settings,
     sign_in,
     timeline,
+    webhooks,
 )
 
 _ROUTERS = (
@@ -73,6 +75,8 @@ _ROUTERS = (
     distribution.router,
     timeline.router,
     fleet.router,
+    documents.router,
+    webhooks.router,
     settings.router,
     reference.router,
     assets.router,

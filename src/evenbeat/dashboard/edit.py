@@ -64,7 +64,8 @@ def add_job(request: Request, operator: Operator, service: ServiceDep, form: For
 def edit_job(request: Request, job_id: str, _operator: Operator, service: ServiceDep) -> Response:
     """The form of a job that exists."""
     job = service.app.store.read.job(id_of(job_id))
-    return _page(request, service, job_form.filled(job, pages.zone_of(request)), job)
+    awaited = service.app.store.dependencies.awaited_by([job.id])[job.id]
+    return _page(request, service, job_form.filled(job, pages.zone_of(request), awaited), job)
 
 
 @router.post("/jobs/{job_id}/edit", name="change_job")
@@ -133,6 +134,8 @@ def preview(service: Service, form: Form, request: Request) -> Preview:
         told = told._replace(warnings=known_task(service, form.text("task")[:200]).warnings)
     if form.text("kind") in ("every", "cron") and not form.text(form.text("kind")):
         return told
+    if form.text("kind") == "after":
+        return told._replace(schedule="after other jobs")
     try:
         return told._replace(**_planned(service, form, request))
     except Refused as refused:

@@ -49,12 +49,16 @@ def job(
     )
     past = read.last_outcomes([found.id], _CHARTED)[found.id]
     figures = _figures(past)
+    dependencies = service.app.store.dependencies
+    awaited = dependencies.awaited_by([found.id])[found.id]
     return pages.render(
         request,
         "job.html",
         now=now,
         job=found,
-        schedule=say_job_schedule(found),
+        schedule=say_job_schedule(found, awaited),
+        awaited=awaited,
+        dependents=dependencies.dependents_of(found.id),
         tags=tags_of(found),
         verbs=[verb for verb in VERBS.values() if verb.suits(found)],
         why=read.explain(found.id, now=service.now),

@@ -5,7 +5,7 @@ field they are about.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +15,8 @@ from evenbeat.api.documents import schedule_text
 from evenbeat.api.schemas import JobCreate, JobEdit
 from evenbeat.api.service import Service
 from evenbeat.dashboard.forms import Form
+from evenbeat.domain import webhooks
+from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.duration import format_duration
 from evenbeat.domain.job import Job, recurring_of, spec_of
 from evenbeat.domain.schedule import Cron, Interval
@@ -39,7 +41,7 @@ _WHOLE = ("priority", "max_retries")
 _NO_OBJECT = 'Give an object with the task\'s arguments, such as {"to": "a@b.c"}.'
 FIELDS = (
     *_TEXTS, *_WHOLE, "payload", "tags", "kind", "every", "cron", "timezone", "run_at", "placement",
-    "paused",
+    "paused", "after",
 )  # fmt: skip
 
 
@@ -141,8 +143,27 @@ def _when(form: Form, zone: tzinfo) -> dict[str, Any]:
         if not form.text("cron"):
             raise Refused({"schedule": "Give five cron fields, for example 0 9 * * mon-fri."})
         return {"schedule": form.text("cron"), "timezone": form.text("timezone") or "UTC"}
+    if kind == "after":
+        awaited = [_awaited(part) for part in form.text("after").split(",") if part.strip()]
+        if not awaited:
+            raise Refused({"after": "Name at least one job, for example load-data."})
+        return {"after": awaited}
     moment = moment_of(form.text("run_at"), zone, "run_at")
     return {} if moment is None else {"run_at": moment.isoformat()}
+
+
+def _awaited(text: str) -> dict[str, str]:
+    """ "load-data", or "load-data on any" where another end than success is wanted."""
+    name, _, end = text.strip().rpartition(" on ")
+    return {"job": name.strip(), "on": end} if end in _ENDS and name else {"job": text.strip()}
+
+
+_ENDS = ("success", "failure", "any")
+
+
+def _awaited_text(one: Dependency) -> str:
+    job = str(one.id) if one.name is None or "," in one.name or " on " in one.name else one.name
+    return job if one.wanted == "success" else f"{job} on {one.wanted}"
 
 
 def moment_of(text: str, zone: tzinfo, field: str) -> datetime | None:
@@ -191,7 +212,7 @@ def sent(form: Form) -> dict[str, str]:
     return {name: form.text(name) for name in FIELDS} | {"kind": form.text("kind") or "once"}
 
 
-def filled(job: Job, zone: tzinfo) -> dict[str, str]:
+def filled(job: Job, zone: tzinfo, awaited: Sequence[Dependency] = ()) -> dict[str, str]:
     """The form of a job that exists."""
     spec, recurring = spec_of(job), recurring_of(job)
     tags, description = job.metadata.get("tags"), job.metadata.get("description")
@@ -217,6 +238,8 @@ def filled(job: Job, zone: tzinfo) -> dict[str, str]:
         values |= {"kind": "every", "every": format_duration(recurring.every)}
     elif isinstance(recurring, Cron):
         values |= {"kind": "cron", "cron": schedule_text(recurring)}
+    elif job.schedule_kind == "after":
+        values |= {"kind": "after", "after": ", ".join(map(_awaited_text, awaited))}
     elif job.plan_time is not None:
         values["run_at"] = local_minute(job.plan_time, zone)
     return blank() | {name: "" if v is None else str(v) for name, v in values.items()}
@@ -231,7 +254,8 @@ def local_minute(moment: datetime, zone: tzinfo) -> str:
 
 
 def task_choices(service: Service) -> list[TaskChoice]:
-    """Every task that this process or a worker knows."""
+    """Every task that this process or a worker knows, but for the delivery of webhooks: its jobs
+    are made by what happens."""
     named = {task.name: task for task in service.app.store.read.tasks(now=service.now)}
     choices = [TaskChoice(t.name, t.doc, t.schema, t.workers_now) for t in named.values()]
     choices += [
@@ -239,7 +263,7 @@ def task_choices(service: Service) -> list[TaskChoice]:
         for task in service.app.registry
         if task.name not in named
     ]
-    return sorted(choices)
+    return sorted(choice for choice in choices if choice.name != webhooks.TASK)
 
 
 class Argument(NamedTuple):

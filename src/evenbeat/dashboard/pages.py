@@ -64,6 +64,8 @@ NAV = (
     Place("distribution", "Distribution", "distribution"),
     Place("timeline", "Timeline", "timeline"),
     Place("workers", "Workers", "workers"),
+    Place("documents", "Documents", "search"),
+    Place("webhooks", "Webhooks", "send"),
     Place("settings", "Settings", "settings"),
     Place("docs", "API", "code"),
 )

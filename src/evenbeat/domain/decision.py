@@ -27,6 +27,10 @@ class Decision(NamedTuple):
 
 _DONE = Decision(JobStatus.COMPLETED)
 
+# Of a job that runs after others. Whether one of those may end again is known where it is written
+# (statement `finish`): if none may, the job ends as the run did.
+_AWAITING = Decision(JobStatus.PENDING)
+
 
 def decide(job: Job, outcome: Outcome, now: datetime, spread: float = 0.0) -> Decision:
     """The job's next step. `spread` in [-1, 1] is the caller's random draw for the retry jitter."""
@@ -137,13 +141,15 @@ def _after_failure(job: Job, outcome: Outcome, now: datetime, spread: float) -> 
         wait = policy.delay(attempt, spread) if wished is None else _sane(wished)
         due = due_at(now + wait, timedelta(0), window_of(job))
         return Decision(JobStatus.SCHEDULED, job.plan_time, due, attempt, job.tick_plans)
-    if job.on_failure == OnFailure.CONTINUE and recurring_of(job) is not None:
+    if job.on_failure == OnFailure.CONTINUE and job.schedule_kind != "once":
         return _next_occurrence(job, now)
     return Decision(JobStatus.FAILED)
 
 
 def _next_occurrence(job: Job, now: datetime) -> Decision:
     schedule = recurring_of(job)
+    if job.schedule_kind == "after":
+        return _AWAITING
     if schedule is None or job.plan_time is None:
         return _DONE
     return _planned(job, schedule, schedule.next_after(job.plan_time), now)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from evenbeat.domain.job import JobSpec, OnFailure
+from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.retry import RetryPolicy
 
 
@@ -23,6 +24,9 @@ def defaults_of(spec: JobSpec) -> dict[str, Any]:
         "retry_cap": _seconds(spec.retry.cap),
         "retry_jitter": spec.retry.jitter,
         "retry_delays": [delay.total_seconds() for delay in spec.retry.delays],
+        "concurrency_key": spec.concurrency_key,
+        "concurrency_limit": spec.concurrency_limit,
+        "rate_limit": None if spec.rate_limit is None else str(spec.rate_limit),
     }
 
 
@@ -40,6 +44,9 @@ def spec_from(task: str, queue: str, defaults: Mapping[str, Any]) -> JobSpec:
         cost=_duration(known["cost"]),
         allow_stale_reentry=known["allow_stale_reentry"],
         on_failure=OnFailure(known["on_failure"]),
+        concurrency_key=known["concurrency_key"],
+        concurrency_limit=known["concurrency_limit"],
+        rate_limit=None if known["rate_limit"] is None else parse_rate(known["rate_limit"]),
         retry=RetryPolicy(
             max_retries=known["max_retries"],
             base=timedelta(seconds=known["retry_base"]),

@@ -1,10 +1,12 @@
 """Times and schedules as a person would say them."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from evenbeat.domain.dependencies import Dependency, say_dependencies
 from evenbeat.domain.job import Job, schedule_of
-from evenbeat.domain.schedule import Cron, Interval, Schedule
+from evenbeat.domain.schedule import Cron, Interval, Once, Schedule
 
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 _EVERY_FEW_MINUTES = re.compile(r"\*/([1-9]|[1-5][0-9]) \* \* \* \*")
@@ -20,13 +22,13 @@ def say_schedule(schedule: Schedule) -> str:
     return schedule.describe()
 
 
-def say_job_schedule(job: Job) -> str:
-    """When a job runs, with its delay and its window."""
+def say_job_schedule(job: Job, awaited: Sequence[Dependency] = ()) -> str:
+    """When a job runs, with its delay and its window; after which others, if these are given."""
     schedule = schedule_of(job)
-    text = say_schedule(schedule)
+    text = say_dependencies(awaited) if awaited else say_schedule(schedule)
     if job.parent_id is not None and job.plan_time is not None:
         text = f"once, for the plan of {say_moment(job.plan_time)}"
-    elif not isinstance(schedule, Interval | Cron) and job.next_run_at is not None:
+    elif isinstance(schedule, Once) and job.next_run_at is not None:
         text = f"once at {say_moment(job.next_run_at)}"
     if job.schedule_delay_seconds:
         text += f", {say_span(timedelta(seconds=job.schedule_delay_seconds))} later"

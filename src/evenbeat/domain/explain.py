@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
 
+from evenbeat.domain.dependencies import Dependency, what_is_missing
 from evenbeat.domain.english import (
     say_count,
     say_distance,
@@ -15,6 +16,7 @@ from evenbeat.domain.english import (
 )
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import Job, OnFailure, recurring_of, window_of
+from evenbeat.domain.limits import KeyLimit
 from evenbeat.errors import InvalidSchedule
 
 PLANS_SHOWN = 5
@@ -73,6 +75,8 @@ class ExplainInputs(NamedTuple):
     live_workers: Sequence[WorkerView] = ()
     recent: Sequence[Execution] = ()
     ahead: int = 0
+    awaited: Sequence[Dependency] = ()
+    limit: KeyLimit | None = None
 
 
 def explain(
@@ -83,10 +87,13 @@ def explain(
     live_workers: Sequence[WorkerView] = (),
     recent: Sequence[Execution] = (),
     ahead: int = 0,
+    awaited: Sequence[Dependency] = (),
+    limit: KeyLimit | None = None,
 ) -> Explanation:
     """Say where a job stands and why. `recent` is its history, newest plan first; `ahead` counts
-    the due jobs of its queue that go first."""
-    known = ExplainInputs(job, now, queue_paused_at, live_workers, recent, ahead)
+    the due jobs of its queue that go first; `awaited` are the jobs that it runs after, and
+    `limit` is how its concurrency key stands."""
+    known = ExplainInputs(job, now, queue_paused_at, live_workers, recent, ahead, awaited, limit)
     facts = [*_state(known), *_circumstances(known)]
     return Explanation(facts[0].text, facts, next_plans(job, now))
 
@@ -125,6 +132,8 @@ def _state(known: ExplainInputs) -> Iterator[Fact]:
                 "completed",
                 f"It completed{_at(job.completed_at, known.now)} and has nothing left to do.",
             )
+        case _ if job.next_run_at is None and job.schedule_kind == "after":
+            yield Fact("waits_for_jobs", what_is_missing(known.awaited))
         case _ if job.next_run_at is not None and job.next_run_at > known.now:
             yield _waiting(known)
         case _:
@@ -216,6 +225,8 @@ def _due(known: ExplainInputs) -> Fact:
     taking = [worker for worker in able if not worker.is_draining]
     if not taking:
         return _unserved(known, since, drained=bool(able))
+    if (kept_back := _kept_back(known, since)) is not None:
+        return kept_back
     slots, used = sum(w.concurrency for w in taking), sum(w.running for w in taking)
     behind = f" {say_count(known.ahead, 'due job')} of its queue go first." if known.ahead else ""
     if used >= slots:
@@ -228,6 +239,22 @@ def _due(known: ExplainInputs) -> Fact:
         f"{since}, for {_for(job.next_run_at or now, now)}, and {_workers(taking)} free to take "
         f"it.{behind} If that lasts, look at the workers' logs and run `evenbeat doctor`.",
     )
+
+
+def _kept_back(known: ExplainInputs, since: str) -> Fact | None:
+    """What the limits of its concurrency key have against it, if anything."""
+    limit = known.limit
+    if limit is None:
+        return None
+    if limit.max_running is not None and limit.running >= limit.max_running:
+        counts = f"{limit.running} of {limit.max_running} of the key {limit.key!r} are running"
+        return Fact("concurrency_limit", f"{since}, but it waits: {counts}.")
+    start = limit.next_start_at
+    if start is not None and start > known.now:
+        when = f"{say_distance(start, known.now)}, at {say_moment(start)}"
+        rate = f"the rate limit of the key {limit.key!r} is {limit.rate_limit}"
+        return Fact("rate_limit", f"{since}, but it waits: {rate}, and the next start is {when}.")
+    return None
 
 
 def _unserved(known: ExplainInputs, since: str, *, drained: bool) -> Fact:
@@ -256,7 +283,7 @@ def _unserved(known: ExplainInputs, since: str, *, drained: bool) -> Fact:
 
 def _circumstances(known: ExplainInputs) -> Iterator[Fact]:
     job = known.job
-    yield Fact("schedule", f"It runs {say_job_schedule(job)}.")
+    yield Fact("schedule", f"It runs {say_job_schedule(job, known.awaited)}.")
     later = job.status in ("pending", "scheduled") and (job.next_run_at or known.now) > known.now
     if known.queue_paused_at is not None and (later or job.status == "paused"):
         since = say_moment(known.queue_paused_at)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
+from evenbeat.domain.limits import Limits, RateLimit, check_running, parse_rate
 from evenbeat.domain.moments import EPOCH
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, Cron, Interval, Once, Recurring, Schedule
@@ -54,6 +55,9 @@ class JobSpec:
     heartbeat: timedelta | None = None
     allow_stale_reentry: bool = True
     cost: timedelta | None = None
+    concurrency_key: str | None = None
+    concurrency_limit: int | None = None
+    rate_limit: RateLimit | None = None
 
     def __post_init__(self) -> None:
         check_name("task", self.task)
@@ -70,6 +74,19 @@ class JobSpec:
                 f"schedule_delay must not be negative, got {self.schedule_delay}.",
                 field="schedule_delay",
             )
+        if self.concurrency_key is not None:
+            check_name("concurrency_key", self.concurrency_key)
+        if self.concurrency_limit is not None:
+            check_running(self.concurrency_limit)
+
+    @property
+    def limits(self) -> Limits | None:
+        """What its jobs share with others of the same key. The key is the task's name unless given,
+        and a key alone means one at a time."""
+        key, running, rate = self.concurrency_key, self.concurrency_limit, self.rate_limit
+        if running is None and rate is None:
+            return None if key is None else Limits(key, 1, None)
+        return Limits(key or self.task, running, rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +181,9 @@ class Job(NamedTuple):
     lease_seconds: float | None
     heartbeat_seconds: float | None
     allow_stale_reentry: bool
+    concurrency_key: str | None
+    concurrency_limit: int | None
+    rate_limit: str | None
     name: str | None
     scope_kind: str
     scope_id: str
@@ -189,12 +209,23 @@ def first_run(spec: JobSpec, start: datetime | timedelta | None, now: datetime) 
             )
         case Cron() as cron:
             return _entering(spec, JobStatus.SCHEDULED, moment or cron.next_after(now), None)
-        case After():
-            raise InvalidSchedule(
-                "Jobs that run after other jobs cannot be stored yet. Enqueue the second one at "
-                "the end of the first one's handler instead.",
-                field="schedule",
-            )
+        case After(jobs=awaited):
+            if not awaited or moment is not None:
+                raise _cannot_wait(moment)
+            return FirstRun(JobStatus.PENDING, None, None, None)
+
+
+def _cannot_wait(start: datetime | None) -> InvalidSchedule:
+    if start is None:
+        return InvalidSchedule(
+            'A job that runs after others needs at least one, for example after=["load-data"].',
+            field="after",
+        )
+    return InvalidSchedule(
+        "A job that runs after others starts when they have ended, not at a time. Leave out run_at "
+        "and delay; schedule_delay makes it wait a while after them.",
+        field="after",
+    )
 
 
 def _moment_from(start: datetime | timedelta | None, now: datetime) -> datetime | None:
@@ -229,7 +260,7 @@ def schedule_of(job: Job) -> Schedule:
         return Interval(timedelta(seconds=job.interval_seconds or 0), job.anchor_at)
     if job.schedule_kind == "cron":
         return Cron(job.cron_expression or "", job.timezone)
-    return Once()
+    return After() if job.schedule_kind == "after" else Once()
 
 
 def recurring_of(job: Job) -> Recurring | None:
@@ -283,6 +314,9 @@ def spec_of(job: Job) -> JobSpec:
         heartbeat=_duration(job.heartbeat_seconds),
         allow_stale_reentry=job.allow_stale_reentry,
         cost=None if job.cost_ms is None else timedelta(milliseconds=job.cost_ms),
+        concurrency_key=job.concurrency_key,
+        concurrency_limit=job.concurrency_limit,
+        rate_limit=None if job.rate_limit is None else parse_rate(job.rate_limit),
     )
 
 

@@ -4,6 +4,7 @@ Every datetime in and out is aware UTC. Plans exist from the year 2 to the start
 that `next_after` raises InvalidSchedule and the other methods see no plans.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,6 +16,7 @@ from evenbeat.domain.moments import BEGIN, END, EPOCH, as_utc, zone_named
 from evenbeat.errors import InvalidDuration, InvalidSchedule
 
 LONGEST_INTERVAL = timedelta(days=3650)
+MOST_AWAITED = 100
 
 _SECOND = timedelta(seconds=1)
 _UNITS = {"d": "day", "h": "hour", "m": "minute", "s": "second"}
@@ -145,21 +147,41 @@ class AfterCondition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class After:
-    """One run when all of `jobs` have ended as `on` demands."""
+class Awaited:
+    """A job to wait for, by its id or by its name, and how it must have ended."""
 
-    jobs: tuple[UUID, ...]
+    job: UUID | str
     on: AfterCondition = AfterCondition.SUCCESS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "jobs", _checked_jobs(self.jobs))
+        object.__setattr__(self, "job", _checked_reference(self.job))
         object.__setattr__(self, "on", _condition(self.on))
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """One run whenever all of `jobs` have ended as each is wanted to; see `after_jobs`.
+
+    Without jobs it stands for those that the database has: a row knows that it waits, not for whom.
+    """
+
+    jobs: tuple[Awaited, ...] = ()
 
     def describe(self) -> str:
         """Say in plain English what it waits for."""
-        verb = {"success": "completed", "failure": "failed", "any": "ended"}[self.on]
+        if not self.jobs:
+            return "after other jobs"
+        wanted = {awaited.on for awaited in self.jobs}
+        verb = _ENDED[wanted.pop()] if len(wanted) == 1 else "ended as wanted"
         jobs = "1 job has" if len(self.jobs) == 1 else f"{len(self.jobs)} jobs have"
         return f"after {jobs} {verb}"
+
+
+_ENDED = {
+    AfterCondition.SUCCESS: "completed",
+    AfterCondition.FAILURE: "failed",
+    AfterCondition.ANY: "ended",
+}
 
 
 Schedule = Once | Interval | Cron | After
@@ -253,15 +275,52 @@ def _named_form(given: str, name: str) -> str:
     return name
 
 
-def _checked_jobs(jobs: tuple[UUID, ...]) -> tuple[UUID, ...]:
-    unique = tuple(dict.fromkeys(jobs))
-    if not unique or not all(isinstance(job, UUID) for job in unique):
+def after_jobs(
+    jobs: Iterable[UUID | str | Awaited], on: AfterCondition | str = AfterCondition.SUCCESS
+) -> After:
+    """The schedule of a job that waits for these; `on` is for those that do not say themselves.
+
+    A job that is named twice is waited for once, and must not be wanted in two ways.
+    """
+    wished = _condition(on)
+    chosen: dict[UUID | str, Awaited] = {}
+    for job in jobs:
+        awaited = job if isinstance(job, Awaited) else Awaited(job, wished)
+        if chosen.setdefault(awaited.job, awaited) != awaited:
+            raise InvalidSchedule(
+                f"{awaited.job} is waited for in two ways: {chosen[awaited.job].on} and "
+                f"{awaited.on}. Name it once; any stands for every end.",
+                field="after",
+            )
+    if not chosen:
         raise InvalidSchedule(
-            f"{jobs!r} cannot be waited for: give the id of at least one job, "
-            "for example After((first_job.id,)).",
-            field="jobs",
+            'There is no job to wait for: name at least one, for example after=["load-data"].',
+            field="after",
         )
-    return unique
+    if len(chosen) > MOST_AWAITED:
+        raise InvalidSchedule(
+            f"{len(chosen)} jobs are too many to wait for; at most {MOST_AWAITED} are allowed. "
+            "Let some wait for a job in between.",
+            field="after",
+        )
+    return After(tuple(chosen.values()))
+
+
+def _checked_reference(given: object) -> UUID | str:
+    if isinstance(given, UUID):
+        return given
+    if not isinstance(given, str) or not given.strip() or not given.isprintable():
+        raise InvalidSchedule(
+            f"{given!r} cannot be waited for: give the id or the name of a job.", field="after"
+        )
+    return _id_in(given) or given
+
+
+def _id_in(text: str) -> UUID | None:
+    try:
+        return UUID(text) if len(text) in {32, 36} else None
+    except ValueError:
+        return None
 
 
 def _condition(given: str) -> AfterCondition:
@@ -271,7 +330,7 @@ def _condition(given: str) -> AfterCondition:
         raise InvalidSchedule(
             f"{given!r} is not a condition; choose one of {', '.join(AfterCondition)}, "
             "for example 'success'.",
-            field="on",
+            field="after_on",
         ) from None
 
 

@@ -76,6 +76,9 @@ class Claimer:
         self._claiming = threading.Lock()
         self._closed = False
         self._looked = False
+        self._expecting = threading.Lock()
+        self._expected: datetime | None = None
+        self._resting_until: datetime | None = None
 
     @property
     def age(self) -> float:
@@ -100,10 +103,16 @@ class Claimer:
             self._wake.set()
 
     def expect(self, dues: Sequence[datetime | None]) -> None:
-        """Jobs were put back, due at these times: do not sleep through a near one."""
-        near = self._clock.now() + timedelta(seconds=self._poll_seconds)
-        if any(due is not None and due < near for due in dues):
-            self._wake.set()
+        """Jobs were put back, due at these times: do not sleep through one of them. What is due no
+        sooner than the rest ends needs no look before."""
+        earliest = min((due for due in dues if due is not None), default=None)
+        if earliest is None:
+            return
+        with self._expecting:
+            if self._resting_until is None:
+                self._expected = min(earliest, self._expected or earliest)
+            elif earliest < self._resting_until:
+                self._wake.set()
 
     def slot_freed(self) -> None:
         """A run ended; matters only when there was no room."""
@@ -128,13 +137,25 @@ class Claimer:
                 logger.exception("claiming failed, going on")
                 rest, pause = pause, min(pause * 2, self._poll_seconds)
             if rest > 0:
-                self._wake.wait(rest)
+                self._wake.wait(self._resting(rest))
                 self._wake.clear()
+                self._resting_until = None
         with self._claiming:
             self._closed = True
 
+    def _resting(self, rest: float) -> float:
+        """How long to rest, by what was put back since we looked."""
+        now = self._clock.now()
+        with self._expecting:
+            if self._expected is not None:
+                rest = max(0.0, min(rest, (self._expected - now).total_seconds()))
+            self._resting_until = now + timedelta(seconds=rest)
+        return rest
+
     def run_once(self) -> float:
         """Claim once for every runner that has room; returns how long to rest unless woken."""
+        with self._expecting:
+            self._expected = None  # what was put back until now is seen by the statements below
         self._give_back_late()
         if self._held_up():
             return LINGER_SECONDS

@@ -39,6 +39,7 @@ class Reaper:
             reaped += done
             if len(jobs) < MOST_AT_ONCE or not done:
                 break
+        self._store.dependencies.catch_up(now=self._clock.override())
         return reaped
 
     def _reap(self, jobs: list[Job]) -> list[Finished]:

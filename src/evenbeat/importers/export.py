@@ -16,6 +16,7 @@ FORMATS = ("json", "yaml")
 _AS_IT_IS = (
     "queue", "window", "catch_up", "max_plans_per_tick", "max_retries", "retry_backoff_seconds",
     "retry_cap_seconds", "retry_jitter", "on_failure", "allow_stale_reentry", "dedup_key",
+    "concurrency_key", "concurrency_limit", "rate_limit",
 )  # fmt: skip
 _RENAMED = {
     "catch_up_window": "catch_up_window_seconds",
@@ -60,13 +61,42 @@ def _when(job: Mapping[str, Any]) -> Document:
             return {field: job[field] for field in ("schedule", "anchor_at", "placement")}
         case "cron":
             return {field: job[field] for field in ("schedule", "timezone")}
+        case "after":
+            return {"after": [_awaited(one, job["scope"]) for one in job.get("after") or ()]}
         case _:
             return {"run_at": job["plan_time"] if job["status"] != "pending" else None}
 
 
-def written(definitions: Iterable[Document], form: str) -> str:
+def _awaited(one: Mapping[str, Any], scope: Mapping[str, Any]) -> Document:
+    """By name where that means the same job elsewhere: in the job's own scope, or globally."""
+    own = one.get("scope") in (None, f"{scope['kind']}/{scope['id']}")
+    return {"job": one["name"] if one["name"] is not None and own else one["job"], "on": one["on"]}
+
+
+def template_of(template: Mapping[str, Any]) -> Document:
+    """The definition of a template, from the document in which the API answers it."""
+    made: Document = {
+        "name": template["name"],
+        "description": template["description"],
+        "parameters": {name: _rules(rules) for name, rules in template["parameters"].items()},
+        "body": template["body"],
+    }
+    return {field: value for field, value in made.items() if value is not None}
+
+
+def _rules(rules: Mapping[str, Any]) -> Document:
+    implied = rules["default"] is None
+    return {
+        rule: value
+        for rule, value in rules.items()
+        if value is not None and (rule != "required" or value != implied)
+    }
+
+
+def written(definitions: Iterable[Document], form: str, templates: Iterable[Document] = ()) -> str:
     """The definitions as the text of a file."""
-    content = {"jobs": list(definitions)}
+    kept = list(templates)
+    content = {**({"templates": kept} if kept else {}), "jobs": list(definitions)}
     if form == "json":
         return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
     return yaml.dump(content, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100)

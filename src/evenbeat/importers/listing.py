@@ -16,10 +16,11 @@ _EXAMPLE = (
 
 def read_listing(path: Path, kind: str) -> Source:
     """The jobs of a file. A name or a dedup_key that occurs twice is refused: it means one job."""
-    rows = rows_of(parsed(path, kind), path, _EXAMPLE)
-    if not rows:
+    content = parsed(path, kind)
+    source = Source(templates=_templates(content, path))
+    rows = rows_of({"jobs": [], **content} if source.templates else content, path, _EXAMPLE)
+    if not rows and not source.templates:
         raise InvalidInput(f"{path} holds no jobs, such as {_EXAMPLE}.", field="jobs")
-    source = Source()
     seen: dict[object, str] = {}
     for number, row in enumerate(rows, start=1):
         where = f"job {number}{line_of(row)}"
@@ -30,6 +31,20 @@ def read_listing(path: Path, kind: str) -> Source:
             raise InvalidInput(f"{path}, {where}: {error}", field="jobs") from error
         source.found.append(Found(where, _label(document), document))
     return source
+
+
+def _templates(content: Any, path: Path) -> list[Document]:
+    rows = content.get("templates") if isinstance(content, Mapping) else None
+    if rows is None:
+        return []
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+        raise InvalidInput(f"{path}: templates are a list of sets of fields.", field="templates")
+    templates: list[Document] = [as_json(row) for row in rows]
+    for number, template in enumerate(templates, start=1):
+        if not isinstance(template.get("name"), str):
+            where = f"template {number}{line_of(rows[number - 1])}"
+            raise InvalidInput(f"{path}, {where} has no name.", field="templates")
+    return templates
 
 
 def _note_keys(document: Document, where: str, seen: dict[object, str]) -> None:

@@ -13,8 +13,16 @@ from typing import Any, Literal, NamedTuple
 
 from evenbeat.domain.duration import format_duration, parse_duration
 from evenbeat.domain.english import say_schedule
+from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.moments import as_utc
-from evenbeat.domain.schedule import Cron, Interval, Once, Schedule, parse_schedule
+from evenbeat.domain.schedule import (
+    Cron,
+    Interval,
+    Once,
+    Schedule,
+    after_jobs,
+    parse_schedule,
+)
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.export import definition_of
@@ -24,7 +32,7 @@ Action = Literal["add", "change", "keep"]
 Key = tuple[str, str, str]
 
 FINISHED = ("completed", "failed", "cancelled")
-_FROM_ELSEWHERE = ("task", "payload", "schedule", "timezone", "anchor_at", "run_at")
+_FROM_ELSEWHERE = ("task", "payload", "schedule", "timezone", "anchor_at", "run_at", "after")
 _DURATIONS = ("schedule_delay", "catch_up_window", "timeout", "lease", "heartbeat", "cost")
 _MOMENTS = ("run_at", "anchor_at")
 _UNITS = {"minutes": "minutes", "hours": "hours", "days": "days"}
@@ -185,7 +193,7 @@ def _different(wanted: Document, present: Document, job: Mapping[str, Any]) -> D
         if name not in _NOT_COMPARED and value != present.get(name, _DEFAULTS.get(name))
     }
     recurring = job["schedule_kind"] != "once"
-    if recurring and "schedule" not in wanted:
+    if recurring and "schedule" not in wanted and "after" not in wanted:
         return different | {"schedule_enabled": False}
     if recurring or _ran_or_will_run_then(wanted, job):
         different.pop("run_at", None)
@@ -223,9 +231,12 @@ def canonical(document: Mapping[str, Any]) -> Document:
             made[name] = moment_text(_moment(made[name], name))
     if "window" in made:
         made["window"] = str(parse_window(made["window"]))
+    if "rate_limit" in made:
+        made["rate_limit"] = str(parse_rate(made["rate_limit"]))
     if "tags" in made:
         made["tags"] = list(dict.fromkeys(made["tags"]))
     _merge_schedule(made)
+    _merge_awaited(made)
     return made
 
 
@@ -250,6 +261,18 @@ def _merge_schedule(made: Document) -> None:
             made.pop("schedule", None)
 
 
+def _merge_awaited(made: Document) -> None:
+    default = made.pop("after_on", "success")
+    if "after" in made:
+        given = made["after"] if isinstance(made["after"], list) else [made["after"]]
+        made["after"] = [
+            {"job": one["job"], "on": one.get("on") or default}
+            if isinstance(one, Mapping)
+            else {"job": one, "on": default}
+            for one in given
+        ]
+
+
 def _moment(value: object, name: str) -> datetime:
     try:
         return as_utc(datetime.fromisoformat(str(value)), field=name)
@@ -270,6 +293,10 @@ def schedule_of(document: Mapping[str, Any]) -> Schedule:
         return Interval(parse_duration(seconds))
     if (number := document.get("interval_minutes")) is not None:
         return Interval(_span(number, document.get("interval_type") or "minutes"))
+    if (awaited := document.get("after")) is not None:
+        given = awaited if isinstance(awaited, list) else [awaited]
+        jobs: list[Any] = [one.get("job") if isinstance(one, Mapping) else one for one in given]
+        return after_jobs(jobs, document.get("after_on") or "success")
     text = document.get("schedule") or document.get("schedule_time")
     if text is not None:
         return parse_schedule(text, timezone=document.get("timezone") or "UTC")

@@ -51,6 +51,7 @@ class Source:
     found: list[Found] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
+    templates: list[Document] = field(default_factory=list)
 
 
 def tag_of(kind: str, origin: str) -> str:

@@ -11,12 +11,10 @@ import psycopg
 from evenbeat.domain.ids import uuid7_many
 from evenbeat.domain.job import FirstRun, NewJob
 from evenbeat.errors import Conflict
+from evenbeat.store.copying import Sheet, sheet
 from evenbeat.store.database import Connection, Database
-from evenbeat.store.rows import COPY_COLUMNS, copy_lines
 
 _LINES_PER_WRITE = 500
-
-Planned = tuple[UUID, NewJob, FirstRun]
 
 
 class Added(NamedTuple):
@@ -42,12 +40,12 @@ def add_in_bulk(
     limit: int,
 ) -> list[Added]:
     """Add jobs with these ids and first runs in the transaction that is open on `connection`."""
-    planned = zip(ids, jobs, runs, strict=True)
+    written = sheet(ids, jobs, runs, now=now, limit=limit)
     if any(job.dedup_key is not None or job.name is not None for job in jobs):
         stage = _make_stage(database, connection)
-        _copy(connection, stage, planned, now, limit)
+        _copy(connection, stage, written)
         return _move_from_stage(database, connection, ids, jobs)
-    _copy(connection, f'"{database.schema}".jobs', planned, now, limit)
+    _copy(connection, f'"{database.schema}".jobs', written)
     return [Added(id_, created=True) for id_ in ids]
 
 
@@ -58,14 +56,11 @@ def named(database: Database, job: NewJob, connection: Connection | None) -> UUI
     return row[0] if row else None
 
 
-def _copy(
-    connection: Connection, table: str, planned: Iterable[Planned], now: datetime, limit: int
-) -> None:
-    lines = copy_lines(planned, now, limit)
-    columns = ", ".join(COPY_COLUMNS)
+def _copy(connection: Connection, table: str, written: Sheet) -> None:
+    columns = ", ".join(written.columns)
     statement = f"/* evenbeat:add_many */ COPY {table} ({columns}) FROM STDIN"
     with psycopg.Cursor(connection) as cursor, cursor.copy(statement) as copy:
-        while chunk := "".join(islice(lines, _LINES_PER_WRITE)):
+        while chunk := "".join(islice(written.lines, _LINES_PER_WRITE)):
             copy.write(chunk)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -18,86 +18,37 @@ from evenbeat.domain.job import (
     scope_of,
     spec_of,
 )
-from evenbeat.domain.schedule import Once
-from evenbeat.domain.states import FINISHED, TRANSITIONS, JobStatus, sources_of
-from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
+from evenbeat.domain.schedule import After, Once
+from evenbeat.domain.states import FINISHED, JobStatus, sources_of
+from evenbeat.errors import Conflict, InvalidInput, NameTaken, NotFound
+from evenbeat.store.changes import Changes, OperatorVerb, Refused, Tally
 from evenbeat.store.database import Connection, Database
+from evenbeat.store.dependencies import Dependencies
 from evenbeat.store.edits import schedule_changed, status_after_edit, unanchored, with_its_rhythm
 from evenbeat.store.filters import JobFilter
+from evenbeat.store.limits import LimitTable
 from evenbeat.store.placement import Advice, Wish, anew, placed_run, resuming_wish, wish_of
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import MAX_JSON_BYTES, RawJson, encode_json, spec_columns
 
+__all__ = ["Changes", "Control", "Refused", "Tally"]
+
 _CHUNK = 1000
 
-
-class _Verb(NamedTuple):
-    """What an operator does: its name in a sentence, where it leads, and from which states."""
-
-    done: str
-    wanted: JobStatus
-    sources: frozenset[JobStatus]
-
-
-_PAUSE = _Verb("paused", JobStatus.PAUSED, sources_of(JobStatus.PAUSED))
-_RESUME = _Verb("resumed", JobStatus.SCHEDULED, frozenset({JobStatus.PAUSED}))
-_CANCEL = _Verb("cancelled", JobStatus.CANCELLED, sources_of(JobStatus.CANCELLED))
-_RETRY = _Verb("retried", JobStatus.PENDING, frozenset({JobStatus.FAILED, JobStatus.CANCELLED}))
-_RUN_NOW = _Verb(
+_PAUSE = OperatorVerb("paused", JobStatus.PAUSED, sources_of(JobStatus.PAUSED))
+_RESUME = OperatorVerb("resumed", JobStatus.SCHEDULED, frozenset({JobStatus.PAUSED}))
+_CANCEL = OperatorVerb("cancelled", JobStatus.CANCELLED, sources_of(JobStatus.CANCELLED))
+_RETRY = OperatorVerb(
+    "retried", JobStatus.PENDING, frozenset({JobStatus.FAILED, JobStatus.CANCELLED})
+)
+_RUN_NOW = OperatorVerb(
     "run now",
     JobStatus.PENDING,
     frozenset({JobStatus.PENDING, JobStatus.SCHEDULED}) | FINISHED,
 )
 # An edited job in these states waits for a verb, which finds it a place then.
 _AT_REST = (FINISHED - {JobStatus.COMPLETED}) | {JobStatus.PAUSED}
-_ANY = _Verb("changed", JobStatus.PENDING, frozenset(JobStatus))
-
-
-class Refused(NamedTuple):
-    """A job that a verb left alone, with the state that forbade it; no state: no such job.
-    `replaced_by` is a live job that has its dedup key by now."""
-
-    id: UUID
-    status: JobStatus | None
-    verb: "_Verb"
-    replaced_by: UUID | None = None
-
-    def error(self) -> NotFound | Conflict:
-        """The refusal as the exception that a single verb raises."""
-        if self.status is None:
-            return NotFound("job", self.id)
-        if self.replaced_by is not None:
-            return Conflict(
-                f"The live job {self.replaced_by} has the dedup key of the {self.status} job "
-                f"{self.id} by now. Let it end or cancel it first."
-            )
-        return IllegalTransition(
-            self.status,
-            self.verb.wanted,
-            TRANSITIONS[self.status],
-            verb=self.verb.done,
-            sources=self.verb.sources,
-        )
-
-
-class Changes(NamedTuple):
-    """What a verb did to the jobs it was given."""
-
-    changed: list[Job]
-    refused: list[Refused]
-
-    def only(self) -> Job:
-        """The one job that was meant, or the error that explains why it was left alone."""
-        if self.refused:
-            raise self.refused[0].error()
-        return self.changed[0]
-
-
-class Tally(NamedTuple):
-    """How many jobs a verb over a filter changed and left alone."""
-
-    changed: int
-    refused: int
+_ANY = OperatorVerb("changed", JobStatus.PENDING, frozenset(JobStatus))
 
 
 Verb = Callable[[Sequence[UUID]], Changes]
@@ -115,6 +66,8 @@ class Control:
     ) -> None:
         self._database = database
         self._reads = Reads(database)
+        self._dependencies = Dependencies(database)
+        self._limits = LimitTable(database)
         self._max_json_bytes = max_json_bytes
         self._placer = placer
 
@@ -134,11 +87,19 @@ class Control:
         self._get_ready(now)
         changed = self._database.atomically(lambda open_: self._resume(ids, now, open_))
         self._settle(changed)
+        if waiting := _after_others(changed):
+            self._dependencies.start_if_possible(only=waiting, now=now)
+            changed = self._as_they_are(changed)
         return self._with_refused(ids, changed, _RESUME)
 
     def cancel(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
         """End jobs for good; a run in progress is stopped and its result thrown away."""
-        return self._step("cancel", ids, _CANCEL, now)
+        done = self._step("cancel", ids, _CANCEL, now)
+        ended = [job.id for job in done.changed]
+        if ended:
+            self._dependencies.start_if_possible(awaiting=ended, now=now)
+        self._limits.freed(done.changed, now=now)
+        return done
 
     def retry(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
         """Run failed or cancelled jobs again, now, with their retries back at 0."""
@@ -165,9 +126,12 @@ class Control:
         params = {"ids": list(ids), "by": by, "now": now}
         return self._any_state(ids, self._jobs("boost", params))
 
-    def delete(self, ids: Sequence[UUID]) -> Changes:
-        """Remove jobs with their history, whatever their state."""
-        return self._any_state(ids, self._jobs("delete", {"ids": list(ids)}))
+    def delete(self, ids: Sequence[UUID], *, force: bool = False) -> Changes:
+        """Remove jobs with their history, whatever their state. One that others, who stay, still
+        wait for is left alone; with `force` it goes, and they wait until a person helps them."""
+        done = self._database.atomically(lambda open_: self._delete(ids, force, open_))
+        self._limits.freed(done.changed)
+        return done
 
     def update(
         self,
@@ -177,21 +141,26 @@ class Control:
         payload: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         name: str | None = None,
+        rewiring: bool = False,
         now: datetime | None = None,
     ) -> Job:
         """Edit a job in one transaction. An unchanged schedule keeps its plan; a changed one is
-        planned anew, and a run in progress ends under the old definition."""
+        planned anew, and a run in progress ends under the old definition. `rewiring` announces an
+        edit that changes for which jobs it waits: of these there is one at a time."""
         if name is not None:
             check_name("name", name)
         given = {
             "name": name,
             "payload": self._json("payload", payload),
             "metadata": self._json("metadata", metadata),
+            "rewiring": rewiring,
             "now": now,
         }
         self._get_ready(now)
         job = self._database.atomically(lambda open_: self._update(job_id, edit, given, open_))
         self._settle([job])
+        if (limits := spec_of(job).limits) is not None:
+            self._limits.note([limits], now=now)
         return job
 
     def everywhere(self, chosen: JobFilter, verb: Verb) -> Tally:
@@ -242,6 +211,8 @@ class Control:
         given: Mapping[str, Any],
         connection: Connection,
     ) -> Job:
+        if given["rewiring"]:
+            self._dependencies.lock(connection)
         row = self._database.row("job_for_update", {"id": job_id}, connection)
         if row is None:
             raise NotFound("job", job_id)
@@ -251,15 +222,40 @@ class Control:
         name = given["name"] or job.name
         params = {**given, **spec_columns(spec), **plan, "id": job_id, "name": name}
         try:
-            return self._hinted_at(self._jobs("update_job", params, connection), connection)[0]
+            edited = self._hinted_at(self._jobs("update_job", params, connection), connection)[0]
         except psycopg.errors.UniqueViolation as error:
             raise self._taken(job, name or "", error) from error
+        return self._rewired(job, edited, spec, given["now"], connection)
+
+    def _rewired(
+        self, before: Job, job: Job, spec: JobSpec, now: datetime | None, connection: Connection
+    ) -> Job:
+        """The job, waiting for what its schedule names now."""
+        if isinstance(spec.schedule, After) and spec.schedule.jobs:
+            self._dependencies.tie_again(job, spec.schedule, connection, now=now)
+        elif isinstance(spec.schedule, After) or before.schedule_kind != "after":
+            return job
+        else:
+            self._dependencies.untie(job.id, connection)
+        self._dependencies.start(only=[job.id], connection=connection, now=now)
+        return self._as_they_are([job], connection)[0]
+
+    def _delete(self, ids: Sequence[UUID], force: bool, connection: Connection) -> Changes:
+        awaited = {} if force else self._dependencies.still_awaited(ids, connection)
+        gone = self._jobs("delete", {"ids": [i for i in ids if i not in awaited]}, connection)
+        done = self._any_state([id_ for id_ in ids if id_ not in awaited], gone)
+        kept = [Refused(id_, JobStatus.PENDING, _ANY, None, by) for id_, by in awaited.items()]
+        return Changes(done.changed, [*done.refused, *kept])
+
+    def _as_they_are(self, jobs: Sequence[Job], connection: Connection | None = None) -> list[Job]:
+        """The same jobs, read again."""
+        return self._jobs("jobs", {"ids": [job.id for job in jobs]}, connection)
 
     def _step(
         self,
         statement: str,
         ids: Sequence[UUID],
-        verb: _Verb,
+        verb: OperatorVerb,
         now: datetime | None,
         connection: Connection | None = None,
     ) -> Changes:
@@ -291,7 +287,7 @@ class Control:
             self._database.rows("notify", hint, connection)
         return jobs
 
-    def _with_refused(self, ids: Sequence[UUID], changed: list[Job], verb: _Verb) -> Changes:
+    def _with_refused(self, ids: Sequence[UUID], changed: list[Job], verb: OperatorVerb) -> Changes:
         done = {job.id for job in changed}
         rest = [id_ for id_ in dict.fromkeys(ids) if id_ not in done]
         if not rest:
@@ -367,13 +363,17 @@ class Control:
         self._database.rows("set_queue_paused", params)
 
 
+def _after_others(jobs: Sequence[Job]) -> list[UUID]:
+    return [job.id for job in jobs if job.schedule_kind == "after"]
+
+
 def _resumed(job: Job, place: datetime | None, now: datetime) -> FirstRun:
     if place is None:
         return resumed_run(job, now)._replace(placed_at=job.placed_at)
     return placed_run(unanchored(spec_of(job)), place, now)
 
 
-def _refused(id_: UUID, row: tuple[Any, ...] | None, verb: _Verb) -> Refused:
+def _refused(id_: UUID, row: tuple[Any, ...] | None, verb: OperatorVerb) -> Refused:
     """The refusal; a running job that is to be paused after its run counts as paused."""
     if row is None:
         return Refused(id_, None, verb)

@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+from pydantic_core import from_json
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
 from evenbeat.store.statements import Statement, bind, load_statements
@@ -28,10 +29,12 @@ _Result = TypeVar("_Result")
 _EVERY_SESSION = "SET timezone = 'UTC'; SET jit = off"
 
 # A journey statement has one right plan, down its index, at any table size. The planner may think
-# otherwise of a table that was empty when it looked; these settings leave it no other way.
+# otherwise of a table that was empty when it looked; these settings leave it no other way. And a
+# process that freezes in the middle of a claim must not hold the keys that it has locked.
 _HOT_SESSION = (
     _EVERY_SESSION + "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off"
     "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off"
+    "; SET idle_in_transaction_session_timeout = '10s'"
 )
 
 _CONNECTING: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0, "connect_timeout": 10}
@@ -112,13 +115,17 @@ class Database:
         return _execute(connection, statement, params)
 
     @contextmanager
-    def transaction(self, connection: Connection | None = None) -> Iterator[Connection]:
-        """A connection with an open transaction; the caller's own when one is given."""
+    def transaction(
+        self, connection: Connection | None = None, *, hot: bool = False
+    ) -> Iterator[Connection]:
+        """A connection with an open transaction; the caller's own when one is given. A `hot` one is
+        for the journey's statements."""
         if connection is not None:
             yield connection
             return
         try:
-            with self._connection(self._pool) as own, _bad_input_explained(), own.transaction():
+            pool = self._hot_pool if hot else self._pool
+            with self._connection(pool) as own, _bad_input_explained(), own.transaction():
                 yield own
         except psycopg.errors.DeadlockDetected:
             raise
@@ -202,8 +209,14 @@ def _configure_hot(connection: Connection) -> None:
 
 
 def _loads(text: str | bytes) -> Any:
-    """Most payloads and nearly all metadata are empty; those need no parser."""
-    return {} if text in (b"{}", "{}") else json.loads(text)
+    """Most metadata is empty and needs no parser. The quick one gives up where a value is nested
+    very deep."""
+    if text in (b"{}", "{}"):
+        return {}
+    try:
+        return from_json(text)
+    except ValueError:
+        return json.loads(text)
 
 
 def _execute(connection: Connection, statement: Statement, params: Mapping[str, Any]) -> list[Row]:

@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 from evenbeat.domain.job import Job, JobSpec, Placement, spec_of
-from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.domain.schedule import After, Cron, Interval
 from evenbeat.domain.states import JobStatus
 
 
 def schedule_changed(job: Job, spec: JobSpec) -> bool:
-    """Whether the job must be planned anew."""
+    """Whether the job must be planned anew. One that runs after others has no plan but the run that
+    was asked for, which stays; another delay counts from the next one on."""
+    if job.schedule_kind == "after" and isinstance(spec.schedule, After):
+        return False
     if _rhythm(spec_of(job)) != _rhythm(spec):
         return True
     anchor = spec.schedule.anchor if isinstance(spec.schedule, Interval) else None
@@ -16,10 +19,11 @@ def schedule_changed(job: Job, spec: JobSpec) -> bool:
 
 
 def _rhythm(spec: JobSpec) -> JobSpec:
-    """The part of a spec that decides when it runs."""
+    """The part of a spec that decides when it runs. For which jobs one waits is kept elsewhere."""
+    schedule = unanchored(spec).schedule
     return JobSpec(
         task="any",
-        schedule=unanchored(spec).schedule,
+        schedule=After() if isinstance(schedule, After) else schedule,
         placement=spec.placement,
         schedule_delay=spec.schedule_delay,
         window=spec.window,
@@ -56,4 +60,6 @@ def status_after_edit(status: JobStatus, planned: JobStatus, spec: JobSpec) -> J
         return planned
     if status is JobStatus.COMPLETED and isinstance(spec.schedule, Interval | Cron):
         return JobStatus.SCHEDULED
+    if status is JobStatus.COMPLETED and isinstance(spec.schedule, After):
+        return JobStatus.PENDING
     return status

@@ -51,7 +51,12 @@ _WAITING = frozenset({"pending", "scheduled"})
 
 # Every job is in just one of these, each of which is the predicate of a partial index.
 _PARTS: dict[LiteralString, frozenset[str]] = {
-    "status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL": _WAITING,
+    "concurrency_key IS NULL AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL": (
+        _WAITING
+    ),
+    "concurrency_key IS NOT NULL AND status IN ('pending', 'scheduled')"
+    " AND next_run_at IS NOT NULL": _WAITING,
+    "status = 'pending' AND next_run_at IS NULL": frozenset({"pending"}),
     "status = 'running'": frozenset({"running"}),
     "is_paused AND status = 'paused'": frozenset({"paused"}),
     "status IN ('completed', 'failed', 'cancelled')": frozenset(
@@ -62,25 +67,45 @@ _PARTS: dict[LiteralString, frozenset[str]] = {
 _PLAIN: LiteralString = "evenbeat.jobs j "
 _PAGE: LiteralString = " LIMIT %(limit)s OFFSET %(offset)s"
 
+# Jobs with a concurrency key have lanes of their own.
 _LANES: LiteralString = """
 WITH RECURSIVE lanes AS (
     (SELECT queue, task, priority FROM evenbeat.jobs
-     WHERE status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     WHERE concurrency_key IS NULL
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
      ORDER BY queue, task, priority, next_run_at
      LIMIT 1)
     UNION ALL
     SELECT hop.*
     FROM lanes CROSS JOIN LATERAL (
         SELECT j.queue, j.task, j.priority FROM evenbeat.jobs j
-        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+        WHERE j.concurrency_key IS NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
+        ORDER BY j.queue, j.task, j.priority, j.next_run_at
+        LIMIT 1) hop
+),
+limited_lanes AS (
+    (SELECT queue, task, priority FROM evenbeat.jobs
+     WHERE concurrency_key IS NOT NULL
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     ORDER BY queue, task, priority, next_run_at
+     LIMIT 1)
+    UNION ALL
+    SELECT hop.*
+    FROM limited_lanes lanes CROSS JOIN LATERAL (
+        SELECT j.queue, j.task, j.priority FROM evenbeat.jobs j
+        WHERE j.concurrency_key IS NOT NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
           AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
 )
 """
 _LANE_ROWS: LiteralString = """
-    j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-    AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority"""
+    AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+    AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
+    ORDER BY j.next_run_at LIMIT %(reach)s"""
 
 
 class JobPage(NamedTuple):
@@ -271,17 +296,21 @@ def _only_waiting(chosen: JobFilter) -> bool:
 
 
 def _by_next_run(condition: LiteralString, order: LiteralString) -> LiteralString:
-    """The jobs with the earliest next runs: the first of every lane, and those that run or are
-    paused, of which there are few."""
-    also: LiteralString = _and(condition) + _LANE_ROWS
+    """The jobs with the earliest next runs: the first of every lane, and those that run, are paused
+    or wait for other jobs, of which there are few."""
+    free: LiteralString = _and(condition) + "j.concurrency_key IS NULL" + _LANE_ROWS
+    limited: LiteralString = _and(condition) + "j.concurrency_key IS NOT NULL" + _LANE_ROWS
     few: LiteralString = _and(condition) + "j.status = "
     return (
         _LANES
         + "SELECT {job} FROM (SELECT first.* FROM lanes CROSS JOIN LATERAL ("
-        + "SELECT j.* FROM evenbeat.jobs j " + also
-        + " ORDER BY j.next_run_at LIMIT %(reach)s) first"
+        + "SELECT j.* FROM evenbeat.jobs j " + free + ") first"
+        + " UNION ALL SELECT first.* FROM limited_lanes lanes CROSS JOIN LATERAL ("
+        + "SELECT j.* FROM evenbeat.jobs j " + limited + ") first"
         + " UNION ALL SELECT j.* FROM evenbeat.jobs j " + few + "'running'"
-        + " UNION ALL SELECT j.* FROM evenbeat.jobs j " + few + "'paused' AND j.is_paused) j "
+        + " UNION ALL SELECT j.* FROM evenbeat.jobs j " + few + "'paused' AND j.is_paused"
+        + " UNION ALL SELECT j.* FROM evenbeat.jobs j " + few
+        + "'pending' AND j.next_run_at IS NULL) j "
         + order + _PAGE
     )  # fmt: skip
 

@@ -11,8 +11,10 @@ from evenbeat.domain.job import Job
 from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.errors import NotFound
 from evenbeat.store.database import Database
+from evenbeat.store.dependencies import Dependencies
 from evenbeat.store.filters import JobFilter, where, where_params
 from evenbeat.store.glance import SILENT_AFTER, ExecutionTotals, Glance, rate
+from evenbeat.store.limits import LimitTable
 from evenbeat.store.lists import MAX_PAGE, JobLists, JobPage, check_page
 
 __all__ = ["MAX_PAGE", "ExecutionPage", "ExecutionTotals", "JobPage", "JobStats", "Reads"]
@@ -57,6 +59,8 @@ class Reads(Glance):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._lists = JobLists(database)
+        self._dependencies = Dependencies(database)
+        self._limits = LimitTable(database)
 
     def job(self, job_id: UUID) -> Job:
         """One job, or `NotFound`."""
@@ -176,7 +180,10 @@ class Reads(Glance):
         workers = [WorkerView._make(row) for row in self._database.rows("live_workers", silent)]
         recent = self._database.rows("executions_of", _history(job_id, RUNS_EXPLAINED))
         runs = [Execution._make(row) for row in recent]
-        return ExplainInputs(job, present, paused_at, workers, runs, ahead)
+        awaits = job.schedule_kind == "after"
+        awaited = self._dependencies.awaited_by([job_id])[job_id] if awaits else []
+        limit = None if job.concurrency_key is None else self._limits.find(job.concurrency_key)
+        return ExplainInputs(job, present, paused_at, workers, runs, ahead, awaited, limit)
 
     def explain(self, job_id: UUID, *, now: datetime | None = None) -> Explanation:
         """Why a job did or did not run, or `NotFound`."""

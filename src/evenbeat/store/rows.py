@@ -1,7 +1,7 @@
 """Between values and rows: what a new job, a finished run or a report becomes in the database."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -56,7 +56,7 @@ def encode_json(field: str, value: Any, limit: int = MAX_JSON_BYTES) -> str:
 
 def spec_columns(spec: JobSpec) -> dict[str, Any]:
     """The columns of a job that its spec fixes."""
-    schedule, retry = spec.schedule, spec.retry
+    schedule, retry, limits = spec.schedule, spec.retry, spec.limits
     recurring = isinstance(schedule, Interval | Cron)
     return {
         "task": spec.task,
@@ -83,6 +83,9 @@ def spec_columns(spec: JobSpec) -> dict[str, Any]:
         "lease_seconds": _seconds(spec.lease),
         "heartbeat_seconds": _seconds(spec.heartbeat),
         "allow_stale_reentry": spec.allow_stale_reentry,
+        "concurrency_key": None if limits is None else limits.key,
+        "concurrency_limit": None if limits is None else limits.max_running,
+        "rate_limit": None if limits is None or limits.rate is None else str(limits.rate),
     }
 
 
@@ -110,7 +113,7 @@ def new_job_params(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> di
         "parent_id": job.parent_id,
         "metadata": RawJson(encode_json("metadata", job.metadata, limit)),
         "created_by": job.created_by,
-        **spec_columns(job.spec),
+        **known_columns(job.spec).columns,
     }
 
 
@@ -122,11 +125,36 @@ _DEFAULTS = {
 }
 
 
-def is_plain(params: Mapping[str, Any]) -> bool:
+def is_plain(job: NewJob) -> bool:
     """Whether the spec's columns have the values that the table gives them anyway."""
-    return params["parent_id"] is None and all(
-        params[column] == value for column, value in _DEFAULTS.items()
-    )
+    return job.parent_id is None and known_columns(job.spec).are_defaults
+
+
+class KnownColumns(NamedTuple):
+    """A spec's columns. They `are_defaults` when all but the task, the queue and the priority are
+    what the table has by default."""
+
+    spec: JobSpec
+    columns: dict[str, Any]
+    are_defaults: bool
+
+
+def known_columns(spec: JobSpec) -> KnownColumns:
+    """The columns of a spec. A task enqueues by the same one again and again, so the last few are
+    kept, each with its spec, whose identity cannot pass to another one so."""
+    known = _known.get(id(spec))
+    if known is None:
+        columns = spec_columns(spec)
+        plain = all(columns[column] == value for column, value in _DEFAULTS.items())
+        known = KnownColumns(spec, columns, plain)
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[id(spec)] = known
+    return known
+
+
+_known: dict[int, KnownColumns] = {}
+_MOST_KNOWN = 500
 
 
 class RawJson(Jsonb):
@@ -134,61 +162,6 @@ class RawJson(Jsonb):
 
     def __init__(self, text: str) -> None:
         super().__init__(text, dumps=str)
-
-
-# The order of a COPY line: first what differs from job to job, then what the spec fixes.
-_OWN_COLUMNS = (
-    "id", "created_at", "updated_at", "plan_time", "next_run_at", "status", "anchor_at",
-    "placed_at", "payload", "name", "scope_kind", "scope_id", "dedup_key", "parent_id",
-    "metadata", "created_by",
-)  # fmt: skip
-COPY_COLUMNS = (*_OWN_COLUMNS, *spec_columns(JobSpec(task="any")))
-
-
-def copy_lines(
-    jobs: Iterable[tuple[UUID, NewJob, FirstRun]], now: datetime, limit: int
-) -> Iterator[str]:
-    """COPY's text format, a line a job. Specs are shared by many jobs, so each is encoded once."""
-    stamp = now.isoformat()
-    tails: dict[int, str] = {}
-    for job_id, job, first in jobs:
-        spec = job.spec
-        tail = tails.get(id(spec))
-        if tail is None:
-            tail = tails[id(spec)] = "\t".join(map(_copy_text, spec_columns(spec).values())) + "\n"
-        payload = encode_json("payload", job.payload, limit)
-        metadata = encode_json("metadata", job.metadata, limit) if job.metadata else "{}"
-        plan, due = first.plan_time, first.next_run_at
-        yield (
-            f"{job_id.int:032x}\t{stamp}\t{stamp}\t{_copy_time(plan)}\t{_copy_time(due)}\t{first.status}"
-            f"\t{_copy_time(first.anchor_at)}\t{_copy_time(first.placed_at)}"
-            f"\t{_escape(payload)}\t{_copy_text(job.name)}"
-            f"\t{_escape(job.scope.kind)}\t{_escape(job.scope.id)}\t{_copy_text(job.dedup_key)}"
-            f"\t{job.parent_id or NULL}\t{_escape(metadata)}\t{_copy_text(job.created_by)}\t{tail}"
-        )
-
-
-NULL = "\\N"
-
-
-def _copy_time(moment: datetime | None) -> str:
-    return NULL if moment is None else moment.isoformat()
-
-
-def _copy_text(value: Any) -> str:
-    if value is None:
-        return NULL
-    if isinstance(value, list):
-        return "{" + ",".join(map(str, value)) + "}"
-    return _escape(value) if isinstance(value, str) else str(value)
-
-
-def _escape(text: str) -> str:
-    if "\\" in text:
-        text = text.replace("\\", "\\\\")
-    if "\t" in text or "\n" in text or "\r" in text:
-        text = text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
-    return text
 
 
 def finish_params(batch: Sequence[Finished]) -> dict[str, Any]:
@@ -207,7 +180,7 @@ def finish_params(batch: Sequence[Finished]) -> dict[str, Any]:
         "tick_plans": numbers([d.tick_plans for d in decisions]),
         "schedule_versions": numbers([_version(finished) for finished in batch]),
         "durations_ms": numbers([o.duration_ms for o in outcomes]),
-        "queued_ms": numbers([o.queued_ms for o in outcomes]),
+        "queued_ms": numbers([_queued(finished) for finished in batch]),
         "cpu_times_ms": numbers([o.cpu_time_ms for o in outcomes]),
         "memory_peaks_mb": numbers([o.memory_peak_mb for o in outcomes]),
         "items_crawled": numbers([o.items_crawled for o in outcomes]),
@@ -220,10 +193,15 @@ def finish_params(batch: Sequence[Finished]) -> dict[str, Any]:
     }
 
 
+def _queued(finished: Finished) -> float | None:
+    """How long a run waited in its worker. One that counts against a limit began with its claim."""
+    return finished.outcome.queued_ms if finished.job.concurrency_key is None else 0.0
+
+
 def _version(finished: Finished) -> int | None:
     """The schedule that was decided by; None where only this run's own failure counts."""
     decision = finished.decision
-    moves_on = decision.status in (JobStatus.COMPLETED, JobStatus.SCHEDULED)
+    moves_on = decision.status in (JobStatus.COMPLETED, JobStatus.SCHEDULED, JobStatus.PENDING)
     return finished.job.schedule_version if moves_on and not decision.retry_count else None
 
 

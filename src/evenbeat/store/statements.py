@@ -7,16 +7,19 @@ from typing import NamedTuple
 
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import Job
+from evenbeat.domain.webhooks import Webhook
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|TRUNCATE|pg_notify)\b")
 _SCHEMA = re.compile(r"\bevenbeat\.")
+_HOT_FILES = frozenset({"journey.sql", "limits.sql", "limit_table.sql"})
 
 COLUMN_LISTS = {
     "job": ", ".join(f"j.{name}" for name in Job._fields),
     "job_but_plan": ", ".join(f"j.{name}" for name in Job._fields if name != "plan_time"),
     "execution": ", ".join(f"e.{name}" for name in Execution._fields),
+    "webhook": ", ".join(f"w.{name}" for name in Webhook._fields),
 }
 
 
@@ -34,7 +37,7 @@ def load_statements(schema: str) -> dict[str, Statement]:
     """Every statement by name, with `evenbeat.` replaced by the schema's name."""
     statements: dict[str, Statement] = {}
     for file in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda f: f.name):
-        hot = file.name == "journey.sql"
+        hot = file.name in _HOT_FILES
         for name, text in _split(file.read_text(encoding="utf-8")):
             if name in statements:
                 raise ValueError(f"two statements are named {name!r}")

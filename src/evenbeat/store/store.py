@@ -10,15 +10,19 @@ import psycopg
 
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import FirstRun, Job, NewJob, first_run
-from evenbeat.domain.schedule import Once
+from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.states import JobStatus
-from evenbeat.errors import Conflict, DatabaseUnavailable, NameTaken
+from evenbeat.errors import Conflict, DatabaseUnavailable, NameTaken, StoreError
 from evenbeat.store.access import AccessTables
 from evenbeat.store.backfill import Backfill
 from evenbeat.store.bulk import Added, add_in_bulk, named, with_ids
 from evenbeat.store.control import Control
 from evenbeat.store.database import Connection, Database
+from evenbeat.store.dependencies import Dependencies
+from evenbeat.store.documents import Documents
 from evenbeat.store.idempotency import IdempotencyKeys
+from evenbeat.store.limited import LimitedClaims, commits_at_once
+from evenbeat.store.limits import LimitTable
 from evenbeat.store.listener import Listener
 from evenbeat.store.migrate import migrate
 from evenbeat.store.placement import Advice, Placements, Wish, placed_run, wish_of
@@ -32,7 +36,9 @@ from evenbeat.store.rows import (
     is_plain,
     new_job_params,
 )
+from evenbeat.store.templates import Templates
 from evenbeat.store.upkeep import Upkeep
+from evenbeat.store.webhooks import Webhooks
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +65,8 @@ class Store:
         placer: Advice | None = None,
     ) -> None:
         self.database = Database(url, schema=schema, pool_size=pool_size, timeout=timeout)
+        self.dependencies = Dependencies(self.database)
+        self.templates = Templates(self.database, max_json_bytes=max_json_bytes)
         self.control = Control(self.database, max_json_bytes=max_json_bytes, placer=placer)
         self.read = Reads(self.database)
         self.upkeep = Upkeep(self.database)
@@ -67,6 +75,10 @@ class Store:
         self._placer = placer
         self.access = AccessTables(self.database)
         self.idempotency = IdempotencyKeys(self.database)
+        self.limits = LimitTable(self.database)
+        self._limited = LimitedClaims(self.database, self.limits)
+        self.documents = Documents(self.database)
+        self.webhooks = Webhooks(self.database)
         self._max_json_bytes = max_json_bytes
 
     def migrate(self) -> list[int]:
@@ -88,13 +100,18 @@ class Store:
     ) -> Added:
         """Add one job. A live job with the same dedup key is returned instead; a name that is
         taken in its scope raises `NameTaken`."""
+        if connection is None and isinstance(job.spec.schedule, After):
+            return self.database.atomically(lambda own: self.add(job, connection=own, now=now))
+        self._note_limits([job], now)
         job_id = job.id or uuid7()
         first = self._first_run(job_id, job, now, connection)
         params = new_job_params(job_id, job, first, self._max_json_bytes)
-        statement = "add_plain" if first is _NOW and is_plain(params) else "add"
+        statement = "add_plain" if first is _NOW and is_plain(job) else "add"
         params |= {"now": now, "channel": self.database.channel}
         for _ in range(3):
             if self.database.row(statement, params, connection):
+                if connection is not None and isinstance(job.spec.schedule, After):
+                    self.dependencies.tie({job_id: job}, connection, now=now)
                 self._settle(first, kept=[job_id], committed=connection is None)
                 return Added(job_id, created=True)
             self._settle(first, dropped=[job_id])
@@ -117,6 +134,7 @@ class Store:
         within the batch, are answered with the job that has them."""
         if not jobs:
             return []
+        self._note_limits(jobs, now)
         ids = with_ids(jobs)
         wishes = self._wishes(ids, jobs)
         places = self._places(wishes, now, connection)
@@ -125,6 +143,9 @@ class Store:
             runs = _first_runs(ids, jobs, places, moment)
             limit = self._max_json_bytes
             added = add_in_bulk(self.database, own, ids, jobs, runs=runs, now=moment, limit=limit)
+            if any(isinstance(job.spec.schedule, After) for job in jobs):
+                pairs = zip(added, jobs, strict=True)
+                self.dependencies.tie({a.id: job for a, job in pairs if a.created}, own, now=now)
             self._signal(sorted({f"due:{job.spec.queue}" for job in jobs}), own)
         if wishes and self._placer is not None:
             new = {done.id for done in added if done.created}
@@ -151,23 +172,32 @@ class Store:
     ) -> list[Job]:
         """Take up to `limit` due jobs, most urgent first; each is this worker's until its lease
         runs out. None for `queues` or `tasks` means all. A `connection` of one's own (see
-        `listen`) spares the pool."""
+        `listen`) spares the pool. While jobs with and without a concurrency key wait, each kind
+        gets half of the room."""
         params = {
             "worker_id": worker_id,
-            "limit": limit,
             "lease_seconds": lease.total_seconds(),
             **_lane_filter(queues, tasks),
             "now": now,
         }
+        jobs: list[Job] = []
+        stays = connection is None or commits_at_once(connection)
         try:
-            return [Job._make(row) for row in self.database.rows("claim", params, connection)]
-        except psycopg.OperationalError as error:
-            raise DatabaseUnavailable(f"The connection broke during a claim: {error}") from error
+            self._claim(jobs, params, limit, connection)
         except psycopg.errors.UniqueViolation:
             # Cannot happen by any verb of ours; if it ever does, one row must not stop all claims.
             stuck = self.database.rows("set_aside_doubled", {"now": now})
             logger.critical("set aside jobs whose occurrence has run before: %s", stuck)
-            return []
+            return jobs if stays else []
+        except (psycopg.OperationalError, StoreError) as error:
+            if not (jobs and stays):
+                if isinstance(error, StoreError):
+                    raise
+                reason = f"The connection broke during a claim: {error}"
+                raise DatabaseUnavailable(reason) from error
+            # These are ours already, and nobody else would run them before their leases end.
+            logger.warning("claimed %d jobs, then no more: %s", len(jobs), error)
+        return jobs
 
     def next_due(
         self,
@@ -178,7 +208,10 @@ class Store:
     ) -> tuple[datetime | None, datetime]:
         """When the earliest waiting job is (or was) due, and what time it is now."""
         params = {**_lane_filter(queues, tasks), "now": now}
-        due, present = self.database.rows("next_due", params)[0]
+        due, present, limited = self.database.rows("next_due", params)[0]
+        if limited is not None:
+            look = self._limited.next_look(params, limited, present)
+            due = look if due is None or (look is not None and look < due) else due
         return due, present
 
     def renew(
@@ -207,7 +240,17 @@ class Store:
         """Write outcomes and decisions; returns the tokens that still held their lease. For the
         others nothing was written: those runs are lost. The reaper passes `expired_only`."""
         params = {**finish_params(batch), "expired_only": expired_only, "now": now}
-        return self._tokens("finish", params)
+        rows = self.database.rows("finish", params)
+        waiting = list(rows[0][1] or ()) if rows else []
+        if "pending" in params["statuses"]:
+            # Jobs that run after others may have been asked for again while they ran.
+            waiting += [done.job.id for done in batch if done.job.schedule_kind == "after"]
+        if waiting:
+            self.dependencies.start_if_possible(only=waiting, now=now)
+        freed = [done.job for done in batch if done.job.concurrency_key is not None]
+        if freed:
+            self._limited.ended(self.limits.freed(freed, now=now))
+        return {row[0] for row in rows}
 
     def release(
         self,
@@ -227,7 +270,9 @@ class Store:
             "channel": self.database.channel,
             "now": now,
         }
-        return self._tokens("release", params)
+        held = self._tokens("release", params)
+        self.limits.freed((hand.job for hand in handed), now=now)
+        return held
 
     def expired(self, limit: int = 500, *, now: datetime | None = None) -> list[Job]:
         """Running jobs whose lease has run out, for the reaper to decide on."""
@@ -280,6 +325,25 @@ class Store:
         places = placer.place(wishes, self.database.clock(now, connection))
         return {wish.job_id: place for wish, place in zip(wishes, places, strict=True)}
 
+    def _claim(
+        self, jobs: list[Job], params: Mapping[str, Any], limit: int, connection: Connection | None
+    ) -> None:
+        """Jobs with a concurrency key get a share of the room, and what the others leave of it.
+        Each step adds to `jobs`: what one has claimed stays claimed if another fails."""
+        self._limited.first(jobs, params, limit, connection)
+        taken = len(jobs)
+        if taken < limit:
+            rows = self.database.rows("claim", {**params, "limit": limit - taken}, connection)
+            jobs += map(Job._make, rows)
+        if len(jobs) < limit:
+            self._limited.rest(jobs, params, limit, connection, taken=taken)
+
+    def _note_limits(self, jobs: Sequence[NewJob], now: datetime | None) -> None:
+        asked = [limits for job in jobs if (limits := job.spec.limits) is not None]
+        if asked:
+            self.limits.note(asked, now=now)
+            self._limited.came()
+
     def _settle(self, first: FirstRun, **outcome: Any) -> None:
         if first.placed_at is not None and self._placer is not None:
             self._placer().settle(**{"kept": (), **outcome})
@@ -310,9 +374,14 @@ def _first_runs(
     places: Mapping[UUID, datetime | None],
     now: datetime,
 ) -> Iterator[FirstRun]:
+    once: dict[int, FirstRun] = {}  # one-off jobs of one spec enter alike
     for id_, job in zip(ids, jobs, strict=True):
         if id_ in places:
             yield placed_run(job.spec, places[id_], now)
+        elif job.start is None and isinstance(job.spec.schedule, Once):
+            if id(job.spec) not in once:
+                once[id(job.spec)] = first_run(job.spec, None, now)
+            yield once[id(job.spec)]
         else:
             yield first_run(job.spec, job.start, now)
 

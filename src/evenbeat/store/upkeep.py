@@ -103,10 +103,21 @@ class Upkeep:
         """Remove one-off jobs that ended before the moment, with their history."""
         removed = 0
         while True:
-            gone = self._database.rows("prune_jobs", {"older_than": older_than, "limit": batch})
-            removed += len(gone)
-            if len(gone) < batch:
+            found, gone = self._database.atomically(
+                lambda open_: self._prune_jobs(older_than, batch, open_)
+            )
+            removed += gone
+            if found < batch or not gone:
                 return removed
+
+    def _prune_jobs(
+        self, older_than: datetime, batch: int, connection: Connection
+    ) -> tuple[int, int]:
+        """Lock, then look again: a job that others wait for must not go."""
+        params = {"older_than": older_than, "limit": batch}
+        ids = [row[0] for row in self._database.rows("old_jobs", params, connection)]
+        gone = self._database.rows("prune_jobs", {"ids": ids}, connection) if ids else []
+        return len(ids), len(gone)
 
     def register_worker(self, worker: NewWorker, *, now: datetime | None = None) -> None:
         """Make a worker known."""

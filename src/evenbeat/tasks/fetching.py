@@ -18,6 +18,7 @@ import httpx
 from evenbeat.tasks.addresses import Policy, Resolver, UrlRefused, check_url, resolution_problem
 
 CONNECT_SECONDS = 10.0
+BODY_SECONDS = 1.0
 MOST_READ = 10 * 2**20
 """How much of an answer is read at all. Beyond what is kept it is read only so that the other side
 may finish saying it: some do their work while they answer."""
@@ -62,6 +63,8 @@ class Call:
     seconds: float = 30.0
     keep: int = 16 * 1024
     redirects: int = 10
+    status_suffices: bool = False
+    """An answer counts once its status is here: a body that breaks off or never ends is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,7 @@ async def fetch(call: Call, policy: Policy, resolver: Resolver | None = None) ->
             return await _follow(client, call)
     except TimeoutError:
         raise FetchTrouble(f"No full answer within {call.seconds:g} s.", "http_timeout") from None
-    except httpx.InvalidURL as error:
+    except (httpx.InvalidURL, UnicodeError) as error:  # the latter for a host name such as xn--
         raise UrlRefused(f"The URL cannot be understood: {error}.", field="url") from None
     except httpx.TimeoutException:
         raise FetchTrouble(
@@ -190,7 +193,7 @@ async def _follow(client: httpx.AsyncClient, call: Call) -> Answer:
         try:
             onward = response.next_request
             if onward is None or not call.redirects:
-                return await _read(response, call.keep, redirects, begun)
+                return await _read(response, call, redirects, begun)
         finally:
             await response.aclose()
         redirects += 1
@@ -201,13 +204,19 @@ async def _follow(client: httpx.AsyncClient, call: Call) -> Answer:
         request = onward
 
 
-async def _read(response: httpx.Response, keep: int, redirects: int, begun: float) -> Answer:
+async def _read(response: httpx.Response, call: Call, redirects: int, begun: float) -> Answer:
     kept, total = bytearray(), 0
-    async for chunk in response.aiter_raw():
-        kept += chunk[: max(0, keep - total)]
-        total += len(chunk)
-        if total >= MOST_READ:
-            break
+    left = max(0.0, call.seconds - (time.monotonic() - begun) - 0.1)
+    try:
+        async with asyncio.timeout(min(left, BODY_SECONDS) if call.status_suffices else None):
+            async for chunk in response.aiter_raw():
+                kept += chunk[: max(0, call.keep - total)]
+                total += len(chunk)
+                if total >= MOST_READ:
+                    break
+    except (TimeoutError, httpx.HTTPError):
+        if not call.status_suffices:
+            raise
     return Answer(
         status=response.status_code,
         reason=response.reason_phrase,

@@ -23,7 +23,12 @@ class Signature:
         hints = _hints(handler)
         self.context_name = _context_name(self._signature, hints)
         self._model = _argument_model(task, self._signature, hints, self.context_name)
+        self._dump = self._model.__pydantic_serializer__.to_python
+        self._arguments = [name for name in self._signature.parameters if name != self.context_name]
         self._takes_nothing = not self._model.model_fields and not self._takes_any
+        self._names = {
+            field: info.alias or field for field, info in self._model.model_fields.items()
+        }
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as a JSON object; raises `InvalidInput` that names the wrong one."""
@@ -31,12 +36,14 @@ class Signature:
             return {}
         values = self._bind(args, kwargs)
         try:
-            checked = self._model(**values)
-            payload: dict[str, Any] = checked.model_dump(mode="json", by_alias=True)
+            checked = self._model.model_validate(values)
+            payload: dict[str, Any] = self._dump(checked, mode="json", by_alias=True)
         except ValidationError as error:
             raise InvalidInput(self._explain(error), field="payload") from None
         except ValueError as error:
             raise InvalidInput(f"{self.task}: {error}", field="payload") from None
+        if len(payload) == len(values):
+            return payload
         return {name: payload[name] for name in payload if name in values}
 
     def decode(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,15 +51,12 @@ class Signature:
         if self._takes_nothing and not payload:
             return {}
         try:
-            checked = self._model.model_validate(dict(payload))
+            checked = self._model.model_validate(payload)
         except ValidationError as error:
             raise InvalidInput(self._explain(error), field="payload") from None
-        named = {
-            field.alias or name: getattr(checked, name)
-            for name, field in type(checked).model_fields.items()
-            if name in checked.model_fields_set
-        }
-        return named | (checked.model_extra or {})
+        given, values = checked.model_fields_set, checked.__dict__
+        named = {name: values[field] for field, name in self._names.items() if field in given}
+        return named | checked.model_extra if checked.model_extra else named
 
     def json_schema(self) -> dict[str, Any]:
         """The payload's JSON schema, for documentation and forms."""
@@ -63,11 +67,13 @@ class Signature:
         return any(p.kind is _Kind.VAR_KEYWORD for p in self._signature.parameters.values())
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        names = [name for name in self._signature.parameters if name != self.context_name]
+        names = self._arguments
         if self.context_name in kwargs or len(args) > len(names):
             surplus = self.context_name if self.context_name in kwargs else f"{len(args)} arguments"
             raise InvalidInput(f"{self.task} cannot be given {surplus}. {self._usage()}")
         values = dict(zip(names, args, strict=False))
+        if not kwargs:
+            return values
         if doubled := values.keys() & kwargs.keys():
             raise InvalidInput(f"{self.task} was given {min(doubled)!r} twice. {self._usage()}")
         return values | dict(kwargs)

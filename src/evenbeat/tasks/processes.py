@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
@@ -65,6 +65,22 @@ async def run(launch: Launch, told: Callable[[int], None] = lambda _size: None) 
         lifeline.release(process.pid)
         process.poll()
     return Ended(process.returncode, *(stream.kept for stream in streams))
+
+
+@asynccontextmanager
+async def started(launch: Launch) -> AsyncIterator["subprocess.Popen[bytes]"]:
+    """A command whose output the block reads for itself. When the block ends, however it does, so
+    has the whole group; and when this process is killed, the lifeline ends it."""
+    process = _start(launch)
+    lifeline.hold(process.pid)
+    try:
+        yield process
+    finally:
+        try:
+            await _end_group(process)
+        finally:
+            lifeline.release(process.pid)
+            process.poll()
 
 
 def _start(launch: Launch) -> "subprocess.Popen[bytes]":

@@ -10,6 +10,9 @@ const dialog = document.getElementById("dialog");
 const parser = new DOMParser();
 let typing; // the timer behind a form that answers while one types
 
+// On a phone the navigation may be wider than the screen: show where we are.
+document.querySelector(".nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // -- fetching and swapping ------------------------------------------------------------------------
 
 async function load(url, options = {}) {

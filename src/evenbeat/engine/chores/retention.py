@@ -1,4 +1,4 @@
-"""Keeping the tables small: old history, finished one-off jobs, silent workers."""
+"""Keeping the tables small: old history, finished one-off jobs, webhooks, silent workers."""
 
 from datetime import timedelta
 
@@ -8,6 +8,7 @@ from evenbeat.store.store import Store
 
 SILENT = timedelta(hours=1)
 HOURS_KEPT = timedelta(days=8)
+KEYS_KEPT = timedelta(days=1)
 
 
 class Retention:
@@ -29,6 +30,8 @@ class Retention:
         removed = upkeep.prune_executions(older_than=cutoff, keep=self._executions)
         removed += upkeep.prune_jobs(older_than=cutoff)
         removed += self._store.idempotency.prune(older_than=now - LIFETIME)
+        removed += self._store.webhooks.prune(older_than=cutoff)
+        removed += self._store.limits.prune(older_than=now - KEYS_KEPT)
         upkeep.fold_outcomes(older_than=now - HOURS_KEPT)
         removed += upkeep.forget_tasks(older_than=cutoff)
         silent = upkeep.silent_workers(SILENT, now=self._clock.override())

@@ -59,6 +59,23 @@ closed AS (
 ),
 told AS (
     SELECT pg_notify(%(channel)s, 'cancel:' || id) FROM target WHERE lock_token IS NOT NULL
+),
+-- Webhooks hear of it as they do of an end in `finish`.
+heard AS (
+    SELECT evenbeat.tell_webhooks('job.cancelled', coalesce(%(now)s::timestamptz, now()), id,
+                                  lock_token, NULL, 'cancelled', 'Cancelled by an operator.', NULL)
+    FROM target
+    WHERE (SELECT true FROM evenbeat.webhooks WHERE enabled LIMIT 1)
+),
+-- Jobs that run after these: being cancelled is an end, though neither success nor failure.
+awaited AS (
+    UPDATE evenbeat.dependencies d
+    SET last_end = 'cancelled', last_end_at = coalesce(%(now)s::timestamptz, now()),
+        satisfied_at = CASE WHEN d.wanted = 'any' THEN coalesce(%(now)s::timestamptz, now())
+                            ELSE d.satisfied_at END,
+        fresh = d.fresh OR d.wanted = 'any'
+    FROM target t
+    WHERE (SELECT true FROM evenbeat.dependencies LIMIT 1) AND d.predecessor_id = t.id
 )
 UPDATE evenbeat.jobs j
 SET status = 'cancelled',
@@ -70,7 +87,7 @@ SET status = 'cancelled',
     lock_token = NULL, locked_by = NULL, lock_acquired_at = NULL, lock_expires_at = NULL,
     updated_at = coalesce(%(now)s::timestamptz, now())
 FROM target t
-WHERE j.id = t.id AND (SELECT count(*) FROM told) >= 0
+WHERE j.id = t.id AND (SELECT count(*) FROM told) >= 0 AND (SELECT count(*) FROM heard) >= 0
 RETURNING {job};
 
 -- name: run_again
@@ -104,6 +121,20 @@ target AS (
     FROM chosen c
     WHERE j.id = c.id AND j.status = ANY (%(sources)s::text[])
     RETURNING j.*
+),
+-- Where all is marked that a job waits for, this run is the one that the marks ask for.
+taken AS (
+    UPDATE evenbeat.dependencies d
+    SET fresh = false,
+        satisfied_at = CASE WHEN EXISTS (
+            SELECT FROM evenbeat.jobs p
+            WHERE p.id = d.predecessor_id
+              AND p.status IN ('pending', 'scheduled', 'running', 'paused'))
+            THEN NULL ELSE d.satisfied_at END
+    FROM target t
+    WHERE t.schedule_kind = 'after' AND d.job_id = t.id
+      AND NOT EXISTS (SELECT FROM evenbeat.dependencies a
+                      WHERE a.job_id = t.id AND a.satisfied_at IS NULL)
 ),
 told AS (
     SELECT pg_notify(%(channel)s, 'due:' || queue) FROM (SELECT DISTINCT queue FROM target) q
@@ -153,6 +184,8 @@ SET task = %(task)s, queue = %(queue)s, priority = least(100, %(priority)s + age
     on_failure = %(on_failure)s, timeout_seconds = %(timeout_seconds)s,
     lease_seconds = %(lease_seconds)s, heartbeat_seconds = %(heartbeat_seconds)s,
     allow_stale_reentry = %(allow_stale_reentry)s,
+    concurrency_key = %(concurrency_key)s, concurrency_limit = %(concurrency_limit)s,
+    rate_limit = %(rate_limit)s,
     status = %(status)s, plan_time = %(plan_time)s, next_run_at = %(next_run_at)s,
     schedule_version = %(schedule_version)s,
     updated_at = coalesce(%(now)s::timestamptz, now())
@@ -163,6 +196,9 @@ RETURNING {job};
 -- Removes jobs with their history. A worker that runs one finds its claim lost.
 WITH history AS (
     DELETE FROM evenbeat.executions WHERE job_id = ANY (%(ids)s::uuid[])
+),
+untied AS (
+    DELETE FROM evenbeat.dependencies WHERE job_id = ANY (%(ids)s::uuid[])
 )
 DELETE FROM evenbeat.jobs j WHERE j.id = ANY (%(ids)s::uuid[])
 RETURNING {job};

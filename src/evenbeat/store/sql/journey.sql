@@ -16,11 +16,14 @@ WITH added AS (
         schedule_delay_seconds, execution_window, placement, cost_ms,
         catch_up, catch_up_window_seconds, max_plans_per_tick,
         max_retries, retry_backoff_seconds, retry_cap_seconds, retry_jitter, retry_delays_seconds,
-        on_failure, timeout_seconds, lease_seconds, heartbeat_seconds, allow_stale_reentry)
+        on_failure, timeout_seconds, lease_seconds, heartbeat_seconds, allow_stale_reentry,
+        concurrency_key, concurrency_limit, rate_limit)
     VALUES (
         %(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
-        coalesce(%(plan_time)s::timestamptz, %(now)s::timestamptz, now()),
-        coalesce(%(next_run_at)s::timestamptz, %(now)s::timestamptz, now()),
+        CASE WHEN %(schedule_kind)s::text <> 'after'
+             THEN coalesce(%(plan_time)s::timestamptz, %(now)s::timestamptz, now()) END,
+        CASE WHEN %(schedule_kind)s::text <> 'after'
+             THEN coalesce(%(next_run_at)s::timestamptz, %(now)s::timestamptz, now()) END,
         %(status)s, %(anchor_at)s, %(placed_at)s, %(payload)s,
         %(name)s, %(scope_kind)s, %(scope_id)s, %(dedup_key)s, %(parent_id)s, %(metadata)s,
         %(created_by)s,
@@ -31,7 +34,7 @@ WITH added AS (
         %(max_retries)s, %(retry_backoff_seconds)s, %(retry_cap_seconds)s, %(retry_jitter)s,
         %(retry_delays_seconds)s,
         %(on_failure)s, %(timeout_seconds)s, %(lease_seconds)s, %(heartbeat_seconds)s,
-        %(allow_stale_reentry)s)
+        %(allow_stale_reentry)s, %(concurrency_key)s, %(concurrency_limit)s, %(rate_limit)s)
     ON CONFLICT DO NOTHING
     RETURNING id, queue, next_run_at)
 SELECT id,
@@ -80,13 +83,15 @@ SELECT pg_notify(%(channel)s, signal) FROM unnest(%(signals)s::text[]) AS signal
 -- name: claim
 -- Takes up to `limit` due jobs, most urgent first, and opens an execution for each. No two callers
 -- get the same job, and the cost depends neither on how many jobs wait nor on how many are due.
+-- Jobs with a concurrency key are not among them: those are claimed key by key (`limits.sql`).
 WITH RECURSIVE
 -- One row for each (queue, task, priority) that has waiting jobs, with its oldest due time. Hops
 -- from lane to lane through the index instead of reading the jobs between.
 lanes AS (
     (SELECT queue, task, priority, next_run_at
      FROM evenbeat.jobs
-     WHERE status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     WHERE concurrency_key IS NULL
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
      ORDER BY queue, task, priority, next_run_at
      LIMIT 1)
     UNION ALL
@@ -94,7 +99,8 @@ lanes AS (
     FROM lanes CROSS JOIN LATERAL (
         SELECT j.queue, j.task, j.priority, j.next_run_at
         FROM evenbeat.jobs j
-        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+        WHERE j.concurrency_key IS NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
           AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
@@ -115,7 +121,8 @@ picked AS (
     FROM open_lanes lane CROSS JOIN LATERAL (
         SELECT j.id
         FROM evenbeat.jobs j
-        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+        WHERE j.concurrency_key IS NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
           AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority
           AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
         ORDER BY j.next_run_at
@@ -164,13 +171,14 @@ WHERE j.status IN ('pending', 'scheduled')
 RETURNING j.id;
 
 -- name: next_due
--- When the earliest job that these workers can run is or was due (null when none waits), and the
--- database's time.
+-- When the earliest job that these workers can run is or was due (null when none waits), the
+-- database's time, and the same moment for jobs with a concurrency key, whose time it may not be.
 WITH RECURSIVE
 lanes AS (
     (SELECT queue, task, priority, next_run_at
      FROM evenbeat.jobs
-     WHERE status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     WHERE concurrency_key IS NULL
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
      ORDER BY queue, task, priority, next_run_at
      LIMIT 1)
     UNION ALL
@@ -178,16 +186,41 @@ lanes AS (
     FROM lanes CROSS JOIN LATERAL (
         SELECT j.queue, j.task, j.priority, j.next_run_at
         FROM evenbeat.jobs j
-        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+        WHERE j.concurrency_key IS NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
           AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
+),
+limited AS (
+    (SELECT queue, task, priority, next_run_at
+     FROM evenbeat.jobs
+     WHERE concurrency_key IS NOT NULL
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     ORDER BY queue, task, priority, next_run_at
+     LIMIT 1)
+    UNION ALL
+    SELECT hop.*
+    FROM limited CROSS JOIN LATERAL (
+        SELECT j.queue, j.task, j.priority, j.next_run_at
+        FROM evenbeat.jobs j
+        WHERE j.concurrency_key IS NOT NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > (limited.queue, limited.task, limited.priority)
+        ORDER BY j.queue, j.task, j.priority, j.next_run_at
+        LIMIT 1) hop
 )
-SELECT min(next_run_at), coalesce(%(now)s::timestamptz, now()) FROM lanes
-WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
-  AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
-  AND NOT EXISTS (SELECT FROM evenbeat.queues q
-                  WHERE q.name = lanes.queue AND q.paused_at IS NOT NULL);
+SELECT (SELECT min(next_run_at) FROM lanes
+        WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
+          AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
+          AND NOT EXISTS (SELECT FROM evenbeat.queues q
+                          WHERE q.name = lanes.queue AND q.paused_at IS NOT NULL)),
+       coalesce(%(now)s::timestamptz, now()),
+       (SELECT min(next_run_at) FROM limited
+        WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
+          AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
+          AND NOT EXISTS (SELECT FROM evenbeat.queues q
+                          WHERE q.name = limited.queue AND q.paused_at IS NOT NULL));
 
 -- name: renew
 -- Extends leases that are still held; a token that does not come back is lost.
@@ -222,6 +255,7 @@ RETURNING e.id;
 -- name: finish
 -- Ends executions and moves their jobs on, each only if the token still holds its lease (and, for
 -- the reaper, only if that lease has run out). Returns the tokens that did; the others are lost.
+-- Beside each: the jobs that have waited for one of these ends.
 WITH outcome AS (
     SELECT * FROM unnest(
         %(job_ids)s::uuid[], %(tokens)s::uuid[], %(outcomes)s::text[], %(statuses)s::text[],
@@ -241,16 +275,22 @@ ended AS (
     -- A schedule that was changed during the run (its version is another) has planned the next
     -- occurrence already. A child made for one plan keeps it for good.
     SET status = CASE WHEN o.status = 'scheduled' OR o.schedule_version <> j.schedule_version
-                      THEN CASE WHEN j.is_paused THEN 'paused' ELSE 'scheduled' END
+                      THEN CASE WHEN j.is_paused THEN 'paused'
+                                WHEN o.schedule_version <> j.schedule_version
+                                     AND j.next_run_at IS NULL THEN 'pending'
+                                ELSE 'scheduled' END
+                      WHEN o.status = 'pending' AND again.waits IS NULL THEN o.outcome
+                      WHEN o.status = 'pending' AND j.is_paused THEN 'paused'
                       ELSE o.status END,
         plan_time = CASE WHEN o.schedule_version <> j.schedule_version OR j.parent_id IS NOT NULL
                          THEN j.plan_time ELSE o.plan_time END,
         next_run_at = CASE WHEN o.schedule_version <> j.schedule_version
                            THEN j.next_run_at ELSE o.next_run_at END,
         is_paused = j.is_paused
-                    AND coalesce(o.status = 'scheduled' OR o.schedule_version <> j.schedule_version,
-                                 false),
+                    AND coalesce(o.status = 'scheduled' OR o.schedule_version <> j.schedule_version
+                                 OR again.waits, false),
         paused_at = CASE WHEN o.status = 'scheduled' OR o.schedule_version <> j.schedule_version
+                              OR again.waits
                          THEN j.paused_at END,
         current_retry_count = o.retry_count,
         tick_plans = o.tick_plans,
@@ -266,6 +306,13 @@ ended AS (
                           o.duration_ms)
             ELSE j.average_duration_ms END
     FROM outcome o
+    -- A job that runs after others goes on waiting if one of those may end again; else it has ended.
+    LEFT JOIN LATERAL (
+        SELECT true AS waits
+        FROM evenbeat.dependencies d JOIN evenbeat.jobs p ON p.id = d.predecessor_id
+        WHERE o.status = 'pending' AND d.job_id = o.job_id
+          AND p.status IN ('pending', 'scheduled', 'running', 'paused')
+        LIMIT 1) again ON true
     WHERE j.id = o.job_id AND j.lock_token = o.token
       AND (NOT %(expired_only)s OR j.lock_expires_at <= coalesce(%(now)s::timestamptz, now()))
     RETURNING o.*
@@ -284,8 +331,35 @@ closed AS (
         result = d.result::jsonb
     FROM ended d
     WHERE e.id = d.token
+),
+-- Jobs that run after these: marks of occurrences that are over, retries included. Whether anybody
+-- waits for anything is asked once, and where nobody does nothing else is done.
+awaited AS (
+    UPDATE evenbeat.dependencies d
+    SET last_end = e.outcome,
+        last_end_at = coalesce(%(now)s::timestamptz, now()),
+        satisfied_at = CASE WHEN d.wanted = 'any'
+                                 OR d.wanted = 'success' AND e.outcome = 'completed'
+                                 OR d.wanted = 'failure' AND e.outcome = 'failed'
+                            THEN coalesce(%(now)s::timestamptz, now()) ELSE d.satisfied_at END,
+        fresh = d.fresh OR d.wanted = 'any'
+                OR d.wanted = 'success' AND e.outcome = 'completed'
+                OR d.wanted = 'failure' AND e.outcome = 'failed'
+    FROM ended e
+    WHERE (SELECT true FROM evenbeat.dependencies LIMIT 1)
+      AND d.predecessor_id = e.job_id AND (e.status <> 'scheduled' OR e.retry_count = 0)
+    RETURNING d.job_id, d.fresh
 )
-SELECT token FROM ended;
+-- Webhooks hear of each end. Whether there is any is asked once, and without one nothing is done.
+SELECT token, (SELECT array_agg(job_id) FROM awaited WHERE fresh),
+       CASE WHEN (SELECT true FROM evenbeat.webhooks WHERE enabled LIMIT 1)
+            THEN evenbeat.tell_webhooks(
+                CASE WHEN outcome <> 'failed' THEN 'job.' || outcome
+                     WHEN status = 'scheduled' AND retry_count > 0 THEN 'job.retrying'
+                     ELSE 'job.failed' END,
+                coalesce(%(now)s::timestamptz, now()), job_id, token, duration_ms, error_code,
+                error_message, next_run_at) END
+FROM ended;
 
 -- name: release
 -- Hands runs back without costing an attempt: due again at once with the plan they had, or at

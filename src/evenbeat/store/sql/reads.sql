@@ -142,40 +142,80 @@ ORDER BY task LIMIT %(limit)s;
 
 -- name: upcoming
 -- The jobs that run next. They are among the first of as many lanes, so no others are looked at.
-WITH RECURSIVE lanes AS (
+WITH RECURSIVE
+free_lanes AS (
     (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
-     WHERE status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     WHERE concurrency_key IS NULL
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
      ORDER BY queue, task, priority, next_run_at
      LIMIT 1)
     UNION ALL
     SELECT hop.*
-    FROM lanes CROSS JOIN LATERAL (
+    FROM free_lanes CROSS JOIN LATERAL (
         SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
-        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
+        WHERE j.concurrency_key IS NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > (free_lanes.queue, free_lanes.task, free_lanes.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
 ),
+limited_lanes AS (
+    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
+     WHERE concurrency_key IS NOT NULL
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     ORDER BY queue, task, priority, next_run_at
+     LIMIT 1)
+    UNION ALL
+    SELECT hop.*
+    FROM limited_lanes CROSS JOIN LATERAL (
+        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
+        WHERE j.concurrency_key IS NOT NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > (limited_lanes.queue, limited_lanes.task, limited_lanes.priority)
+        ORDER BY j.queue, j.task, j.priority, j.next_run_at
+        LIMIT 1) hop
+),
+lanes AS (
+    SELECT *, false AS limited FROM free_lanes UNION ALL SELECT *, true FROM limited_lanes
+),
 heads AS (
-    SELECT lanes.queue, lanes.task, lanes.priority, head.next_run_at
+    SELECT lanes.queue, lanes.task, lanes.priority, lanes.limited, head.next_run_at
     FROM lanes CROSS JOIN LATERAL (
-        SELECT j.next_run_at FROM evenbeat.jobs j
-        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-          AND j.next_run_at >= coalesce(%(after)s::timestamptz, '-infinity')
-        ORDER BY j.next_run_at
-        LIMIT 1) head
+        (SELECT j.next_run_at FROM evenbeat.jobs j
+         WHERE NOT lanes.limited AND j.concurrency_key IS NULL
+           AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+           AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
+           AND j.next_run_at >= coalesce(%(after)s::timestamptz, '-infinity')
+         ORDER BY j.next_run_at
+         LIMIT 1)
+        UNION ALL
+        (SELECT j.next_run_at FROM evenbeat.jobs j
+         WHERE lanes.limited AND j.concurrency_key IS NOT NULL
+           AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+           AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
+           AND j.next_run_at >= coalesce(%(after)s::timestamptz, '-infinity')
+         ORDER BY j.next_run_at
+         LIMIT 1)) head
     ORDER BY head.next_run_at
     LIMIT %(limit)s
 )
 SELECT {job}
 FROM heads CROSS JOIN LATERAL (
-    SELECT j.* FROM evenbeat.jobs j
-    WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-      AND j.queue = heads.queue AND j.task = heads.task AND j.priority = heads.priority
-      AND j.next_run_at >= heads.next_run_at
-    ORDER BY j.next_run_at
-    LIMIT %(limit)s) j
+    (SELECT j.* FROM evenbeat.jobs j
+     WHERE NOT heads.limited AND j.concurrency_key IS NULL
+       AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+       AND j.queue = heads.queue AND j.task = heads.task AND j.priority = heads.priority
+       AND j.next_run_at >= heads.next_run_at
+     ORDER BY j.next_run_at
+     LIMIT %(limit)s)
+    UNION ALL
+    (SELECT j.* FROM evenbeat.jobs j
+     WHERE heads.limited AND j.concurrency_key IS NOT NULL
+       AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+       AND j.queue = heads.queue AND j.task = heads.task AND j.priority = heads.priority
+       AND j.next_run_at >= heads.next_run_at
+     ORDER BY j.next_run_at
+     LIMIT %(limit)s)) j
 ORDER BY j.next_run_at, j.id
 LIMIT %(limit)s;
 
@@ -203,43 +243,79 @@ LIMIT %(limit)s;
 
 -- name: waiting_lanes
 -- Queues and tasks with jobs that have been due for a while: since when, how many (counted up to
--- 1000 a priority), whether the queue is paused, and how many workers could take them.
-WITH RECURSIVE lanes AS (
+-- 1000 a priority), whether the queue is paused, and how many workers could take them. Jobs with a
+-- concurrency key wait by intention where there are workers for them.
+WITH RECURSIVE
+free_lanes AS (
     (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
-     WHERE status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     WHERE concurrency_key IS NULL
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
      ORDER BY queue, task, priority, next_run_at
      LIMIT 1)
     UNION ALL
     SELECT hop.*
-    FROM lanes CROSS JOIN LATERAL (
+    FROM free_lanes CROSS JOIN LATERAL (
         SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
-        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
+        WHERE j.concurrency_key IS NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > (free_lanes.queue, free_lanes.task, free_lanes.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
 ),
+limited_lanes AS (
+    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
+     WHERE concurrency_key IS NOT NULL
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     ORDER BY queue, task, priority, next_run_at
+     LIMIT 1)
+    UNION ALL
+    SELECT hop.*
+    FROM limited_lanes CROSS JOIN LATERAL (
+        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
+        WHERE j.concurrency_key IS NOT NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > (limited_lanes.queue, limited_lanes.task, limited_lanes.priority)
+        ORDER BY j.queue, j.task, j.priority, j.next_run_at
+        LIMIT 1) hop
+),
+lanes AS (
+    SELECT *, false AS limited FROM free_lanes UNION ALL SELECT *, true FROM limited_lanes
+),
 late AS (
-    SELECT lanes.queue, lanes.task, min(lanes.next_run_at) AS oldest_due, sum(due.jobs) AS jobs
+    SELECT lanes.queue, lanes.task, lanes.limited, min(lanes.next_run_at) AS oldest_due,
+           sum(due.jobs) AS jobs
     FROM lanes CROSS JOIN LATERAL (
         SELECT count(*) AS jobs FROM (
-            SELECT FROM evenbeat.jobs j
-            WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-              AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-              AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
-            LIMIT 1000) first) due
+            (SELECT FROM evenbeat.jobs j
+             WHERE NOT lanes.limited AND j.concurrency_key IS NULL
+               AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+               AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
+               AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+             LIMIT 1000)
+            UNION ALL
+            (SELECT FROM evenbeat.jobs j
+             WHERE lanes.limited AND j.concurrency_key IS NOT NULL
+               AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+               AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
+               AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+             LIMIT 1000)) first) due
     WHERE lanes.next_run_at <= coalesce(%(now)s::timestamptz, now())
                                - make_interval(secs => %(late_seconds)s)
-    GROUP BY lanes.queue, lanes.task
+    GROUP BY lanes.queue, lanes.task, lanes.limited
+),
+served AS (
+    SELECT late.*, q.paused_at,
+           (SELECT count(*) FROM evenbeat.workers w
+            WHERE w.status = 'active'
+              AND w.heartbeat_at > coalesce(%(now)s::timestamptz, now())
+                                   - make_interval(secs => %(silent_seconds)s)
+              AND (w.queues IS NULL OR late.queue = ANY (w.queues))
+              AND (w.tasks IS NULL OR late.task = ANY (w.tasks))) AS workers
+    FROM late LEFT JOIN evenbeat.queues q ON q.name = late.queue
 )
-SELECT late.queue, late.task, late.jobs::bigint, late.oldest_due, q.paused_at,
-       (SELECT count(*) FROM evenbeat.workers w
-        WHERE w.status = 'active'
-          AND w.heartbeat_at > coalesce(%(now)s::timestamptz, now())
-                               - make_interval(secs => %(silent_seconds)s)
-          AND (w.queues IS NULL OR late.queue = ANY (w.queues))
-          AND (w.tasks IS NULL OR late.task = ANY (w.tasks)))
-FROM late LEFT JOIN evenbeat.queues q ON q.name = late.queue
-ORDER BY late.oldest_due;
+SELECT queue, task, jobs::bigint, oldest_due, paused_at, workers FROM served
+WHERE NOT limited OR workers = 0 OR paused_at IS NOT NULL
+ORDER BY oldest_due;
 
 -- name: lost_runs
 -- Runs whose worker vanished, newest first.
@@ -294,11 +370,21 @@ FROM evenbeat.tasks t ORDER BY t.name;
 -- before it (counted up to 1000), and the database's time.
 SELECT (SELECT paused_at FROM evenbeat.queues WHERE name = %(queue)s),
        (SELECT count(*) FROM (
-           SELECT FROM evenbeat.jobs j
-           WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-             AND j.queue = %(queue)s AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
-             AND (j.priority > %(priority)s
-                  OR j.priority = %(priority)s AND j.next_run_at < %(next_run_at)s::timestamptz)
+           (SELECT FROM evenbeat.jobs j
+            WHERE j.concurrency_key IS NULL
+              AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+              AND j.queue = %(queue)s AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+              AND (j.priority > %(priority)s
+                   OR j.priority = %(priority)s AND j.next_run_at < %(next_run_at)s::timestamptz)
+            LIMIT 1000)
+           UNION ALL
+           (SELECT FROM evenbeat.jobs j
+            WHERE j.concurrency_key IS NOT NULL
+              AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+              AND j.queue = %(queue)s AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+              AND (j.priority > %(priority)s
+                   OR j.priority = %(priority)s AND j.next_run_at < %(next_run_at)s::timestamptz)
+            LIMIT 1000)
            LIMIT 1000) first),
        coalesce(%(now)s::timestamptz, now());
 
@@ -313,29 +399,59 @@ ORDER BY w.id;
 -- name: queue_depths
 -- For each queue: waiting and due (counted up to 10,000 a lane), running, oldest due time, and
 -- whether it is paused.
-WITH RECURSIVE lanes AS (
+WITH RECURSIVE
+free_lanes AS (
     (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
-     WHERE status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     WHERE concurrency_key IS NULL
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
      ORDER BY queue, task, priority, next_run_at
      LIMIT 1)
     UNION ALL
     SELECT hop.*
-    FROM lanes CROSS JOIN LATERAL (
+    FROM free_lanes CROSS JOIN LATERAL (
         SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
-        WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
+        WHERE j.concurrency_key IS NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > (free_lanes.queue, free_lanes.task, free_lanes.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
+),
+limited_lanes AS (
+    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
+     WHERE concurrency_key IS NOT NULL
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     ORDER BY queue, task, priority, next_run_at
+     LIMIT 1)
+    UNION ALL
+    SELECT hop.*
+    FROM limited_lanes CROSS JOIN LATERAL (
+        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
+        WHERE j.concurrency_key IS NOT NULL
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > (limited_lanes.queue, limited_lanes.task, limited_lanes.priority)
+        ORDER BY j.queue, j.task, j.priority, j.next_run_at
+        LIMIT 1) hop
+),
+lanes AS (
+    SELECT *, false AS limited FROM free_lanes UNION ALL SELECT *, true FROM limited_lanes
 ),
 depths AS (
     SELECT lanes.queue, waiting.due, 0 AS running, lanes.next_run_at AS oldest_due
     FROM lanes CROSS JOIN LATERAL (
         SELECT count(*) AS due FROM (
-            SELECT FROM evenbeat.jobs j
-            WHERE j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-              AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-              AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
-            LIMIT 10000) first) waiting
+            (SELECT FROM evenbeat.jobs j
+             WHERE NOT lanes.limited AND j.concurrency_key IS NULL
+               AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+               AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
+               AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+             LIMIT 10000)
+            UNION ALL
+            (SELECT FROM evenbeat.jobs j
+             WHERE lanes.limited AND j.concurrency_key IS NOT NULL
+               AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+               AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
+               AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+             LIMIT 10000)) first) waiting
     WHERE lanes.next_run_at <= coalesce(%(now)s::timestamptz, now())
     UNION ALL
     SELECT queue, 0, count(*), NULL FROM evenbeat.jobs WHERE status = 'running' GROUP BY queue

@@ -7,7 +7,13 @@ SET aged = aged + least(%(by)s, 100 - priority),
     priority = priority + least(%(by)s, 100 - priority)
 WHERE id = ANY (ARRAY(
     SELECT id FROM evenbeat.jobs
-    WHERE status IN ('pending', 'scheduled') AND priority < 100
+    WHERE concurrency_key IS NULL AND status IN ('pending', 'scheduled') AND priority < 100
+      AND next_run_at <= coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(waited_seconds)s)
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED))
+   OR id = ANY (ARRAY(
+    SELECT id FROM evenbeat.jobs
+    WHERE concurrency_key IS NOT NULL AND status IN ('pending', 'scheduled') AND priority < 100
       AND next_run_at <= coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(waited_seconds)s)
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED))
@@ -34,17 +40,32 @@ gone AS (
 SELECT (SELECT count(*) FROM old), (SELECT count(*) FROM gone),
        (SELECT id FROM old ORDER BY id DESC LIMIT 1);
 
+-- name: old_jobs
+-- One-off jobs that ended long ago and that nobody waits for any more, locked. Whoever waited for
+-- them may be old as well; then both go.
+SELECT j.id FROM evenbeat.jobs j
+WHERE j.status IN ('completed', 'failed', 'cancelled') AND j.completed_at < %(older_than)s
+  AND j.schedule_kind IN ('once', 'after')
+  AND NOT EXISTS (
+      SELECT FROM evenbeat.dependencies d JOIN evenbeat.jobs n ON n.id = d.job_id
+      WHERE d.predecessor_id = j.id
+        AND NOT (n.status IN ('completed', 'failed', 'cancelled') AND n.completed_at < %(older_than)s))
+LIMIT %(limit)s
+FOR UPDATE OF j SKIP LOCKED;
+
 -- name: prune_jobs
--- Removes one-off jobs that ended long ago, with their history.
+-- Removes these jobs, with their history, unless somebody has begun to wait for one meanwhile.
 WITH old AS (
-    SELECT id FROM evenbeat.jobs
-    WHERE status IN ('completed', 'failed', 'cancelled') AND completed_at < %(older_than)s
-      AND schedule_kind IN ('once', 'after')
-    LIMIT %(limit)s
-    FOR UPDATE SKIP LOCKED
+    SELECT o.id FROM unnest(%(ids)s::uuid[]) AS o (id)
+    WHERE NOT EXISTS (
+        SELECT FROM evenbeat.dependencies d JOIN evenbeat.jobs n ON n.id = d.job_id
+        WHERE d.predecessor_id = o.id AND n.status IN ('pending', 'scheduled', 'running', 'paused'))
 ),
 history AS (
     DELETE FROM evenbeat.executions e USING old WHERE e.job_id = old.id
+),
+untied AS (
+    DELETE FROM evenbeat.dependencies d USING old WHERE d.job_id = old.id
 )
 DELETE FROM evenbeat.jobs j USING old WHERE j.id = old.id
 RETURNING j.id;
@@ -142,7 +163,8 @@ SELECT coalesce(%(now)s::timestamptz,
                       END))
 FROM pg_stat_activity
 WHERE datname = current_database() AND state <> 'idle'
-  AND starts_with(query, '/* evenbeat:claim */');
+  AND (starts_with(query, '/* evenbeat:claim */')
+       OR starts_with(query, '/* evenbeat:claim_limited */'));
 
 -- name: counted_after
 -- The last execution that the count has passed, locked until the transaction ends.

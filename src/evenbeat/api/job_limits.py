@@ -1,0 +1,98 @@
+"""Limits that jobs with one key share, over HTTP: how they stand, and setting them."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
+
+from evenbeat.api.fields import Limit, Offset, RateText
+from evenbeat.api.guards import DENIED, Operator, Viewer
+from evenbeat.api.problems import responses
+from evenbeat.api.schemas import Request
+from evenbeat.api.service import ServiceDep
+from evenbeat.domain.job import MAX_NAME
+from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
+
+router = APIRouter(prefix="/api/v1", tags=["limits"], responses=DENIED)
+
+KeyInPath = Annotated[str, Path(min_length=1, max_length=MAX_NAME)]
+
+
+class LimitDocument(BaseModel):
+    """A key, its limits, and how it stands."""
+
+    key: str
+    concurrency_limit: int | None = Field(description="How many may run at once; null: any number.")
+    rate_limit: str | None = Field(description="How often one may start; null: at any time.")
+    next_start_at: datetime | None = Field(description="When the rate lets the next one start.")
+    is_set: bool = Field(description="Set by an operator, whatever its jobs ask for.")
+    running: int
+    waiting: int = Field(description="Counted up to 1000.")
+    updated_at: datetime
+
+
+class LimitList(BaseModel):
+    """A page of keys."""
+
+    limits: list[LimitDocument]
+    total: int
+    limit: int
+    offset: int
+
+
+class LimitChange(Request):
+    """What is to count for a key. Give one of them, or both; what is left out is not limited."""
+
+    concurrency_limit: Annotated[int, Field(ge=1, le=MAX_RUNNING)] | None = None
+    rate_limit: RateText | None = None
+
+
+@router.get("/limits", operation_id="list_limits", summary="List keys and their limits")
+def list_limits(
+    service: ServiceDep,
+    _principal: Viewer,
+    limit: Annotated[Limit, Query()] = 50,
+    offset: Annotated[Offset, Query()] = 0,
+) -> LimitList:
+    """Every known concurrency key, with how many jobs run and wait. A key is known from its first
+    job on, and forgotten when it has been without jobs for a day and nobody has set it."""
+    page = service.app.store.limits.page(limit=limit, offset=offset)
+    found = [_document(one) for one in page.limits]
+    return LimitList(limits=found, total=page.total, limit=limit, offset=offset)
+
+
+@router.get(
+    "/limits/{key:path}", operation_id="get_limit", summary="Get a key", responses=responses(404)
+)
+def get_limit(key: KeyInPath, service: ServiceDep, _principal: Viewer) -> LimitDocument:
+    """One key as it stands."""
+    return _document(service.app.store.limits.get(key))
+
+
+@router.put("/limits/{key:path}", operation_id="set_limit", summary="Set the limits of a key")
+def set_limit(
+    key: KeyInPath, body: LimitChange, service: ServiceDep, _principal: Operator
+) -> LimitDocument:
+    """From now on these count for the key, whatever its jobs ask for. What runs goes on."""
+    return _document(
+        service.app.store.limits.put(
+            key, max_running=body.concurrency_limit, rate=body.rate_limit, now=service.now
+        )
+    )
+
+
+@router.delete(
+    "/limits/{key:path}",
+    operation_id="reset_limit",
+    summary="Leave a key to its jobs",
+    responses=responses(404),
+)
+def reset_limit(key: KeyInPath, service: ServiceDep, _principal: Operator) -> LimitDocument:
+    """Take back what was set: what its jobs ask for counts again."""
+    return _document(service.app.store.limits.reset(key, now=service.now))
+
+
+def _document(limit: KeyLimit) -> LimitDocument:
+    known = limit._asdict()
+    return LimitDocument(concurrency_limit=known.pop("max_running"), **known)

@@ -1,0 +1,188 @@
+"""Crawled pages over HTTP: search them, look at one, remove one; and the sources they come from."""
+
+import html
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from evenbeat.api.answers import Number
+from evenbeat.api.fields import MAX_SOURCE, Limit, Offset, check_text
+from evenbeat.api.guards import DENIED, Admin, Viewer
+from evenbeat.api.problems import responses
+from evenbeat.api.service import ServiceDep
+from evenbeat.store.documents import BEGIN, END, Document, Found, Source
+
+router = APIRouter(prefix="/api/v1", tags=["documents"], responses=DENIED)
+
+MAX_WORDS = 500
+MAX_FOUND = 100
+"""Documents on a page: each costs the database a snippet, which takes a while for a long text."""
+
+
+class DocumentQuery(BaseModel):
+    """The query of a search."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: Annotated[str, Field(max_length=MAX_WORDS), AfterValidator(check_text)] = Field(
+        "", description='Words; "in quotes" side by side, `or` for either, a minus for without.'
+    )
+    source_id: Annotated[str, Field(max_length=MAX_SOURCE), AfterValidator(check_text)] | None = (
+        Field(None, description="Only of this source.")
+    )
+    limit: int = Field(20, ge=1, le=MAX_FOUND, description="How many at most.")
+    offset: Offset = 0
+
+
+class SourceQuery(BaseModel):
+    """The query of the list of sources."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Limit = 100
+    offset: Offset = 0
+
+
+class DocumentDocument(BaseModel):
+    """A crawled page."""
+
+    id: UUID
+    source_id: str = Field(description="The source_id of its crawl, or the URL it started at.")
+    url: str
+    title: str
+    depth: int = Field(description="How many links away from the start page.")
+    job_id: UUID = Field(description="The job that saw it last.")
+    first_seen_at: datetime
+    seen_at: datetime
+    changed_at: datetime = Field(description="When its title or text was last found changed.")
+    gone_at: datetime | None = Field(description="When the site said that it is gone.")
+    content_hash: str = Field(description="SHA-256 of title and text, in hexadecimal.")
+
+
+class FoundDocument(DocumentDocument):
+    """A crawled page as found."""
+
+    rank: Number | None = Field(description="How well it fits; null without words to look for.")
+    snippet: str = Field(
+        description="HTML: the text around the found words, escaped, the words in <mark>. "
+        "Without words, how the text begins."
+    )
+
+
+class WholeDocument(DocumentDocument):
+    """A crawled page with its text."""
+
+    text: str
+
+
+class DocumentList(BaseModel):
+    """A page of crawled pages."""
+
+    documents: list[FoundDocument]
+    total: int
+    limit: int
+    offset: int
+
+
+class SourceDocument(BaseModel):
+    """What is crawled again and again."""
+
+    id: str
+    url: str
+    name: str | None
+    job_id: UUID = Field(description="The job that crawled it last.")
+    first_seen_at: datetime
+    tried_at: datetime = Field(description="When a crawl of it last began.")
+    crawled_at: datetime | None = Field(description="When a crawl of it last succeeded.")
+    queued_at: datetime | None = Field(description="When it was last queued for being stale.")
+    items_crawled: int
+    items_indexed: int
+
+
+class SourceList(BaseModel):
+    """A page of sources."""
+
+    sources: list[SourceDocument]
+    total: int
+    limit: int
+    offset: int
+
+
+@router.get("/documents", operation_id="search_documents", summary="Search crawled pages")
+def search_documents(
+    query: Annotated[DocumentQuery, Query()], service: ServiceDep, _principal: Viewer
+) -> DocumentList:
+    """The best first, with what was found highlighted; without `q`, what changed last first."""
+    documents, words = service.app.store.documents, query.q.strip()
+    page = (
+        documents.search(words, source=query.source_id, limit=query.limit, offset=query.offset)
+        if words
+        else documents.newest(source=query.source_id, limit=query.limit, offset=query.offset)
+    )
+    return DocumentList(
+        documents=[found_document(found) for found in page.found],
+        total=page.total,
+        limit=query.limit,
+        offset=query.offset,
+    )
+
+
+@router.get(
+    "/documents/{document_id}",
+    operation_id="get_document",
+    summary="Look at a crawled page",
+    responses=responses(404),
+)
+def get_document(document_id: UUID, service: ServiceDep, _principal: Viewer) -> WholeDocument:
+    """Its text as it was last seen, also when it is gone by now."""
+    document, text = service.app.store.documents.get(document_id)
+    return WholeDocument(**_fields(document), text=text)
+
+
+@router.delete(
+    "/documents/{document_id}",
+    operation_id="delete_document",
+    summary="Remove a crawled page",
+    status_code=204,
+    responses=responses(404),
+)
+def delete_document(document_id: UUID, service: ServiceDep, _principal: Admin) -> None:
+    """Forget it. A crawl that comes by the page again adds it again."""
+    service.app.store.documents.delete(document_id)
+
+
+@router.get("/sources", operation_id="list_sources", summary="List crawled sources")
+def list_sources(
+    query: Annotated[SourceQuery, Query()], service: ServiceDep, _principal: Viewer
+) -> SourceList:
+    """When each was crawled, the one longest ago first."""
+    sources, total = service.app.store.documents.sources(limit=query.limit, offset=query.offset)
+    return SourceList(
+        sources=[_source(source) for source in sources],
+        total=total,
+        limit=query.limit,
+        offset=query.offset,
+    )
+
+
+def found_document(found: Found) -> FoundDocument:
+    """A found page as answered."""
+    return FoundDocument(**_fields(found.document), rank=found.rank, snippet=marked(found.snippet))
+
+
+def marked(snippet: str) -> str:
+    """A snippet as HTML. It is escaped before the marks are set: the text is a stranger's."""
+    safe = html.escape(snippet)
+    return safe.replace(BEGIN, "<mark>").replace(END, "</mark>")
+
+
+def _fields(document: Document) -> dict[str, Any]:
+    fields = document._asdict()
+    return fields | {"source_id": fields.pop("source")}
+
+
+def _source(source: Source) -> SourceDocument:
+    return SourceDocument.model_validate(source._asdict())

@@ -1,0 +1,305 @@
+"""Templates over HTTP: keep definitions of jobs with parameters, and make jobs from them."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+from fastapi import Request as HttpRequest
+from pydantic import BaseModel, Field, ValidationError
+
+from evenbeat.api.answers import JobDocument, Number
+from evenbeat.api.building import new_job, task_of
+from evenbeat.api.fields import MAX_DESCRIPTION, Limit, Offset
+from evenbeat.api.guards import DENIED, Operator, Viewer
+from evenbeat.api.idempotency import KeyHeader
+from evenbeat.api.jobs import CREATED, create
+from evenbeat.api.problems import responses
+from evenbeat.api.schemas import JobCreate, Json, Request
+from evenbeat.api.service import ServiceDep
+from evenbeat.domain.english import say_schedule
+from evenbeat.domain.job import JobSpec
+from evenbeat.domain.templates import (
+    LONGEST_NAME,
+    LONGEST_PATTERN,
+    MOST_PARAMETERS,
+    Parameter,
+    Use,
+    check_template,
+    check_template_name,
+    fill,
+    holes_in,
+    read_parameters,
+)
+from evenbeat.errors import InvalidInput
+from evenbeat.store.templates import NewTemplate, Template
+
+router = APIRouter(prefix="/api/v1/templates", tags=["templates"], responses=DENIED)
+
+_NONE = responses(404)
+Scalar = str | bool | int | float
+Values = Annotated[
+    dict[str, Any],
+    Field(max_length=MOST_PARAMETERS, description="The parameters' values.", examples=[{"n": 7}]),
+]
+NamePath = Annotated[str, Path(max_length=LONGEST_NAME)]
+
+
+# -- documents -------------------------------------------------------------------------------------
+
+
+class ParameterFields(Request):
+    """A parameter and its rules. `min` and `max` bound a number, or the length of a text."""
+
+    type: str = Field("string", description="string, integer, number or boolean.")
+    description: Annotated[str, Field(max_length=1000)] | None = None
+    default: Scalar | None = Field(None, description="The value where none is given.")
+    required: bool | None = Field(None, description="True unless there is a default.")
+    enum: Annotated[list[Scalar], Field(min_length=1, max_length=100)] | None = None
+    pattern: Annotated[str, Field(max_length=LONGEST_PATTERN)] | None = Field(
+        None, description="A regular expression that the whole text must match."
+    )
+    min: int | float | None = None
+    max: int | float | None = None
+
+
+class TemplateFields(Request):
+    """What a template consists of, besides its name."""
+
+    description: Annotated[str, Field(max_length=MAX_DESCRIPTION)] | None = None
+    parameters: Annotated[dict[str, ParameterFields], Field(max_length=MOST_PARAMETERS)] = Field(
+        default_factory=dict
+    )
+    body: Json = Field(
+        description="A job as POST /api/v1/jobs takes it; strings may hold {{name}}.",
+        examples=[{"task": "send_report", "payload": {"to": "{{to}}"}, "schedule": "@daily"}],
+    )
+
+
+class TemplateCreate(TemplateFields):
+    """A template to keep."""
+
+    name: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+
+
+class TemplateUse(Request):
+    """The values to fill in."""
+
+    parameters: Values = Field(default_factory=dict)
+
+
+class _Asked(BaseModel):
+    """What a use of a template is known by when it is sent again."""
+
+    template: str
+    parameters: Json
+
+
+class ParameterDocument(BaseModel):
+    """A parameter and its rules."""
+
+    type: str
+    description: str | None = None
+    default: Any = None
+    required: bool
+    enum: list[Any] | None = None
+    pattern: str | None = None
+    min: Number | None = None
+    max: Number | None = None
+
+
+class TemplateDocument(BaseModel):
+    """A template as it is kept."""
+
+    name: str
+    description: str | None
+    parameters: dict[str, ParameterDocument]
+    body: Json
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    created_by: str | None
+
+
+class TemplateList(BaseModel):
+    """A page of templates."""
+
+    templates: list[TemplateDocument]
+    total: int
+    limit: int
+    offset: int
+
+
+class TemplatePreview(BaseModel):
+    """The job that would be added, as POST /api/v1/jobs would take it."""
+
+    job: Json
+    parameters: Json
+    schedule_text: str
+
+
+# -- keeping them ----------------------------------------------------------------------------------
+
+
+@router.get("", operation_id="list_templates", summary="List templates")
+def list_templates(
+    service: ServiceDep,
+    _principal: Viewer,
+    search: Annotated[str | None, Query(max_length=200, description="In name or text.")] = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+) -> TemplateList:
+    """A page of the templates, by name."""
+    found, total = service.app.store.templates.page(search=search, limit=limit, offset=offset)
+    documents = [_document(one) for one in found]
+    return TemplateList(templates=documents, total=total, limit=limit, offset=offset)
+
+
+@router.post(
+    "",
+    operation_id="create_template",
+    summary="Keep a template",
+    status_code=201,
+    responses=responses(409),
+)
+def create_template(
+    body: TemplateCreate, service: ServiceDep, principal: Operator
+) -> TemplateDocument:
+    """Keep a new template. What can be checked without values is checked now."""
+    new = _checked(body.name, body, principal.subject)
+    return _document(service.app.store.templates.add(new, now=service.now))
+
+
+@router.get("/{name}", operation_id="get_template", summary="Look at a template", responses=_NONE)
+def get_template(name: NamePath, service: ServiceDep, _principal: Viewer) -> TemplateDocument:
+    """The template of this name."""
+    return _document(service.app.store.templates.get(name))
+
+
+@router.put("/{name}", operation_id="put_template", summary="Keep or replace a template")
+def put_template(
+    name: NamePath, body: TemplateFields, service: ServiceDep, principal: Operator
+) -> TemplateDocument:
+    """Keep it under this name, in place of what was there. Jobs made from that stay as they are."""
+    new = _checked(name, body, principal.subject)
+    return _document(service.app.store.templates.save(new, now=service.now))
+
+
+@router.delete(
+    "/{name}",
+    operation_id="delete_template",
+    summary="Delete a template",
+    status_code=204,
+    responses=_NONE,
+)
+def delete_template(name: NamePath, service: ServiceDep, _principal: Operator) -> None:
+    """Remove it; jobs made from it stay."""
+    service.app.store.templates.delete(name)
+
+
+# -- using them ------------------------------------------------------------------------------------
+
+
+@router.post(
+    "/{name}/preview",
+    operation_id="preview_template",
+    summary="Fill a template in",
+    responses=_NONE,
+)
+def preview_template(
+    name: NamePath, body: TemplateUse, service: ServiceDep, _principal: Viewer
+) -> TemplatePreview:
+    """The job that these values make; nothing is added."""
+    use, job = _used(service.app.store.templates.get(name), body.parameters)
+    made = new_job(job, JobSpec(task=task_of(job)), {}, "preview")
+    says = say_schedule(made.spec.schedule)
+    return TemplatePreview(job=use.job, parameters=use.values, schedule_text=says)
+
+
+@router.post(
+    "/{name}/jobs",
+    operation_id="use_template",
+    summary="Add a job from a template",
+    status_code=201,
+    response_model=JobDocument,
+    responses=responses(404, 409) | CREATED,
+)
+def use_template(  # noqa: PLR0917 - FastAPI's own way
+    name: NamePath,
+    body: TemplateUse,
+    request: HttpRequest,
+    service: ServiceDep,
+    principal: Operator,
+    idempotency_key: KeyHeader = None,
+) -> Response:
+    """Add the job that these values make. It is answered as POST /api/v1/jobs does, and its
+    metadata names the template."""
+    _, job = _used(service.app.store.templates.get(name), body.parameters)
+    asked = _Asked(template=name, parameters=body.parameters)
+    return create(job, request, service, principal, idempotency_key, asked=asked)
+
+
+def _used(template: Template, given: Json) -> tuple[Use, JobCreate]:
+    use = fill(read_parameters(template.parameters), template.body, given)
+    metadata = use.job.get("metadata")
+    if metadata is None or isinstance(metadata, dict):
+        marks = {"template": template.name, "template_version": template.version}
+        use.job["metadata"] = {**(metadata or {}), **marks}
+    return use, _job(use.job)
+
+
+# -- rules -----------------------------------------------------------------------------------------
+
+
+def _checked(name: str, body: TemplateFields, by: str) -> NewTemplate:
+    check_template_name(name)
+    given = {
+        key: rules.model_dump(exclude_none=True, exclude_unset=True)
+        for key, rules in body.parameters.items()
+    }
+    parameters = read_parameters(given)
+    check_template(parameters, body.body)
+    _check_body(parameters, body.body)
+    return NewTemplate(name, given, body.body, body.description, by)
+
+
+def _check_body(parameters: dict[str, Parameter], body: Json) -> None:
+    """What can be told of the job before its holes are filled: all of it where defaults fill them,
+    else every field without a hole, and that there are no others."""
+    if not any(one.required for one in parameters.values()):
+        job = _job(fill(parameters, body, {}).job)
+        new_job(job, JobSpec(task=task_of(job)), {}, "check")
+        return
+    if body.get("task") is None and body.get("url") is None:
+        task_of(_job({}))
+    for name in body:
+        if name not in JobCreate.model_fields:
+            raise InvalidInput(f"A job has no field {name[:100]!r}.", field=f"body.{name[:100]}")
+    _job({name: value for name, value in body.items() if not any(holes_in(value))})
+
+
+def _job(document: Json) -> JobCreate:
+    try:
+        return JobCreate.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        message = str(first["msg"]).removeprefix("Value error, ")
+        told = f"Filled in, this is no job: {place}: {message}"
+        raise InvalidInput(told.rstrip(".") + ".", field=f"body.{place}") from None
+
+
+def _document(template: Template) -> TemplateDocument:
+    parameters = {
+        name: ParameterDocument(
+            type=one.type,
+            description=one.description or None,
+            default=one.default,
+            required=one.required,
+            enum=list(one.enum) or None,
+            pattern=one.pattern,
+            min=one.min,
+            max=one.max,
+        )
+        for name, one in read_parameters(template.parameters).items()
+    }
+    return TemplateDocument(**{**template._asdict(), "parameters": parameters})

@@ -1,0 +1,268 @@
+"""Webhooks over HTTP: endpoints, what was sent to them, and sending it again.
+
+A secret is seen in the answer that makes an endpoint and in the one that rotates its secret, and
+nowhere else. A URL may be a secret too, so that only admins see more of it than the host.
+"""
+
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query, Response
+
+from evenbeat.api.access import Principal, Role
+from evenbeat.api.guards import DENIED, Admin, Operator, Viewer
+from evenbeat.api.problems import responses
+from evenbeat.api.queries import one_of
+from evenbeat.api.service import Service, ServiceDep
+from evenbeat.api.webhook_documents import (
+    STATES,
+    AttemptDocument,
+    MessageDocument,
+    MessageList,
+    MessageQuery,
+    NewWebhook,
+    Redeliver,
+    Redelivered,
+    WebhookDocument,
+    WebhookEdit,
+    WebhookList,
+    WebhookQuery,
+    WebhookWithSecret,
+    WholeMessage,
+)
+from evenbeat.domain.webhooks import Webhook, message_id, parse_message_id
+from evenbeat.errors import InvalidInput, NotFound
+from evenbeat.store.webhooks import COUNTED, Attempt, Message
+from evenbeat.tasks.webhook import check_endpoint
+
+router = APIRouter(prefix="/api/v1", tags=["webhooks"], responses=DENIED)
+
+MessageInPath = Annotated[
+    str,
+    Path(min_length=32, max_length=36, description="As the header webhook-id has it: msg_…"),
+]
+
+
+# -- endpoints -----------------------------------------------------------------------------------
+
+
+@router.get("/webhooks", operation_id="list_webhooks", summary="List webhooks")
+def list_webhooks(
+    query: Annotated[WebhookQuery, Query()], service: ServiceDep, principal: Viewer
+) -> WebhookList:
+    """Who is told of what, and whether it works."""
+    webhooks = service.app.store.webhooks
+    found = webhooks.endpoints(job_id=query.job_id, limit=query.limit, offset=query.offset)
+    return WebhookList(
+        webhooks=[WebhookDocument(**_shown(one, principal)) for one in found],
+        total=webhooks.count(job_id=query.job_id)[0],
+        limit=query.limit,
+        offset=query.offset,
+    )
+
+
+@router.post(
+    "/webhooks",
+    operation_id="create_webhook",
+    summary="Add a webhook",
+    status_code=201,
+    responses=responses(409),
+)
+def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> WebhookWithSecret:
+    """For all jobs, some, or one. The answer has the secret that receivers verify messages with; no
+    other answer will."""
+    check_endpoint(body.url, service.app.settings)
+    if body.job_id is not None:
+        _check_job(service, body.job_id)
+    made = service.app.store.webhooks.add(
+        body.url,
+        body.events,
+        description=body.description or "",
+        job_id=body.job_id,
+        tasks=body.tasks,
+        queues=body.queues,
+        tags=body.tags,
+        enabled=body.enabled is not False,
+        created_by=principal.subject,
+        now=service.now,
+    )
+    return WebhookWithSecret(**_shown(made, principal), secret=made.secret)
+
+
+@router.get(
+    "/webhooks/{webhook_id}",
+    operation_id="get_webhook",
+    summary="Look at a webhook",
+    responses=responses(404),
+)
+def get_webhook(webhook_id: UUID, service: ServiceDep, principal: Viewer) -> WebhookDocument:
+    """One endpoint, without its secret."""
+    return WebhookDocument(**_shown(service.app.store.webhooks.get(webhook_id), principal))
+
+
+@router.patch(
+    "/webhooks/{webhook_id}",
+    operation_id="update_webhook",
+    summary="Change a webhook",
+    responses=responses(404),
+)
+def update_webhook(
+    webhook_id: UUID, body: WebhookEdit, service: ServiceDep, principal: Admin
+) -> WebhookDocument:
+    """Messages that wait go to the new URL. Enabling an endpoint again takes its marks away."""
+    changes = body.model_dump(include=body.model_fields_set)
+    for field in ("url", "events", "description", "enabled"):
+        if field in changes and changes[field] is None:
+            raise InvalidInput(f"{field} must not be null; leave it out to keep it.", field=field)
+    if "url" in changes:
+        check_endpoint(changes["url"], service.app.settings)
+    changed = service.app.store.webhooks.update(webhook_id, changes, now=service.now)
+    return WebhookDocument(**_shown(changed, principal))
+
+
+@router.delete(
+    "/webhooks/{webhook_id}",
+    operation_id="delete_webhook",
+    summary="Delete a webhook",
+    status_code=204,
+    responses=responses(404),
+)
+def delete_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> Response:
+    """With its messages and their log. What was not delivered yet never will be."""
+    service.app.store.webhooks.delete(webhook_id)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/webhooks/{webhook_id}/rotate",
+    operation_id="rotate_webhook",
+    summary="Give a webhook a new secret",
+    responses=responses(404),
+)
+def rotate_webhook(webhook_id: UUID, service: ServiceDep, principal: Admin) -> WebhookWithSecret:
+    """For 24 hours messages are signed with both secrets, so that receivers can change over."""
+    rotated = service.app.store.webhooks.rotate(webhook_id, now=service.now)
+    return WebhookWithSecret(**_shown(rotated, principal), secret=rotated.secret)
+
+
+@router.post(
+    "/webhooks/{webhook_id}/test",
+    operation_id="test_webhook",
+    summary="Send a test message",
+    responses=responses(404, 409),
+)
+def send_test(webhook_id: UUID, service: ServiceDep, _principal: Operator) -> MessageDocument:
+    """A message `webhook.test`, whatever the endpoint hears of. Look at the message to see what
+    came of it."""
+    return _message(service.app.store.webhooks.test(webhook_id, now=service.now))
+
+
+# -- messages ------------------------------------------------------------------------------------
+
+
+@router.get(
+    "/webhooks/{webhook_id}/deliveries",
+    operation_id="list_webhook_deliveries",
+    summary="List what was sent to a webhook",
+    responses=responses(404),
+)
+def list_webhook_deliveries(
+    webhook_id: UUID,
+    query: Annotated[MessageQuery, Query()],
+    service: ServiceDep,
+    _principal: Viewer,
+) -> MessageList:
+    """Each message with the state of its delivery and its last attempt, newest first."""
+    one_of("state", query.state, STATES)
+    webhooks = service.app.store.webhooks
+    page = webhooks.messages(webhook_id, states=query.state, limit=query.limit, offset=query.offset)
+    if not page.total:
+        webhooks.get(webhook_id)  # raises when there is no such endpoint
+    return MessageList(
+        deliveries=[_message(one) for one in page.messages],
+        total=page.total,
+        total_is_estimate=page.total >= COUNTED,
+        limit=query.limit,
+        offset=query.offset,
+    )
+
+
+@router.post(
+    "/webhooks/{webhook_id}/redeliver",
+    operation_id="redeliver_webhook",
+    summary="Send all failed messages again",
+    responses=responses(404, 409),
+)
+def redeliver_webhook(
+    webhook_id: UUID, body: Redeliver, service: ServiceDep, _principal: Operator
+) -> Redelivered:
+    """Those that were given up since a moment; what still waits for an attempt is left alone."""
+    webhooks = service.app.store.webhooks
+    sent = webhooks.redeliver_failed(webhook_id, body.since, now=service.now)
+    return Redelivered(redelivered=sent)
+
+
+@router.get(
+    "/webhook-messages/{message_id}",
+    operation_id="get_webhook_message",
+    summary="Look at a message",
+    responses=responses(404),
+)
+def get_webhook_message(
+    message_id: MessageInPath, service: ServiceDep, _principal: Viewer
+) -> WholeMessage:
+    """What was sent, and every attempt at it."""
+    found, payload, attempts = service.app.store.webhooks.message(parse_message_id(message_id))
+    return WholeMessage(
+        **_fields(found), payload=payload, deliveries=[_attempt(one) for one in attempts]
+    )
+
+
+@router.post(
+    "/webhook-messages/{message_id}/redeliver",
+    operation_id="redeliver_webhook_message",
+    summary="Send a message again",
+    responses=responses(404, 409),
+)
+def redeliver_webhook_message(
+    message_id: MessageInPath, service: ServiceDep, _principal: Operator
+) -> MessageDocument:
+    """At once, to its own endpoint only, delivered or not; with the same id, so that receivers can
+    tell that they have seen it."""
+    webhooks = service.app.store.webhooks
+    return _message(webhooks.redeliver(parse_message_id(message_id), now=service.now))
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def _check_job(service: Service, job_id: UUID) -> None:
+    try:
+        service.app.store.read.job(job_id)
+    except NotFound as error:
+        raise InvalidInput(str(error), field="job_id") from None
+
+
+def _shown(webhook: Webhook, principal: Principal) -> dict[str, Any]:
+    """The endpoint as this caller may see it."""
+    fields = webhook._asdict()
+    del fields["secret"]
+    if not principal.role.covers(Role.ADMIN):
+        parts = urlsplit(webhook.url)
+        fields["url"] = f"{parts.scheme}://{parts.netloc}/…"
+    return fields
+
+
+def _message(message: Message) -> MessageDocument:
+    return MessageDocument(**_fields(message))
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    return message._asdict() | {"id": message_id(message.id)}
+
+
+def _attempt(attempt: Attempt) -> AttemptDocument:
+    fields = attempt._asdict()
+    execution_id = fields.pop("id")
+    return AttemptDocument(**fields, execution_id=execution_id)

@@ -1,0 +1,297 @@
+"""Jobs that run after others: who waits for whom, and starting those whose wait is over.
+
+The end of a job marks the rows that wait for it, within the statement that ends it. Starting is a
+transaction of its own, which may be repeated at any time: a worker that is killed between both
+loses nothing, the next one that looks starts what is marked.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+import psycopg
+
+from evenbeat.domain.decision import due_time
+from evenbeat.domain.dependencies import (
+    Dependency,
+    Dependent,
+    Mark,
+    circle,
+    may_start,
+    say_list,
+)
+from evenbeat.domain.job import Job, NewJob, scope_of
+from evenbeat.domain.schedule import After, Awaited
+from evenbeat.domain.scope import Scope
+from evenbeat.domain.states import JobStatus
+from evenbeat.errors import InvalidSchedule, StoreError
+from evenbeat.store.database import Connection, Database
+
+logger = logging.getLogger(__name__)
+
+BATCH = 500
+DEPENDENTS_SHOWN = 100
+
+THOROUGH_SECONDS = 60.0
+"""How often all rows are looked at whose job may have ended while a long transaction made them."""
+
+Edge = tuple[UUID, UUID]
+
+
+class Dependencies:
+    """Who waits for whom."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._thorough_at = 0.0
+
+    # -- making them -----------------------------------------------------------------------------
+
+    def tie(
+        self,
+        jobs: Mapping[UUID, NewJob],
+        connection: Connection,
+        *,
+        now: datetime | None = None,
+    ) -> None:
+        """Let new jobs wait for what their schedules name, and start those that need not wait.
+        They may name each other; a circle is refused."""
+        waiting = {
+            id_: (job.spec.schedule, job.scope)
+            for id_, job in jobs.items()
+            if isinstance(job.spec.schedule, After)
+        }
+        if not waiting:
+            return
+        ties = self._found(waiting, connection)
+        # Nobody else can wait for jobs that are new: only these may close a circle.
+        self._refuse_circle([(job, awaited) for job, awaited, _ in ties], waiting, connection)
+        self._write(ties, connection, now)
+        self.start(only=list(waiting), connection=connection, now=now)
+
+    def tie_again(
+        self, job: Job, schedule: After, connection: Connection, *, now: datetime | None = None
+    ) -> None:
+        """Let a job wait for these and no others. `lock` comes before."""
+        ties = self._found({job.id: (schedule, scope_of(job))}, connection)
+        awaited = [predecessor for _, predecessor, _ in ties]
+        upstream = self._database.rows("upstream_of", {"ids": awaited}, connection)
+        others: list[Edge] = [(a, b) for a, b in upstream if a != job.id]
+        edges = others + [(job.id, predecessor) for predecessor in awaited]
+        self._refuse_circle(edges, [job.id], connection)
+        self._database.rows("untie", {"job_id": job.id, "kept": awaited}, connection)
+        self._write(ties, connection, now)
+
+    def lock(self, connection: Connection) -> None:
+        """Let nobody else change who waits for whom until the transaction ends."""
+        name = f"{self._database.schema}:dependencies"
+        self._database.rows("lock_dependencies", {"name": name}, connection)
+
+    def untie(self, job_id: UUID, connection: Connection) -> None:
+        """Let a job wait for nothing."""
+        self._database.rows("untie", {"job_id": job_id, "kept": []}, connection)
+
+    # -- starting --------------------------------------------------------------------------------
+
+    def start(
+        self,
+        *,
+        only: Sequence[UUID] | None = None,
+        awaiting: Sequence[UUID] | None = None,
+        connection: Connection | None = None,
+        now: datetime | None = None,
+    ) -> int:
+        """Start idle jobs for which all is marked; returns how many. With `only`, of these; with
+        `awaiting`, of those that wait for these. Safe from many processes at once."""
+        params = {
+            "only": None if only is None else list(only),
+            "awaiting": None if awaiting is None else list(awaiting),
+            "limit": BATCH,
+        }
+        if connection is not None:
+            return self._start(params, connection, now)[1]
+        total = 0
+        while True:
+            found, started = self._database.atomically(lambda c: self._start(params, c, now))
+            total += started
+            if found < BATCH or not started:
+                return total
+
+    def start_if_possible(
+        self, *, only: Sequence[UUID] | None = None, awaiting: Sequence[UUID] | None = None,
+        now: datetime | None = None,
+    ) -> int:  # fmt: skip
+        """Like `start`; what cannot be done now is left to whoever looks next, within seconds."""
+        try:
+            return self.start(only=only, awaiting=awaiting, now=now)
+        except (StoreError, psycopg.Error) as error:
+            logger.warning("jobs that run after others are started later: %s", error)
+            return 0
+
+    def catch_up(self, *, now: datetime | None = None) -> int:
+        """Start whatever should have been started: a worker was killed before it came to it, or
+        a job ended at the very moment in which another began to wait for it."""
+        thoroughly = time.monotonic() >= self._thorough_at
+        try:
+            self._database.rows("notice_missed_ends", {"thoroughly": thoroughly, "now": now})
+            if thoroughly:
+                self._thorough_at = time.monotonic() + THOROUGH_SECONDS
+            return self.start(now=now)
+        except psycopg.Error:
+            logger.exception("starting jobs that run after others failed, going on")
+            return 0
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def awaited_by(
+        self, ids: Sequence[UUID], connection: Connection | None = None
+    ) -> dict[UUID, list[Dependency]]:
+        """What these jobs wait for."""
+        found: dict[UUID, list[Dependency]] = {id_: [] for id_ in ids}
+        for row in self._database.rows("awaited_by", {"ids": list(ids)}, connection):
+            found[row[0]].append(Dependency._make(row[1:]))
+        return found
+
+    def dependents_of(
+        self, job_id: UUID, *, limit: int = DEPENDENTS_SHOWN, connection: Connection | None = None
+    ) -> list[Dependent]:
+        """Who waits for this job."""
+        params = {"id": job_id, "limit": limit}
+        rows = self._database.rows("dependents_of", params, connection)
+        return [Dependent._make(row) for row in rows]
+
+    def still_awaited(
+        self, ids: Sequence[UUID], connection: Connection
+    ) -> dict[UUID, tuple[str, ...]]:
+        """Which of these jobs others still wait for, with what those are called. The jobs are
+        locked, so that nobody begins to wait for them meanwhile."""
+        params = {"ids": list(ids)}
+        self._database.rows("jobs_to_delete", params, connection)
+        rows = self._database.rows("still_awaited", params, connection)
+        return {id_: tuple(names) for id_, names in rows}
+
+    # --------------------------------------------------------------------------------------------
+
+    def _start(
+        self, params: Mapping[str, object], connection: Connection, now: datetime | None
+    ) -> tuple[int, int]:
+        rows = self._database.rows
+        idle = [Job._make(row) for row in rows("startable_dependents", params, connection)]
+        if not idle:
+            return 0, 0
+        ready = self._ready([job.id for job in idle], connection)
+        moment = self._database.clock(now, connection)
+        # Of ended jobs with one dedup key only one can live; the others come after it.
+        chosen = list({job.dedup_key or job.id: job for job in idle if job.id in ready}.values())
+        due = [due_time(job, moment) for job in chosen]
+        started = {
+            "ids": [job.id for job in chosen],
+            "plan_time": moment,
+            "next_runs": due,
+            "statuses": [str(_status(when, moment)) for when in due],
+            "channel": self._database.channel,
+            "now": now,
+        }
+        return len(idle), len(rows("start_dependents", started, connection))
+
+    def _ready(self, ids: Sequence[UUID], connection: Connection) -> set[UUID]:
+        """Those whose marks are all there. Read after the jobs are locked, so that what another
+        has just used is not used again; where a mark is being written, its writer looks next."""
+        marks: dict[UUID, list[Mark]] = {}
+        number: dict[UUID, int] = {}
+        rows = self._database.rows("marks_of", {"ids": ids}, connection)
+        for id_, satisfied, fresh, total in rows:
+            marks.setdefault(id_, []).append(Mark(satisfied, fresh))
+            number[id_] = total
+        return {id_ for id_, of in marks.items() if len(of) == number[id_] and may_start(of)}
+
+    def _found(
+        self, waiting: Mapping[UUID, tuple[After, Scope]], connection: Connection
+    ) -> list[tuple[UUID, UUID, Awaited]]:
+        """Who waits for whom, names looked up; each of them is there and stays there."""
+        scopes: dict[Scope, dict[UUID | str, UUID]] = {}
+        for scope in dict.fromkeys(scope for _, scope in waiting.values()):
+            wanted = [a for after, of in waiting.values() if of == scope for a in after.jobs]
+            scopes[scope] = self._look_up(wanted, scope, connection)
+        ties = [
+            (job_id, scopes[scope][awaited.job], awaited)
+            for job_id, (after, scope) in waiting.items()
+            for awaited in after.jobs
+        ]
+        if len({tie[:2] for tie in ties}) < len(ties):
+            raise InvalidSchedule(
+                "A job is waited for twice, by its name and by its id. Name it once.", field="after"
+            )
+        return ties
+
+    def _look_up(
+        self, wanted: Iterable[Awaited], scope: Scope, connection: Connection
+    ) -> dict[UUID | str, UUID]:
+        references = {awaited.job for awaited in wanted}
+        params = {
+            "ids": [one for one in references if isinstance(one, UUID)],
+            "names": [one for one in references if isinstance(one, str)],
+            "scope_kind": scope.kind,
+            "scope_id": scope.id,
+        }
+        found: dict[UUID | str, UUID] = {}
+        for id_, name, is_own in self._database.rows("find_awaited", params, connection):
+            found[id_] = id_
+            if is_own or name not in found:
+                found[name] = id_
+        for missing in sorted(map(str, references - found.keys())):
+            raise InvalidSchedule(
+                f"There is no job {missing!r} to wait for, neither in the scope {scope} nor "
+                "globally. Add it first, or in the same request.",
+                field="after",
+            )
+        return found
+
+    def _refuse_circle(
+        self, edges: Sequence[Edge], through: Iterable[UUID], connection: Connection
+    ) -> None:
+        way = circle(edges, through)
+        if way is None:
+            return
+        called: dict[UUID, str] = dict(self._database.rows("labels_of", {"ids": way}, connection))
+        told = " → ".join(called.get(id_, str(id_)) for id_ in way)
+        raise InvalidSchedule(
+            f"These jobs would wait for each other for ever: {told}. Take one of the steps out.",
+            field="after",
+        )
+
+    def _write(
+        self, ties: Sequence[tuple[UUID, UUID, Awaited]], connection: Connection,
+        now: datetime | None,
+    ) -> None:  # fmt: skip
+        params = {
+            "job_ids": [job_id for job_id, _, _ in ties],
+            "predecessor_ids": [predecessor for _, predecessor, _ in ties],
+            "wanted": [str(awaited.on) for _, _, awaited in ties],
+            "positions": _positions(job_id for job_id, _, _ in ties),
+            "now": now,
+        }
+        self._database.rows("tie", params, connection)
+
+
+def refusal_to_delete(names: Sequence[str]) -> str:
+    """Why a job that others wait for stays."""
+    return (
+        f"It is waited for by {say_list(names)}. Delete that too, let it wait for others, or "
+        "delete by force: it will then wait until a person runs it."
+    )
+
+
+def _positions(job_ids: Iterable[UUID]) -> list[int]:
+    counts: dict[UUID, int] = {}
+    positions = []
+    for job_id in job_ids:
+        counts[job_id] = counts.get(job_id, 0) + 1
+        positions.append(counts[job_id])
+    return positions
+
+
+def _status(due: datetime, now: datetime) -> JobStatus:
+    return JobStatus.SCHEDULED if due > now else JobStatus.PENDING

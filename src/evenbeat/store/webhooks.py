@@ -1,0 +1,334 @@
+"""Webhooks in the database: endpoints, messages, the log of deliveries, and sending again."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from evenbeat.domain.ids import uuid7
+from evenbeat.domain.webhooks import (
+    OLD_SECRET_SIGNS,
+    Webhook,
+    check_events,
+    check_reach,
+    message_id,
+    secret_of,
+)
+from evenbeat.errors import Conflict, NotFound
+from evenbeat.store.database import Connection, Database
+from evenbeat.store.rows import encode_json
+
+MOST_GLOBAL = 100
+"""Endpoints that hear of all jobs: the end of every run is compared with each of them."""
+
+COUNTED = 10_000
+"""How far the messages of an endpoint are counted; beyond that the total says only "at least"."""
+
+BATCH = 5000
+_KEY_BYTES = 32
+
+
+class Message(NamedTuple):
+    """A message and how its delivery stands: `state` is pending, delivered or failed. The last
+    attempt is told by `status_code`, `error_code` and `error`."""
+
+    id: UUID
+    webhook_id: UUID
+    event: str
+    created_at: datetime
+    job_id: UUID | None
+    execution_id: UUID | None
+    state: str
+    attempts: int
+    delivered_at: datetime | None
+    next_attempt_at: datetime | None
+    status_code: int | None
+    error_code: str | None
+    error: str | None
+
+
+class Attempt(NamedTuple):
+    """One try at delivering a message; its id is that of the execution that made it."""
+
+    id: UUID
+    attempt: int
+    started_at: datetime
+    duration_ms: float | None
+    status_code: int | None
+    response: str | None
+    error_code: str | None
+    error: str | None
+
+
+class MessagePage(NamedTuple):
+    """A page of messages, and how many there are; from `COUNTED` on, at least that many."""
+
+    messages: list[Message]
+    total: int
+
+
+class Outgoing(NamedTuple):
+    """What the delivery of a message needs. No `url`: the endpoint was deleted."""
+
+    event: str
+    body: str
+    delivered: bool
+    url: str | None
+    enabled: bool
+    secret: str | None
+    old_secret: str | None
+    now: datetime
+
+
+class Attempted(NamedTuple):
+    """How an attempt went. A `disabled_reason` ends deliveries to the endpoint altogether."""
+
+    id: UUID
+    started_at: datetime
+    duration_ms: float
+    delivered: bool
+    status_code: int | None = None
+    response: str | None = None
+    error_code: str | None = None
+    error: str | None = None
+    disabled_reason: str | None = None
+
+
+class Webhooks:
+    """Who is told of what, and what has become of it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # -- endpoints -------------------------------------------------------------------------------
+
+    def add(
+        self,
+        url: str,
+        events: Sequence[str],
+        *,
+        description: str = "",
+        job_id: UUID | None = None,
+        tasks: Sequence[str] | None = None,
+        queues: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+        enabled: bool = True,
+        created_by: str | None = None,
+        now: datetime | None = None,
+    ) -> Webhook:
+        """Add an endpoint, with a secret of its own. The URL is the caller's to check."""
+        chosen = check_events(events)
+        check_reach(chosen, job=job_id is not None, filtered=bool(tasks or queues or tags))
+        if job_id is None and self.count()[1] >= MOST_GLOBAL:
+            raise Conflict(
+                f"There are {MOST_GLOBAL} webhooks for all jobs already, the most there can be. "
+                "Delete one, or add this one for a single job."
+            )
+        params = {
+            "id": uuid7(),
+            "url": url,
+            "events": chosen,
+            "description": description,
+            "job_id": job_id,
+            **_filters(tasks, queues, tags),
+            "enabled": enabled,
+            "secret": _new_secret(),
+            "created_by": created_by,
+            "now": now,
+        }
+        return Webhook._make(self._database.rows("add_webhook", params)[0])
+
+    def endpoints(
+        self, *, job_id: UUID | None = None, limit: int = 100, offset: int = 0
+    ) -> list[Webhook]:
+        """The endpoints, newest first; with `job_id`, those for that job alone."""
+        params = {"job_id": job_id, "limit": limit, "offset": offset}
+        return [Webhook._make(row) for row in self._database.rows("webhooks", params)]
+
+    def count(self, *, job_id: UUID | None = None) -> tuple[int, int]:
+        """How many endpoints `endpoints` has without a limit, and how many hear of all jobs."""
+        listed, of_all = self._database.rows("count_webhooks", {"job_id": job_id})[0]
+        return listed, of_all
+
+    def get(self, id_: UUID) -> Webhook:
+        """One endpoint, or `NotFound`."""
+        return _found(self._database.rows("webhook", {"id": id_}), id_)
+
+    def update(
+        self, id_: UUID, changes: Mapping[str, Any], *, now: datetime | None = None
+    ) -> Webhook:
+        """Change url, description, events, tasks, queues, tags or enabled; the rest stays."""
+
+        def work(open_: Connection) -> Webhook:
+            kept = _found(self._database.rows("webhook_until_commit", {"id": id_}, open_), id_)
+            webhook = kept._replace(**changes)
+            filters = _filters(webhook.tasks, webhook.queues, webhook.tags)
+            events = check_events(webhook.events)
+            check_reach(events, job=webhook.job_id is not None, filtered=any(filters.values()))
+            params = webhook._asdict() | filters | {"events": events, "now": now}
+            return _found(self._database.rows("update_webhook", params, open_), id_)
+
+        return self._database.atomically(work)
+
+    def rotate(self, id_: UUID, *, now: datetime | None = None) -> Webhook:
+        """Give an endpoint a new secret; the old one signs along for a day."""
+        params = {
+            "id": id_,
+            "secret": _new_secret(),
+            "old_seconds": OLD_SECRET_SIGNS.total_seconds(),
+            "now": now,
+        }
+        return _found(self._database.rows("rotate_webhook_secret", params), id_)
+
+    def delete(self, id_: UUID) -> None:
+        """Remove an endpoint with its messages and what would still deliver them."""
+        if not self._database.rows("delete_webhook", {"id": id_}):
+            raise NotFound("webhook", id_)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def test(self, id_: UUID, *, now: datetime | None = None) -> Message:
+        """Send `webhook.test` to an endpoint."""
+        params = {"id": id_, "message": uuid7(_seconds(now)), "now": now}
+        row = self._database.row("add_webhook_test", params)
+        if row is None:
+            self._check_enabled(self.get(id_))
+            raise Conflict(f"The webhook {id_} changed meanwhile. Try again.")
+        return self.message(row[0])[0]
+
+    def note_balance(
+        self,
+        figure: str,
+        value: Mapping[str, Any],
+        alert: Mapping[str, Any],
+        *,
+        now: datetime | None = None,
+    ) -> bool:
+        """Keep how even the schedule is; when it has become uneven (`low`), store what tells of it
+        in the same transaction. Returns whether it has just become so: true once, on one node."""
+
+        def work(open_: Connection) -> bool:
+            lock = {"name": f"{self._database.schema}:balance-alert"}
+            self._database.rows("lock_until_commit", lock, open_)
+            before = self._database.row("figure_until_commit", {"name": figure}, open_)
+            raised = bool(value["low"]) and not (before and before[0].get("low"))
+            kept = {"name": figure, "value": Jsonb(dict(value)), "now": now}
+            self._database.rows("save_figure", kept, open_)
+            if raised:
+                data = encode_json("data", alert)
+                self._database.rows("add_balance_alert", {"data": data, "now": now}, open_)
+            return raised
+
+        return self._database.atomically(work)
+
+    def messages(
+        self,
+        webhook_id: UUID,
+        *,
+        states: Sequence[str] | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> MessagePage:
+        """The messages of an endpoint, newest first."""
+        params = {
+            "webhook_id": webhook_id,
+            "states": None if states is None else list(states),
+            "limit": limit,
+            "offset": offset,
+        }
+        found = [Message._make(row) for row in self._database.rows("webhook_messages", params)]
+        if found and len(found) < limit:
+            return MessagePage(found, offset + len(found))
+        counted = self._database.rows("count_webhook_messages", params | {"most": COUNTED})[0][0]
+        return MessagePage(found, max(counted, offset + len(found)) if found else counted)
+
+    def message(self, id_: UUID) -> tuple[Message, dict[str, Any], list[Attempt]]:
+        """One message, its payload, and every attempt at delivering it."""
+        row = self._database.row("webhook_message", {"id": id_})
+        if row is None:
+            raise NotFound("webhook message", message_id(id_))
+        attempts = self._database.rows("webhook_attempts", {"message": id_})
+        return Message._make(row[:-1]), row[-1], [Attempt._make(one) for one in attempts]
+
+    def redeliver(self, id_: UUID, *, now: datetime | None = None) -> Message:
+        """Send one message again, delivered or not, to its own endpoint only. One that is just
+        being delivered is left to that."""
+        sent = self._redeliver(now, messages=[id_])
+        message = self.message(id_)[0]
+        if not sent:
+            self._check_enabled(self.get(message.webhook_id))
+            if message.state == "delivered":
+                raise Conflict(
+                    f"The message {message_id(id_)} has just been delivered. To send it again, ask "
+                    "again in a moment."
+                )
+        return message
+
+    def redeliver_failed(
+        self, webhook_id: UUID, since: datetime, *, now: datetime | None = None
+    ) -> int:
+        """Send again what has failed since then and nothing is about to send; returns how many."""
+        self._check_enabled(self.get(webhook_id))
+        return self._redeliver(now, webhook_id=webhook_id, since=since)
+
+    # -- delivering ------------------------------------------------------------------------------
+
+    def outgoing(self, id_: UUID, *, now: datetime | None = None) -> Outgoing | None:
+        """What to deliver, and where to; None when the message was removed."""
+        row = self._database.row("outgoing_webhook", {"message": id_, "now": now})
+        return None if row is None else Outgoing._make(row)
+
+    def record(self, id_: UUID, attempted: Attempted, *, now: datetime | None = None) -> None:
+        """Note an attempt and what follows from it."""
+        params = attempted._asdict() | {"message": id_, "now": now}
+        self._database.rows("record_delivery", params)
+
+    def prune(self, *, older_than: datetime, batch: int = BATCH) -> int:
+        """Remove messages from before the moment; returns how many."""
+        removed = 0
+        while True:
+            params = {"older_than": older_than, "limit": batch}
+            gone = len(self._database.rows("prune_webhooks", params))
+            removed += gone
+            if gone < batch:
+                return removed
+
+    # --------------------------------------------------------------------------------------------
+
+    def _redeliver(self, now: datetime | None, **chosen: Any) -> int:
+        params = {"messages": [], "webhook_id": None, "since": None, "now": now} | chosen
+        return len(self._database.rows("redeliver_webhooks", params))
+
+    @staticmethod
+    def _check_enabled(webhook: Webhook) -> None:
+        if not webhook.enabled:
+            reason = f": {webhook.disabled_reason}" if webhook.disabled_reason else ""
+            raise Conflict(
+                f"The webhook {webhook.id} is disabled{reason or '.'} Enable it first; nothing is "
+                "sent to it until then."
+            )
+
+
+def _found(rows: Sequence[tuple[Any, ...]], id_: UUID) -> Webhook:
+    if not rows:
+        raise NotFound("webhook", id_)
+    return Webhook._make(rows[0])
+
+
+def _filters(
+    tasks: Sequence[str] | None, queues: Sequence[str] | None, tags: Sequence[str] | None
+) -> dict[str, list[str] | None]:
+    """The filters as columns; an empty one would hear of nothing, and means all."""
+    given = {"tasks": tasks, "queues": queues, "tags": tags}
+    return {name: sorted(set(words)) if words else None for name, words in given.items()}
+
+
+def _new_secret() -> str:
+    return secret_of(secrets.token_bytes(_KEY_BYTES))
+
+
+def _seconds(now: datetime | None) -> float | None:
+    return None if now is None else now.timestamp()

@@ -1,0 +1,70 @@
+"""How long a claimer rests, and what wakes it: never too long, and not in vain."""
+
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from evenbeat import Evenbeat
+from evenbeat.engine.claimer import Claimer
+
+SOON = timedelta(seconds=0.3)
+
+
+class Looks:
+    """A claimer at work, and how often it has looked for jobs."""
+
+    def __init__(self, claimer: Claimer) -> None:
+        self.claimer = claimer
+        self.number = 0
+        self._look = claimer.run_once
+        claimer.run_once = self._counted  # type: ignore[method-assign]
+
+    def _counted(self) -> float:
+        rest = self._look()
+        self.number += 1
+        return rest
+
+    def wait_for(self, number: int) -> None:
+        deadline = time.monotonic() + 20
+        while self.number < number:
+            assert time.monotonic() < deadline, "it went on resting"
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def looks(database_url: str) -> Iterator[Looks]:
+    app = Evenbeat(database_url, poll_seconds=3600)
+
+    @app.task
+    async def nothing() -> None: ...
+
+    with app:
+        worker = app.worker()
+        claimer = worker.claimer
+        looks = Looks(claimer)
+        stopping = threading.Event()
+        thread = threading.Thread(target=claimer.run, args=(stopping,), daemon=True)
+        thread.start()
+        looks.wait_for(1)
+        yield looks
+        stopping.set()
+        claimer.wake()
+        thread.join(timeout=20)
+        for runner in worker.runners:
+            runner.close()
+
+
+def test_it_looks_again_for_what_is_due_before_its_rest_ends(looks: Looks) -> None:
+    looks.claimer.expect([None, datetime.now(UTC) + SOON])
+    looks.wait_for(2)
+
+
+def test_it_rests_on_for_what_is_due_later(looks: Looks) -> None:
+    looks.claimer.expect([datetime.now(UTC) + timedelta(days=2), None])
+    looks.claimer.expect([])
+    looks.claimer.expect([datetime.now(UTC) + SOON])  # the only one that wakes it
+    looks.wait_for(2)
+    assert looks.number == 2

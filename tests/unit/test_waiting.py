@@ -1,0 +1,171 @@
+"""Jobs that run after others: the rules, and what is said of them."""
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenbeat.domain.dependencies import (
+    Dependency,
+    Mark,
+    circle,
+    ended_as_wanted,
+    may_start,
+    say_dependencies,
+    say_list,
+    what_is_missing,
+)
+from evenbeat.importers.order import in_order
+from evenbeat.importers.plan import Step
+from evenbeat.importers.source import Found
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+ids = st.integers(0, 9).map(lambda n: UUID(int=n))
+edges = st.lists(st.tuples(ids, ids), max_size=30)
+
+
+def awaited(name: str | None = "load", **values: object) -> Dependency:
+    standard = {"id": UUID(int=1), "name": name, "task": "noop", "wanted": "success",
+                "satisfied": False, "status": "pending"}  # fmt: skip
+    return Dependency(**(standard | values))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("marks", "starts"),
+    [
+        ([], False),
+        ([Mark(True, True)], True),
+        ([Mark(True, False)], False),
+        ([Mark(True, True), Mark(False, False)], False),
+        ([Mark(True, True), Mark(True, False)], True),
+        ([Mark(True, False), Mark(True, False)], False),
+    ],
+)
+def test_all_have_ended_and_one_since_the_last_start(marks: list[Mark], starts: bool) -> None:
+    assert may_start(marks) is starts
+
+
+def test_a_cancelled_end_is_neither_success_nor_failure() -> None:
+    ends = ("completed", "failed", "cancelled")
+    found = {w: [ended_as_wanted(e, w) for e in ends] for w in ("success", "failure", "any")}
+    assert found == {
+        "success": [True, False, False],
+        "failure": [False, True, False],
+        "any": [True, True, True],
+    }
+
+
+# -- circles ---------------------------------------------------------------------------------------
+
+
+@given(edges)
+def test_a_circle_is_found_where_there_is_one_and_is_one(pairs: list[tuple[UUID, UUID]]) -> None:
+    every = {job for pair in pairs for job in pair}
+    way = circle(pairs, sorted(every))
+    assert (way is not None) == _has_circle(pairs)
+    if way is not None:
+        assert way[0] == way[-1]
+        assert len(set(way)) == len(way) - 1
+        for earlier, later in pairwise(way):
+            assert (later, earlier) in pairs, "each runs after the one before it"
+
+
+@given(edges, ids)
+def test_a_circle_elsewhere_is_nobodys_business(pairs: list[tuple[UUID, UUID]], job: UUID) -> None:
+    way = circle(pairs, [job])
+    assert way is None or way[0] == job
+
+
+def test_a_long_chain_is_no_trouble() -> None:
+    chain = [(UUID(int=n + 1), UUID(int=n)) for n in range(20_000)]
+    assert circle(chain, [UUID(int=20_000)]) is None
+    assert len(circle([*chain, (UUID(int=0), UUID(int=20_000))], [UUID(int=0)]) or ()) == 20_002
+
+
+def _has_circle(pairs: list[tuple[UUID, UUID]]) -> bool:
+    """By taking away what waits for nothing, again and again."""
+    rest = set(pairs)
+    while True:
+        waiting = {job for job, _ in rest}
+        kept = {pair for pair in rest if pair[1] in waiting}
+        if kept == rest:
+            return bool(rest)
+        rest = kept
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def test_what_it_runs_after() -> None:
+    assert say_dependencies([]) == "after other jobs"
+    assert say_dependencies([awaited()]) == "after load has completed"
+    both = [awaited("a"), awaited("b")]
+    assert say_dependencies(both) == "after a and b have completed"
+    mixed = [*both, awaited("c", wanted="any"), awaited("d", wanted="failure")]
+    assert (
+        say_dependencies(mixed) == "after a and b have completed and c has ended and d has failed"
+    )
+
+
+def test_long_lists_are_cut() -> None:
+    assert say_list(["a", "b", "c"]) == "a, b and c"
+    assert say_list(list("abcdef")) == "a, b, c and 3 more"
+
+
+@pytest.mark.parametrize(
+    ("given_jobs", "words"),
+    [
+        ([awaited()], "It waits for load, which is pending; it wants success."),
+        (
+            [awaited(status="scheduled", last_end="failed", last_end_at=NOW)],
+            "load, which is scheduled and last ended failed; it wants success",
+        ),
+        (
+            [awaited(status="failed")],
+            "load, which ended failed; it wants success: retry load, or run this by hand",
+        ),
+        ([awaited(status="cancelled", wanted="failure")], "ended cancelled; it wants failure"),
+        ([awaited(None, status=None, task=None)], "which was deleted: give it another job"),
+        ([awaited(satisfied=True)], "it starts again when that ends again"),
+        ([], "no longer named"),
+    ],
+)
+def test_why_it_waits(given_jobs: list[Dependency], words: str) -> None:
+    assert words in what_is_missing(given_jobs)
+
+
+def test_what_will_not_come_by_itself_is_told_first() -> None:
+    jobs = [awaited(f"a{n}") for n in range(5)] + [awaited("stuck", status="failed")]
+    told = what_is_missing(jobs)
+    assert told.startswith("It waits for stuck, which ended failed")
+    assert told.endswith("and 3 more.")
+
+
+# -- imports ---------------------------------------------------------------------------------------
+
+
+def step(name: str, *before: object) -> Step:
+    document = {"name": name, "task": "noop"} | ({"after": list(before)} if before else {})
+    return Step(Found(name, name, document), "add", "", None, {})
+
+
+@given(st.permutations(["a", "b", "c", "d", "e"]))
+def test_what_is_waited_for_is_added_first(names: list[str]) -> None:
+    waits = {"a": ["b"], "b": [{"job": "c", "on": "any"}], "d": ["a", "e"]}
+    found = [one.found.where for one in in_order([step(n, *waits.get(n, ())) for n in names])]
+    assert sorted(found) == sorted(names)
+    for later, earlier in (("a", "b"), ("b", "c"), ("d", "a"), ("d", "e")):
+        assert found.index(earlier) < found.index(later)
+
+
+def test_what_waits_for_nothing_keeps_its_order() -> None:
+    found = in_order([step(name) for name in "zay"])
+    assert [one.found.where for one in found] == ["z", "a", "y"]
+
+
+def test_circles_are_left_to_whoever_adds_them() -> None:
+    found = in_order([step("a", "b"), step("b", "a"), step("c", "c")])
+    assert sorted(one.found.where for one in found) == ["a", "b", "c"]

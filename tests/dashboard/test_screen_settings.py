@@ -9,7 +9,7 @@ from datetime import timedelta
 import httpx
 import pytest
 from browsing import Site, hindrances, weight
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from playwright.sync_api import Page, expect
 
 from evenbeat.api.access import Access, Role
@@ -191,6 +191,8 @@ def test_the_lines_to_try_work_as_printed(site: Site) -> None:
 
 def test_it_knows_where_it_is_mounted(site: Site) -> None:
     outer = FastAPI()
+    # The browser asks the host for one when it shows a document that names none.
+    outer.add_api_route("/favicon.ico", lambda: Response(status_code=204))
     outer.mount("/ops", asgi(site.app, access=site.access))
     with served(outer) as url:
         page = site.visit(None, f"{url}/ops/login?code={site.access.login_code(Role.ADMIN)}")

@@ -5,9 +5,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from real_processes import Running, Start
+from said import Command, Said
+
+from evenbeat.cli import main
 
 
 @pytest.fixture
@@ -38,3 +42,26 @@ def start(tmp_path: Path) -> Iterator[Start]:
         if running.process.poll() is None:
             running.process.kill()
             running.process.wait()
+
+
+@pytest.fixture
+def evenbeat(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> Command:
+    """Runs a command in this process, on the test's database."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("EVENBEAT_DATABASE_URL", database_url)
+    monkeypatch.setenv("EVENBEAT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("LOGNAME", "ann")
+
+    def run(*arguments: str, **environment: str) -> Said:
+        capsys.readouterr()
+        with monkeypatch.context() as changed:
+            for name, value in environment.items():
+                changed.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                main(arguments)
+        return Said(int(ended.value.code or 0), *capsys.readouterr())
+
+    return run

@@ -13,57 +13,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 import uvicorn
 from real_processes import Start
+from said import Command
 
 from evenbeat import Context, Evenbeat, Fail
 from evenbeat.api.access import Access, Role
 from evenbeat.api.app import create
-from evenbeat.cli import COMMANDS, main
+from evenbeat.cli import COMMANDS
 from evenbeat.store.store import Store
 
 SECRET = "a secret of the tests that is long enough"  # noqa: S105
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        return json.loads(self.out)
-
-
-Command = Callable[..., Said]
-
-
-@pytest.fixture
-def evenbeat(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> Command:
-    """Runs a command in this process, on the test's database."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setenv("EVENBEAT_DATABASE_URL", database_url)
-    monkeypatch.setenv("EVENBEAT_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("LOGNAME", "ann")
-
-    def run(*arguments: str, **environment: str) -> Said:
-        capsys.readouterr()
-        with monkeypatch.context() as changed:
-            for name, value in environment.items():
-                changed.setenv(name, value)
-            with pytest.raises(SystemExit) as ended:
-                main(arguments)
-        return Said(int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

@@ -5,23 +5,24 @@ import pickle
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
 from apscheduler.triggers.cron import CronTrigger
 from cronsim import CronSim
+from said import Command, Said
 from test_command_line import served
 
 from evenbeat import Evenbeat
 from evenbeat.api.access import Access, Role
 from evenbeat.api.app import create
-from evenbeat.cli import importing, main
+from evenbeat.cli import importing
 from evenbeat.domain.cron import NAMED_CRON
 from evenbeat.domain.schedule import parse_schedule
 from evenbeat.store.store import Store
@@ -55,37 +56,9 @@ SHELL=/bin/sh
 """
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        return json.loads(self.out)
-
-
-Command = Callable[..., Said]
-
-
-@pytest.fixture
-def evenbeat(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> Command:
-    """Runs a command in this process, on the test's database."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setenv("EVENBEAT_DATABASE_URL", database_url)
-    monkeypatch.setenv("EVENBEAT_DATA_DIR", str(tmp_path / "data"))
+@pytest.fixture(autouse=True)
+def _in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
-
-    def run(*arguments: str) -> Said:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        return Said(int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

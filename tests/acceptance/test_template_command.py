@@ -6,9 +6,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from test_import_command import Command, done, evenbeat, jobs_of
-
-__all__ = ["evenbeat"]
+from said import Command
+from test_import_command import done, jobs_of
 
 MAIL = """\
 name: mail

@@ -22,6 +22,29 @@ COLUMN_LISTS = {
     "webhook": ", ".join(f"w.{name}" for name in Webhook._fields),
 }
 
+# One row for each (queue, task, priority) that has waiting jobs, with its oldest due time: the
+# inside of a recursive query, which is told its own name. It hops from lane to lane through the
+# index instead of reading the jobs between. Jobs with a concurrency key have lanes of their own.
+_LANES = """
+    (SELECT queue, task, priority, next_run_at
+     FROM evenbeat.jobs
+     WHERE concurrency_key IS {null}
+       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+     ORDER BY queue, task, priority, next_run_at
+     LIMIT 1)
+    UNION ALL
+    SELECT hop.*
+    FROM {name} CROSS JOIN LATERAL (
+        SELECT j.queue, j.task, j.priority, j.next_run_at
+        FROM evenbeat.jobs j
+        WHERE j.concurrency_key IS {null}
+          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND (j.queue, j.task, j.priority) > ({name}.queue, {name}.task, {name}.priority)
+        ORDER BY j.queue, j.task, j.priority, j.next_run_at
+        LIMIT 1) hop
+"""
+_LANES_BY = re.compile(r"\{(free|limited)_lanes_by (\w+)\}")
+
 
 class Statement(NamedTuple):
     """One statement: `hot` ones are a job's journey and want the plan that the index dictates."""
@@ -56,10 +79,17 @@ def _split(text: str) -> list[tuple[str, str]]:
 
 
 def bind(name: str, text: str, schema: str, *, hot: bool) -> Statement:
-    """Make a statement of SQL text: comments go, column lists and the schema's name come in."""
+    """Make a statement of SQL text: comments go; lanes, column lists and the schema's name come
+    in."""
     body = _COMMENT.sub("", text).strip().rstrip(";")
+    body = _LANES_BY.sub(_lanes, body)
     for placeholder, columns in COLUMN_LISTS.items():
         body = body.replace("{" + placeholder + "}", columns)
     # The tag makes a statement recognisable in the server's log and in pg_stat_statements.
     tagged = f"/* evenbeat:{name} */ {in_schema(body, schema)}"
     return Statement(name, tagged, hot, bool(_WRITES.search(body)))
+
+
+def _lanes(asked: re.Match[str]) -> str:
+    kind, name = asked.groups()
+    return _LANES.format(name=name, null="NULL" if kind == "free" else "NOT NULL")

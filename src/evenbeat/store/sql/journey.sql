@@ -87,24 +87,7 @@ SELECT pg_notify(%(channel)s, signal) FROM unnest(%(signals)s::text[]) AS signal
 WITH RECURSIVE
 -- One row for each (queue, task, priority) that has waiting jobs, with its oldest due time. Hops
 -- from lane to lane through the index instead of reading the jobs between.
-lanes AS (
-    (SELECT queue, task, priority, next_run_at
-     FROM evenbeat.jobs
-     WHERE concurrency_key IS NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority, j.next_run_at
-        FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-),
+lanes AS ({free_lanes_by lanes}),
 open_lanes AS (
     SELECT queue, task, priority
     FROM lanes
@@ -174,42 +157,8 @@ RETURNING j.id;
 -- When the earliest job that these workers can run is or was due (null when none waits), the
 -- database's time, and the same moment for jobs with a concurrency key, whose time it may not be.
 WITH RECURSIVE
-lanes AS (
-    (SELECT queue, task, priority, next_run_at
-     FROM evenbeat.jobs
-     WHERE concurrency_key IS NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority, j.next_run_at
-        FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-),
-limited AS (
-    (SELECT queue, task, priority, next_run_at
-     FROM evenbeat.jobs
-     WHERE concurrency_key IS NOT NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM limited CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority, j.next_run_at
-        FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NOT NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (limited.queue, limited.task, limited.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-)
+lanes AS ({free_lanes_by lanes}),
+limited AS ({limited_lanes_by limited})
 SELECT (SELECT min(next_run_at) FROM lanes
         WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
           AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))

@@ -14,24 +14,7 @@
 -- jobs; those in which a run of this process has just ended; those whose rate has just let them go;
 -- and, for what these miss, a walk over all waiting keys that goes on from claim to claim.
 WITH RECURSIVE
-lanes AS (
-    (SELECT queue, task, priority, next_run_at
-     FROM evenbeat.jobs
-     WHERE concurrency_key IS NOT NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority, j.next_run_at
-        FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NOT NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-),
+lanes AS ({limited_lanes_by lanes}),
 open_lanes AS (
     SELECT queue, task, priority
     FROM lanes
@@ -257,24 +240,7 @@ SELECT {job} FROM claimed j ORDER BY j.priority DESC, j.next_run_at;
 -- name: limited_due
 -- When the earliest job with a concurrency key that this worker can run is or was due, and the
 -- database's time.
-WITH RECURSIVE lanes AS (
-    (SELECT queue, task, priority, next_run_at
-     FROM evenbeat.jobs
-     WHERE concurrency_key IS NOT NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority, j.next_run_at
-        FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NOT NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-)
+WITH RECURSIVE lanes AS ({limited_lanes_by lanes})
 SELECT min(next_run_at), coalesce(%(now)s::timestamptz, now()) FROM lanes
 WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
   AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))

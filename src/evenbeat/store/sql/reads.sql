@@ -143,38 +143,8 @@ ORDER BY task LIMIT %(limit)s;
 -- name: upcoming
 -- The jobs that run next. They are among the first of as many lanes, so no others are looked at.
 WITH RECURSIVE
-free_lanes AS (
-    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
-     WHERE concurrency_key IS NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM free_lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (free_lanes.queue, free_lanes.task, free_lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-),
-limited_lanes AS (
-    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
-     WHERE concurrency_key IS NOT NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM limited_lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NOT NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (limited_lanes.queue, limited_lanes.task, limited_lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-),
+free_lanes AS ({free_lanes_by free_lanes}),
+limited_lanes AS ({limited_lanes_by limited_lanes}),
 lanes AS (
     SELECT *, false AS limited FROM free_lanes UNION ALL SELECT *, true FROM limited_lanes
 ),
@@ -246,38 +216,8 @@ LIMIT %(limit)s;
 -- 1000 a priority), whether the queue is paused, and how many workers could take them. Jobs with a
 -- concurrency key wait by intention where there are workers for them.
 WITH RECURSIVE
-free_lanes AS (
-    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
-     WHERE concurrency_key IS NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM free_lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (free_lanes.queue, free_lanes.task, free_lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-),
-limited_lanes AS (
-    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
-     WHERE concurrency_key IS NOT NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM limited_lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NOT NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (limited_lanes.queue, limited_lanes.task, limited_lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-),
+free_lanes AS ({free_lanes_by free_lanes}),
+limited_lanes AS ({limited_lanes_by limited_lanes}),
 lanes AS (
     SELECT *, false AS limited FROM free_lanes UNION ALL SELECT *, true FROM limited_lanes
 ),
@@ -400,38 +340,8 @@ ORDER BY w.id;
 -- For each queue: waiting and due (counted up to 10,000 a lane), running, oldest due time, and
 -- whether it is paused.
 WITH RECURSIVE
-free_lanes AS (
-    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
-     WHERE concurrency_key IS NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM free_lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (free_lanes.queue, free_lanes.task, free_lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-),
-limited_lanes AS (
-    (SELECT queue, task, priority, next_run_at FROM evenbeat.jobs
-     WHERE concurrency_key IS NOT NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM limited_lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority, j.next_run_at FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NOT NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (limited_lanes.queue, limited_lanes.task, limited_lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-),
+free_lanes AS ({free_lanes_by free_lanes}),
+limited_lanes AS ({limited_lanes_by limited_lanes}),
 lanes AS (
     SELECT *, false AS limited FROM free_lanes UNION ALL SELECT *, true FROM limited_lanes
 ),

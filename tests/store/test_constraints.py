@@ -44,19 +44,6 @@ IMPOSSIBLE_JOBS = [
     ("schedule_is_complete", "schedule_kind = 'once', cron_expression = '@daily'"),
     ("schedule_is_complete", "schedule_kind = 'once', interval_seconds = 60"),
     ("schedule_is_complete", "schedule_kind = 'after', interval_seconds = 60"),
-    ("placement_is_known", "placement = 'anywhere'"),
-    ("catch_up_is_known", "catch_up = 'maybe'"),
-    ("on_failure_is_known", "on_failure = 'panic'"),
-    ("counts_are_not_negative", "run_count = -1"),
-    ("counts_are_not_negative", "current_retry_count = -1"),
-    ("counts_are_not_negative", "max_retries = -1"),
-    ("counts_are_not_negative", "releases = -1"),
-    ("counts_are_not_negative", "schedule_delay_seconds = -0.5"),
-    ("counts_are_not_negative", "max_plans_per_tick = 0"),
-    ("names_are_not_empty", "task = ''"),
-    ("names_are_not_empty", "queue = ''"),
-    ("names_are_not_empty", "name = ''"),
-    ("names_are_not_empty", "dedup_key = ''"),
 ]
 
 POSSIBLE_JOBS = [

@@ -208,7 +208,9 @@ class Claimer:
             connection=connection,
             now=self._clock.override(),
         )
-        self._probe.claimed(len(jobs), time.perf_counter() - begun)
+        took = time.perf_counter() - begun
+        runner.claim_took(took)
+        self._probe.claimed(len(jobs), took)
         if jobs:
             logger.debug("Jobs claimed", extra={"jobs": len(jobs), "runner": runner.place})
             if jobs[0].started_at is not None:

@@ -40,12 +40,13 @@ def texts(values: Sequence[str | None]) -> str | None:
     """Any texts."""
     if not _any(values):
         return None
-    return "{" + ",".join(["NULL" if value is None else _quoted(value) for value in values]) + "}"
+    return "{" + ",".join(["NULL" if value is None else quoted(value) for value in values]) + "}"
 
 
 def _any(values: Sequence[object]) -> bool:
     return values.count(None) < len(values)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """One text as an element."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

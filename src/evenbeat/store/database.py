@@ -17,6 +17,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from pydantic_core import from_json
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
+from evenbeat.store.direct import HotConnection
 from evenbeat.store.statements import Statement, bind, load_statements
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,12 @@ _HOT_SESSION = (
     "; SET idle_in_transaction_session_timeout = '10s'"
 )
 
-_CONNECTING: dict[str, Any] = {"autocommit": True, "prepare_threshold": 0, "connect_timeout": 10}
+_CONNECTING: dict[str, Any] = {
+    "autocommit": True,
+    "prepare_threshold": 0,
+    "connect_timeout": 10,
+    "client_encoding": "utf8",
+}
 
 # A report is planned anew for the values it is asked with: a rare queue and a common one want
 # different ways to their rows.
@@ -66,8 +72,10 @@ class Database:
         self.channel = schema
         self.statements = load_statements(schema)
         self._timeout = timeout
-        self._pool = self._make_pool("evenbeat", pool_size, _configure)
-        self._hot_pool = self._make_pool("evenbeat-journey", max(4, pool_size // 2), _configure_hot)
+        self._pool = self._make_pool("evenbeat", pool_size, _configure, psycopg.Connection)
+        self._hot_pool = self._make_pool(
+            "evenbeat-journey", max(4, pool_size // 2), _configure_hot, HotConnection
+        )
 
     def close(self) -> None:
         """Close every pooled connection; running statements are waited for briefly."""
@@ -147,7 +155,7 @@ class Database:
     def connect(self) -> Connection:
         """A connection outside the pools, for listening and for the journey's statements."""
         try:
-            connection = psycopg.connect(self.url, **_CONNECTING)
+            connection = HotConnection.connect(self.url, **_CONNECTING)
             _configure_hot(connection)
         except psycopg.OperationalError as error:
             raise DatabaseUnavailable(_unreachable(error)) from error
@@ -185,9 +193,12 @@ class Database:
         finally:
             pool.putconn(connection)
 
-    def _make_pool(self, name: str, size: int, configure: Any) -> ConnectionPool[Connection]:
+    def _make_pool(
+        self, name: str, size: int, configure: Any, kind: type[Connection]
+    ) -> ConnectionPool[Connection]:
         return ConnectionPool(
             self.url,
+            connection_class=kind,
             name=name,
             min_size=1,
             max_size=size,
@@ -220,6 +231,8 @@ def _loads(text: str | bytes) -> Any:
 
 
 def _execute(connection: Connection, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
+    if statement.hot and isinstance(connection, HotConnection):
+        return connection.run(statement, params)
     # Not `connection.cursor()`: a caller's own connection may make another kind.
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(statement.text, params, binary=True)

@@ -111,7 +111,7 @@ def new_job_params(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> di
         "scope_id": job.scope.id,
         "dedup_key": job.dedup_key,
         "parent_id": job.parent_id,
-        "metadata": RawJson(encode_json("metadata", job.metadata, limit)),
+        "metadata": RawJson(encode_json("metadata", job.metadata, limit) if job.metadata else "{}"),
         "created_by": job.created_by,
         **known_columns(job.spec).columns,
     }

@@ -12,6 +12,7 @@ from evenbeat.domain.webhooks import Webhook
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|TRUNCATE|pg_notify)\b")
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 _SCHEMA = re.compile(r"\bevenbeat\.")
 _HOT_FILES = frozenset({"journey.sql", "limits.sql", "limit_table.sql"})
 
@@ -53,6 +54,10 @@ class Statement(NamedTuple):
     text: str
     hot: bool
     writes: bool
+    numbered: bytes
+    """The text with `$1`, `$2` … in place of the parameters' names."""
+    names: tuple[str, ...]
+    """The parameters, in the order of their numbers."""
 
 
 @cache
@@ -87,7 +92,15 @@ def bind(name: str, text: str, schema: str, *, hot: bool) -> Statement:
         body = body.replace("{" + placeholder + "}", columns)
     # The tag makes a statement recognisable in the server's log and in pg_stat_statements.
     tagged = f"/* evenbeat:{name} */ {in_schema(body, schema)}"
-    return Statement(name, tagged, hot, bool(_WRITES.search(body)))
+    numbered, names = _numbered(tagged)
+    return Statement(name, tagged, hot, bool(_WRITES.search(body)), numbered, names)
+
+
+def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
+    names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
+    numbers = {name: f"${n}" for n, name in enumerate(names, 1)}
+    numbered = _PARAMETER.sub(lambda found: numbers[found[1]], text).replace("%%", "%")
+    return numbered.encode(), names
 
 
 def _lanes(asked: re.Match[str]) -> str:

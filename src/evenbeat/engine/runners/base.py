@@ -10,6 +10,8 @@ from evenbeat.domain.execution import Outcome
 from evenbeat.engine.run import Run
 
 AHEAD_SECONDS = 0.05
+MOST_AHEAD_SECONDS = 0.2
+AHEAD_CLAIMS = 4
 MOST_AHEAD = 1000
 
 EndedCallback = Callable[[Run, Outcome | None], None]
@@ -19,6 +21,8 @@ class Runner(ABC):
     """Runs up to `slots` handlers at once. Whoever claims asks `room()` how many it would take:
     the free slots, plus as many more as the last runs' pace will use up within `AHEAD_SECONDS`.
     So short jobs are fetched in large batches, and long ones are never taken from other workers.
+    Where claims are slow, because many workers share a database or it is far away, they are made
+    larger and fewer: enough is fetched for the time of `AHEAD_CLAIMS` of them.
     """
 
     place: ClassVar[str]
@@ -39,14 +43,20 @@ class Runner(ABC):
         self._taken = 0
         self._over = 0
         self._returned = 0
+        self._claim_seconds = 0.0
         self._pace = 0.0
         self._pace_over = 0
         self._pace_at = time.monotonic()
 
     def room(self) -> int:
         """How many runs this runner would take now."""
-        ahead = min(MOST_AHEAD, int(self._measured_pace() * AHEAD_SECONDS))
+        seconds = min(max(AHEAD_SECONDS, self._claim_seconds * AHEAD_CLAIMS), MOST_AHEAD_SECONDS)
+        ahead = min(MOST_AHEAD, int(self._measured_pace() * seconds))
         return self.slots + ahead - self.active
+
+    def claim_took(self, seconds: float) -> None:
+        """How long the last claim for this runner was under way."""
+        self._claim_seconds += (seconds - self._claim_seconds) / 4
 
     @property
     def active(self) -> int:

@@ -8,55 +8,50 @@ SELECT coalesce(%(now)s::timestamptz, now());
 -- name: add
 -- Adds one job and hints at it if it is due soon. Returns nothing when a live job has its dedup
 -- key or any job its name.
-WITH added AS (
-    INSERT INTO evenbeat.jobs (
-        id, created_at, updated_at, plan_time, next_run_at, status, anchor_at, placed_at, payload,
-        name, scope_kind, scope_id, dedup_key, parent_id, metadata, created_by,
-        task, queue, priority, schedule_kind, interval_seconds, cron_expression, timezone,
-        schedule_delay_seconds, execution_window, placement, cost_ms,
-        catch_up, catch_up_window_seconds, max_plans_per_tick,
-        max_retries, retry_backoff_seconds, retry_cap_seconds, retry_jitter, retry_delays_seconds,
-        on_failure, timeout_seconds, lease_seconds, heartbeat_seconds, allow_stale_reentry,
-        concurrency_key, concurrency_limit, rate_limit)
-    VALUES (
-        %(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
-        CASE WHEN %(schedule_kind)s::text <> 'after'
-             THEN coalesce(%(plan_time)s::timestamptz, %(now)s::timestamptz, now()) END,
-        CASE WHEN %(schedule_kind)s::text <> 'after'
-             THEN coalesce(%(next_run_at)s::timestamptz, %(now)s::timestamptz, now()) END,
-        %(status)s, %(anchor_at)s, %(placed_at)s, %(payload)s,
-        %(name)s, %(scope_kind)s, %(scope_id)s, %(dedup_key)s, %(parent_id)s, %(metadata)s,
-        %(created_by)s,
-        %(task)s, %(queue)s, %(priority)s, %(schedule_kind)s, %(interval_seconds)s,
-        %(cron_expression)s, %(timezone)s,
-        %(schedule_delay_seconds)s, %(execution_window)s, %(placement)s, %(cost_ms)s,
-        %(catch_up)s, %(catch_up_window_seconds)s, %(max_plans_per_tick)s,
-        %(max_retries)s, %(retry_backoff_seconds)s, %(retry_cap_seconds)s, %(retry_jitter)s,
-        %(retry_delays_seconds)s,
-        %(on_failure)s, %(timeout_seconds)s, %(lease_seconds)s, %(heartbeat_seconds)s,
-        %(allow_stale_reentry)s, %(concurrency_key)s, %(concurrency_limit)s, %(rate_limit)s)
-    ON CONFLICT DO NOTHING
-    RETURNING id, queue, next_run_at)
-SELECT id,
-       CASE WHEN next_run_at < coalesce(%(now)s::timestamptz, now()) + interval '5 seconds'
-            THEN pg_notify(%(channel)s, 'due:' || queue) END
-FROM added;
+INSERT INTO evenbeat.jobs (
+    id, created_at, updated_at, plan_time, next_run_at, status, anchor_at, placed_at, payload,
+    name, scope_kind, scope_id, dedup_key, parent_id, metadata, created_by,
+    task, queue, priority, schedule_kind, interval_seconds, cron_expression, timezone,
+    schedule_delay_seconds, execution_window, placement, cost_ms,
+    catch_up, catch_up_window_seconds, max_plans_per_tick,
+    max_retries, retry_backoff_seconds, retry_cap_seconds, retry_jitter, retry_delays_seconds,
+    on_failure, timeout_seconds, lease_seconds, heartbeat_seconds, allow_stale_reentry,
+    concurrency_key, concurrency_limit, rate_limit)
+VALUES (
+    %(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
+    CASE WHEN %(schedule_kind)s::text <> 'after'
+         THEN coalesce(%(plan_time)s::timestamptz, %(now)s::timestamptz, now()) END,
+    CASE WHEN %(schedule_kind)s::text <> 'after'
+         THEN coalesce(%(next_run_at)s::timestamptz, %(now)s::timestamptz, now()) END,
+    %(status)s, %(anchor_at)s, %(placed_at)s, %(payload)s,
+    %(name)s, %(scope_kind)s, %(scope_id)s, %(dedup_key)s, %(parent_id)s, %(metadata)s,
+    %(created_by)s,
+    %(task)s, %(queue)s, %(priority)s, %(schedule_kind)s, %(interval_seconds)s,
+    %(cron_expression)s, %(timezone)s,
+    %(schedule_delay_seconds)s, %(execution_window)s, %(placement)s, %(cost_ms)s,
+    %(catch_up)s, %(catch_up_window_seconds)s, %(max_plans_per_tick)s,
+    %(max_retries)s, %(retry_backoff_seconds)s, %(retry_cap_seconds)s, %(retry_jitter)s,
+    %(retry_delays_seconds)s,
+    %(on_failure)s, %(timeout_seconds)s, %(lease_seconds)s, %(heartbeat_seconds)s,
+    %(allow_stale_reentry)s, %(concurrency_key)s, %(concurrency_limit)s, %(rate_limit)s)
+ON CONFLICT DO NOTHING
+RETURNING id,
+    CASE WHEN next_run_at < coalesce(%(now)s::timestamptz, now()) + interval '5 seconds'
+         THEN pg_notify(%(channel)s, 'due:' || queue) END;
 
 -- name: add_plain
 -- Does what `add` does for the commonest job: one-off, due at once, every policy at its default.
 -- A third of the parameters makes a single enqueue a fifth faster.
-WITH added AS (
-    INSERT INTO evenbeat.jobs (
-        id, created_at, updated_at, plan_time, next_run_at, status, payload, name, scope_kind,
-        scope_id, dedup_key, metadata, created_by, task, queue, priority)
-    VALUES (
-        %(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
-        coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()), 'pending',
-        %(payload)s, %(name)s, %(scope_kind)s, %(scope_id)s, %(dedup_key)s, %(metadata)s,
-        %(created_by)s, %(task)s, %(queue)s, %(priority)s)
-    ON CONFLICT DO NOTHING
-    RETURNING id, queue)
-SELECT id, pg_notify(%(channel)s, 'due:' || queue) FROM added;
+INSERT INTO evenbeat.jobs (
+    id, created_at, updated_at, plan_time, next_run_at, status, payload, name, scope_kind,
+    scope_id, dedup_key, metadata, created_by, task, queue, priority)
+VALUES (
+    %(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
+    coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()), 'pending',
+    %(payload)s, %(name)s, %(scope_kind)s, %(scope_id)s, %(dedup_key)s, %(metadata)s,
+    %(created_by)s, %(task)s, %(queue)s, %(priority)s)
+ON CONFLICT DO NOTHING
+RETURNING id, pg_notify(%(channel)s, 'due:' || queue);
 
 -- name: add_from_stage
 -- Moves copied rows from the temporary table into jobs; rows whose key or name is taken stay out.

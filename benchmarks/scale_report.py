@@ -95,8 +95,8 @@ def _of_workers(result: dict[str, Any] | None) -> list[tuple[str, str, bool]]:
         promises.append(
             (
                 (
-                    "two processes drain 1.5 times what one does, or all that the cores allow: nine "
-                    "tenths of them busy, and a job no more than a tenth dearer"
+                    "two processes drain 1.5 times what one does, or all that the cores allow: "
+                    "nine tenths of them busy, and a job no more than a tenth dearer"
                 ),
                 (
                     f"{two['ratio']:.2f}x; one keeps {one['cores']:.2f} of {cores} cores busy, two "

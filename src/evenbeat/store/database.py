@@ -165,9 +165,11 @@ class Database:
         """Repeat what was surely not done: any deadlock victim, and a read cut off by a restart."""
         pool = self._hot_pool if statement.hot else self._pool
         for attempt in range(1, _ATTEMPTS + 1):
+            connection = self._take(pool)
             try:
-                with _bad_input_explained(), self._connection(pool) as connection:
-                    return _execute(connection, statement, params)
+                return _execute(connection, statement, params)
+            except psycopg.DataError as error:
+                raise _explained(error) from error
             except psycopg.errors.DeadlockDetected:
                 if attempt == _ATTEMPTS:
                     raise
@@ -175,23 +177,28 @@ class Database:
             except psycopg.OperationalError as error:
                 if statement.writes or attempt == _ATTEMPTS:
                     raise DatabaseUnavailable(_unreachable(error)) from error
+            finally:
+                pool.putconn(connection)
         raise AssertionError("unreachable")
 
     @contextmanager
     def _connection(self, pool: ConnectionPool[Connection]) -> Iterator[Connection]:
+        connection = self._take(pool)
+        try:
+            yield connection
+        finally:
+            pool.putconn(connection)
+
+    def _take(self, pool: ConnectionPool[Connection]) -> Connection:
         if pool.closed:
             try:
                 pool.open()
             except psycopg.OperationalError as error:  # pragma: no cover - opened in background
                 raise DatabaseUnavailable(_unreachable(error)) from error
         try:
-            connection = pool.getconn(timeout=min(patience.get(), self._timeout))
+            return pool.getconn(timeout=min(patience.get(), self._timeout))
         except (PoolTimeout, PoolClosed) as error:
             raise DatabaseUnavailable(_unreachable(error)) from error
-        try:
-            yield connection
-        finally:
-            pool.putconn(connection)
 
     def _make_pool(
         self, name: str, size: int, configure: Any, kind: type[Connection]
@@ -245,8 +252,12 @@ def _bad_input_explained() -> Iterator[None]:
     try:
         yield
     except psycopg.DataError as error:
-        reason = error.diag.message_primary or str(error)
-        raise InvalidInput(f"The database cannot hold this value: {reason}.") from error
+        raise _explained(error) from error
+
+
+def _explained(error: psycopg.DataError) -> InvalidInput:
+    reason = error.diag.message_primary or str(error)
+    return InvalidInput(f"The database cannot hold this value: {reason}.")
 
 
 def _check_url(url: str) -> None:

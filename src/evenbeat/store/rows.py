@@ -126,17 +126,36 @@ _DEFAULTS = {
 
 
 def is_plain(job: NewJob) -> bool:
-    """Whether the spec's columns have the values that the table gives them anyway."""
-    return job.parent_id is None and known_columns(job.spec).are_defaults
+    """Whether this is the commonest job: one-off, due at once, every policy at its default."""
+    return job.start is None and job.parent_id is None and known_columns(job.spec).is_plain
+
+
+def plain_job_params(job_id: UUID, job: NewJob, limit: int) -> dict[str, Any]:
+    """Parameters of the `add_plain` statement."""
+    spec = job.spec
+    return {
+        "id": job_id,
+        "payload": RawJson(encode_json("payload", job.payload, limit)),
+        "name": job.name,
+        "scope_kind": job.scope.kind,
+        "scope_id": job.scope.id,
+        "dedup_key": job.dedup_key,
+        "metadata": RawJson(encode_json("metadata", job.metadata, limit) if job.metadata else "{}"),
+        "created_by": job.created_by,
+        "task": spec.task,
+        "queue": spec.queue,
+        "priority": spec.priority,
+    }
 
 
 class KnownColumns(NamedTuple):
     """A spec's columns. They `are_defaults` when all but the task, the queue and the priority are
-    what the table has by default."""
+    what the table has by default; the spec `is_plain` when it also means one run, at once."""
 
     spec: JobSpec
     columns: dict[str, Any]
     are_defaults: bool
+    is_plain: bool
 
 
 def known_columns(spec: JobSpec) -> KnownColumns:
@@ -145,8 +164,8 @@ def known_columns(spec: JobSpec) -> KnownColumns:
     known = _known.get(id(spec))
     if known is None:
         columns = spec_columns(spec)
-        plain = all(columns[column] == value for column, value in _DEFAULTS.items())
-        known = KnownColumns(spec, columns, plain)
+        defaults = all(columns[column] == value for column, value in _DEFAULTS.items())
+        known = KnownColumns(spec, columns, defaults, defaults and spec.schedule == Once())
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
         _known[id(spec)] = known

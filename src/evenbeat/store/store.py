@@ -35,6 +35,7 @@ from evenbeat.store.rows import (
     finish_params,
     is_plain,
     new_job_params,
+    plain_job_params,
 )
 from evenbeat.store.templates import Templates
 from evenbeat.store.upkeep import Upkeep
@@ -102,12 +103,16 @@ class Store:
         taken in its scope raises `NameTaken`."""
         if connection is None and isinstance(job.spec.schedule, After):
             return self.database.atomically(lambda own: self.add(job, connection=own, now=now))
-        self._note_limits([job], now)
         job_id = job.id or uuid7()
-        first = self._first_run(job_id, job, now, connection)
-        params = new_job_params(job_id, job, first, self._max_json_bytes)
-        statement = "add_plain" if first is _NOW and is_plain(job) else "add"
-        params |= {"now": now, "channel": self.database.channel}
+        if is_plain(job):  # leaves the clock to its statement
+            statement, first = "add_plain", _NOW
+            params = plain_job_params(job_id, job, self._max_json_bytes)
+        else:
+            self._note_limits([job], now)
+            statement, first = "add", self._first_run(job_id, job, now, connection)
+            params = new_job_params(job_id, job, first, self._max_json_bytes)
+        params["now"] = now
+        params["channel"] = self.database.channel
         for _ in range(3):
             if self.database.row(statement, params, connection):
                 if connection is not None and isinstance(job.spec.schedule, After):
@@ -299,7 +304,7 @@ class Store:
     def _first_run(
         self, job_id: UUID, job: NewJob, now: datetime | None, connection: Connection | None
     ) -> FirstRun:
-        """Plan the first run; the plainest job, due at once, leaves the clock to its statement."""
+        """Plan the first run; a job that is due at once leaves the clock to its statement."""
         if job.start is None and job.spec.schedule == Once() and job.spec.window is None:
             return _NOW
         moment = self.database.clock(now, connection)

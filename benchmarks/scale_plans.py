@@ -16,7 +16,8 @@ def plan(url: str, name: str, tasks: list[str], limit: int = 100) -> dict[str, A
     text = load_statements("evenbeat")[name].text
     params = {"now": None, "queues": None, "tasks": tasks}
     if name == "claim":
-        params |= {"limit": limit, "worker_id": uuid4(), "lease_seconds": 30.0}
+        params |= {"limit": limit, "unmarked": False}
+        params |= {"worker_id": uuid4(), "lease_seconds": 30.0}
     order = list(params)
     numbered = re.sub(r"%\((\w+)\)s", lambda m: f"${order.index(m[1]) + 1}", text)
     explain = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE measured"

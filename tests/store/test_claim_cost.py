@@ -60,6 +60,7 @@ class Backlog:
             queues=["default", "mail"],
             tasks=["report", "sync"],
             limit=limit,
+            unmarked=True,
             worker_id=uuid4(),
             lease_seconds=30.0,
         )

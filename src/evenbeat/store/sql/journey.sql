@@ -103,6 +103,9 @@ picked AS (
           AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
           AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority
           AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+          -- In plenty, rows that bear anybody's mark are left alone: to try to lock each of those
+          -- that other workers have just locked takes longer than to claim one.
+          AND (NOT %(unmarked)s::boolean OR j.xmax = '0')
         ORDER BY j.next_run_at
         LIMIT %(limit)s
         FOR UPDATE SKIP LOCKED) due

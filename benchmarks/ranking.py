@@ -1,7 +1,7 @@
-"""A ranking as SVG: one bar a contender, on a logarithmic scale, in the look of our own charts."""
+"""Bars side by side as SVG, in the look of our own charts: a ranking of contenders, or a series."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from evenbeat.svg import Drawing, amount
@@ -19,51 +19,81 @@ class Bar(NamedTuple):
     remark: str = ""
 
 
+class Scale(NamedTuple):
+    """Where values stand between the left and the right end, and which of them are marked."""
+
+    place: Callable[[float], float]
+    marks: Sequence[float]
+    remark: str = ""
+
+
 def ranking(title: str, unit: str, bars: Sequence[Bar], *, lowest_first: bool = False) -> str:
-    """The bars in order, the best on top. Those without a value are left out."""
-    known = [bar for bar in bars if math.isfinite(bar.value) and bar.value > 0]
-    known.sort(key=lambda bar: bar.value, reverse=not lowest_first)
-    height = TOP + ROW * max(1, len(known)) + 26
+    """The bars by a logarithmic scale, the best on top. Those without a value are left out."""
+    known = sorted(_known(bars), key=lambda bar: bar.value, reverse=not lowest_first)
+    return _drawn(title, unit, known, _logarithmic)
+
+
+def series(title: str, unit: str, bars: Sequence[Bar]) -> str:
+    """The bars from zero, in the order given."""
+    return _drawn(title, unit, _known(bars), _linear)
+
+
+def _known(bars: Sequence[Bar]) -> list[Bar]:
+    return [bar for bar in bars if math.isfinite(bar.value) and bar.value > 0]
+
+
+def _drawn(
+    title: str, unit: str, bars: Sequence[Bar], scaled: Callable[[Sequence[float]], Scale]
+) -> str:
+    height = TOP + ROW * max(1, len(bars)) + 26
     drawing = Drawing("ranking", title, WIDTH, height, alone=True)
     drawing.text((12, 22), title, name="heading", size=14)
-    drawing.text((WIDTH - 12, 22), "logarithmic scale", anchor="end")
-    if not known:
+    if not bars:
         drawing.text((12, TOP + 12), "nothing was measured")
         return str(drawing)
-    numbers = [n for bar in known for n in (bar.value, bar.second) if math.isfinite(n) and n > 0]
-    low, high = _decades(numbers)
-    _scale(drawing, low, high, height, unit)
-    for row, bar in enumerate(known):
-        _row(drawing, bar, TOP + ROW * row, low, high)
+    numbers = [n for bar in bars for n in (bar.value, bar.second) if math.isfinite(n) and n > 0]
+    scale = scaled(numbers)
+    drawing.text((WIDTH - 12, 22), scale.remark, anchor="end")
+    for mark in scale.marks:
+        x = _x(mark, scale)
+        drawing.line("grid", (x, TOP - 6), (x, height - 20))
+        words = f"{amount(mark)}{' ' + unit if mark == scale.marks[-1] else ''}"
+        drawing.text((x, height - 6), words, anchor="middle")
+    for row, bar in enumerate(bars):
+        _row(drawing, bar, TOP + ROW * row, scale)
     return str(drawing)
 
 
-def _decades(numbers: Sequence[float]) -> tuple[int, int]:
+def _logarithmic(numbers: Sequence[float]) -> Scale:
     """Whole powers of ten around all values; the smallest bar keeps some length."""
     low = math.floor(math.log10(min(numbers) / 1.5))
-    return low, max(low + 1, math.ceil(math.log10(max(numbers))))
+    high = max(low + 1, math.ceil(math.log10(max(numbers))))
+    return Scale(
+        lambda value: (math.log10(value) - low) / (high - low),
+        [10.0**power for power in range(low, high + 1)],
+        "logarithmic scale",
+    )
 
 
-def _x(value: float, low: int, high: int) -> float:
-    share = (math.log10(value) - low) / (high - low)
-    return LEFT + (WIDTH - LEFT - RIGHT) * min(1.0, max(0.0, share))
+def _linear(numbers: Sequence[float]) -> Scale:
+    """From zero, by steps of one, two or five of a power of ten."""
+    power = 10.0 ** math.floor(math.log10(max(numbers)))
+    step = next(s for s in (power / 5, power / 2, power, 2 * power) if max(numbers) / s <= 6)
+    steps = math.ceil(max(numbers) / step)
+    return Scale(lambda value: value / (steps * step), [n * step for n in range(steps + 1)])
 
 
-def _scale(drawing: Drawing, low: int, high: int, height: float, unit: str) -> None:
-    for power in range(low, high + 1):
-        x = _x(10.0**power, low, high)
-        drawing.line("grid", (x, TOP - 6), (x, height - 20))
-        words = f"{amount(10.0**power)}{' ' + unit if power == high else ''}"
-        drawing.text((x, height - 6), words, anchor="middle")
+def _x(value: float, scale: Scale) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * min(1.0, max(0.0, scale.place(value)))
 
 
-def _row(drawing: Drawing, bar: Bar, y: float, low: int, high: int) -> None:
+def _row(drawing: Drawing, bar: Bar, y: float, scale: Scale) -> None:
     name = "heading" if bar.ours else "label"
     drawing.text((LEFT - 8, y + 14), bar.label, name=name, anchor="end", size=12)
-    end = _x(bar.value, low, high)
+    end = _x(bar.value, scale)
     words = amount(bar.value)
     if math.isfinite(bar.second) and bar.second > bar.value:
-        further = _x(bar.second, low, high)
+        further = _x(bar.second, scale)
         drawing.rect("area", (end, y + 3, further - end, ROW - 10), f"p99 {amount(bar.second)}", 2)
         words, edge = f"{words} to {amount(bar.second)}", further
     else:

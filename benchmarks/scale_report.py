@@ -9,9 +9,9 @@ from typing import Any
 
 import psutil
 import psycopg
+from ranking import Bar, series
 
 from evenbeat import __version__
-from evenbeat import charts as drawn
 from evenbeat.store.store import Store
 
 SETTINGS = ("shared_buffers", "fsync", "synchronous_commit", "max_wal_size", "autovacuum")
@@ -119,22 +119,29 @@ def charts(results: dict[str, Any]) -> dict[str, str]:
     """Drawings by name: drain rate by processes, claim cost by schedules."""
     pictures = {}
     if workers := results.get("workers"):
-        pictures["workers"] = drawn.bars(
-            [round(row["rate"]) for row in workers["processes"]],
-            title=f"Drain of {workers['jobs']:,} no-op jobs, jobs a second by worker processes",
-            labels=[f"{row['number']}" for row in workers["processes"]],
-            unit="jobs/s",
-            alone=True,
+        pictures["workers"] = series(
+            f"Drain of {workers['jobs']:,} no-op jobs by worker processes",
+            "jobs/s",
+            [Bar(_processes(row["number"]), row["rate"]) for row in workers["processes"]],
         )
     if schedules := results.get("schedules"):
-        pictures["claims"] = drawn.bars(
-            [row["idle"]["claim"]["p50_ms"] * 1000 for row in schedules["sizes"]],
-            title="A claim of nothing, microseconds by schedules",
-            labels=[f"{row['schedules']:,}" for row in schedules["sizes"]],
-            unit="µs",
-            alone=True,
+        pictures["claims"] = series(
+            "A claim of nothing by the number of schedules, median to p99",
+            "ms",
+            [
+                Bar(
+                    f"{row['schedules']:,} schedules",
+                    row["idle"]["claim"]["p50_ms"],
+                    second=row["idle"]["claim"]["p99_ms"],
+                )
+                for row in schedules["sizes"]
+            ],
         )
     return pictures
+
+
+def _processes(number: int) -> str:
+    return f"{number} process{'es' if number > 1 else ''}"
 
 
 def written(

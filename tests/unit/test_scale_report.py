@@ -31,7 +31,7 @@ def workers(*rows: tuple[int, float, float]) -> dict[str, Any]:
 
 def schedules(grown: float, p99: float = 10.0, missed: int = 0) -> dict[str, Any]:
     def size(n: int, ms: float) -> dict[str, Any]:
-        return {"schedules": n, "idle": {"claim": {"p50_ms": ms}}}
+        return {"schedules": n, "idle": {"claim": {"p50_ms": ms, "p99_ms": 2 * ms}}}
 
     few = {"firings": 200, "schedules": 10_000, "p99_ms": p99, "missed": missed, "doubled": 0}
     return {"sizes": [size(10_000, 0.2), size(1_000_000, 0.2 * grown)], "few": few}
@@ -75,6 +75,9 @@ def test_the_charts_can_be_drawn():
     assert set(pictures) == {"workers", "claims"}
     for picture in pictures.values():
         assert ET.fromstring(picture).tag.endswith("svg")  # noqa: S314 - our own
+    assert "2 processes" in pictures["workers"]
+    assert "1,000,000 schedules" in pictures["claims"]
+    assert "0.24 to 0.48" in pictures["claims"]
 
 
 def test_everything_is_written(tmp_path):

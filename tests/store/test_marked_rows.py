@@ -35,9 +35,16 @@ def test_they_are_claimed_while_the_backlog_lasts(store, marked):
 
 def test_and_at_once_when_it_is_short(store, marked):
     store._full_claims = 1
-    first, second = list(claims(store, 96))
-    assert len(first) == 95
-    assert second == marked
+    first, second = list(claims(store, 97))
+    assert len(first) == 97
+    assert len(first & marked) == 2
+    assert second == marked - first
+
+
+def test_a_claim_finds_the_last_due_job_whatever_it_has_been_through(store, marked):
+    for _ in range(95):
+        assert len(store.claim(uuid4(), 1)) == 1
+    assert sum(len(store.claim(uuid4(), 1)) for _ in range(5)) == 5
 
 
 def test_a_worker_that_comes_fresh_takes_them_first(store, marked):

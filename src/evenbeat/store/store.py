@@ -343,13 +343,26 @@ class Store:
         self._limited.first(jobs, params, limit, connection)
         taken = len(jobs)
         if taken < limit:
-            room, unmarked = limit - taken, self._full_claims % MARKED_TOO != 0
-            asked = {**params, "limit": room, "unmarked": unmarked}
-            rows = self.database.rows("claim", asked, connection)
-            self._full_claims = self._full_claims + 1 if len(rows) == room else 0
-            jobs += map(Job._make, rows)
+            unmarked = self._full_claims % MARKED_TOO != 0
+            self._claim_free(jobs, params, limit, connection, unmarked=unmarked)
+            if unmarked and len(jobs) < limit:
+                self._claim_free(jobs, params, limit, connection, unmarked=False)
+            self._full_claims = self._full_claims + 1 if len(jobs) == limit else 0
         if len(jobs) < limit:
             self._limited.rest(jobs, params, limit, connection, taken=taken)
+
+    def _claim_free(
+        self,
+        jobs: list[Job],
+        params: Mapping[str, Any],
+        limit: int,
+        connection: Connection | None,
+        *,
+        unmarked: bool,
+    ) -> None:
+        """Fill up with jobs without a key; `unmarked` ones are those that nobody has locked."""
+        asked = {**params, "limit": limit - len(jobs), "unmarked": unmarked}
+        jobs += map(Job._make, self.database.rows("claim", asked, connection))
 
     def _note_limits(self, jobs: Sequence[NewJob], now: datetime | None) -> None:
         asked = [limits for job in jobs if (limits := job.spec.limits) is not None]

@@ -1,6 +1,5 @@
 """What a journey statement touches in the database: shared buffers by EXPLAIN."""
 
-import re
 from typing import Any
 from uuid import uuid4
 
@@ -13,19 +12,18 @@ from evenbeat.store.statements import load_statements
 def plan(url: str, name: str, tasks: list[str], limit: int = 100) -> dict[str, Any]:
     """The plan of `claim` or `next_due` as a worker's connection makes it, with what it touched.
     What the statement wrote is taken back."""
-    text = load_statements("evenbeat")[name].text
+    statement = load_statements("evenbeat")[name]
     params = {"now": None, "queues": None, "tasks": tasks}
     if name == "claim":
         params |= {"limit": limit, "unmarked": False}
         params |= {"worker_id": uuid4(), "lease_seconds": 30.0}
-    order = list(params)
-    numbered = re.sub(r"%\((\w+)\)s", lambda m: f"${order.index(m[1]) + 1}", text)
+    values = [params[name] for name in statement.names]
     explain = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE measured"
     with psycopg.connect(url) as connection:
         connection.execute(_HOT_SESSION, prepare=False)
-        connection.execute(f"PREPARE measured AS {numbered}", prepare=False)
+        connection.execute(f"PREPARE measured AS {statement.numbered.decode()}", prepare=False)
         cursor = psycopg.ClientCursor(connection)
-        cursor.execute(f"{explain} ({', '.join(['%s'] * len(order))})", list(params.values()))
+        cursor.execute(f"{explain} ({', '.join(['%s'] * len(values))})", values)
         rows = cursor.fetchall()
         connection.rollback()
     made: dict[str, Any] = rows[0][0][0]["Plan"]

@@ -1,6 +1,5 @@
 """Claiming costs the same whether a thousand jobs wait or a million: guards on plan and buffers."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -42,7 +41,8 @@ class Backlog:
 
     def explain(self, name: str, **params: Any) -> dict[str, Any]:
         """The generic plan of a statement as the engine runs it, with what it really touched."""
-        text, values = _numbered(load_statements("evenbeat")[name].text, params)
+        statement = load_statements("evenbeat")[name]
+        text, values = statement.numbered.decode(), [params[each] for each in statement.names]
         # A claim's own writes would blur the next measurement, so they are taken back.
         with self.connection.transaction(force_rollback=True):
             self.connection.execute(f"PREPARE measured AS {text}", prepare=False)
@@ -64,12 +64,6 @@ class Backlog:
             worker_id=uuid4(),
             lease_seconds=30.0,
         )
-
-
-def _numbered(text: str, params: dict[str, Any]) -> tuple[str, list[Any]]:
-    order = list(params)
-    numbered = re.sub(r"%\((\w+)\)s", lambda m: f"${order.index(m[1]) + 1}", text)
-    return numbered, [params[name] for name in order]
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -136,10 +130,9 @@ def test_claim_plan_holds_on_a_table_that_was_empty_when_planned(backlog: Backlo
 @pytest.mark.parametrize("statement", ["finish", "renew", "release", "progress"])
 def test_batched_writes_reach_each_row_by_its_key(backlog: Backlog, statement: str):
     backlog.fill(future=20_000, due=20_000)
-    text = load_statements("evenbeat")[statement].text
-    params = dict.fromkeys(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
-    params |= {"expired_only": False, "lease_seconds": 30.0, "channel": "evenbeat"}
-    numbered, values = _numbered(text, {k: v for k, v in params.items() if f"%({k})s" in text})
+    bound = load_statements("evenbeat")[statement]
+    given = {"expired_only": False, "lease_seconds": 30.0, "channel": "evenbeat"}
+    numbered, values = bound.numbered.decode(), [given.get(name) for name in bound.names]
     with backlog.connection.transaction(force_rollback=True):
         backlog.connection.execute(f"PREPARE measured AS {numbered}", prepare=False)
         cursor = psycopg.ClientCursor(backlog.connection)

@@ -99,20 +99,13 @@ def _seconds(value: timedelta | None) -> float | None:
 def new_job_params(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> dict[str, Any]:
     """Parameters of the `add` statement."""
     return {
-        "id": job_id,
+        **plain_job_params(job_id, job, limit),
         "plan_time": first.plan_time,
         "next_run_at": first.next_run_at,
         "status": str(first.status),
         "anchor_at": first.anchor_at,
         "placed_at": first.placed_at,
-        "payload": RawJson(encode_json("payload", job.payload, limit)),
-        "name": job.name,
-        "scope_kind": job.scope.kind,
-        "scope_id": job.scope.id,
-        "dedup_key": job.dedup_key,
         "parent_id": job.parent_id,
-        "metadata": RawJson(encode_json("metadata", job.metadata, limit) if job.metadata else "{}"),
-        "created_by": job.created_by,
         **known_columns(job.spec).columns,
     }
 

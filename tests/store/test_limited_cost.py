@@ -45,6 +45,8 @@ class Keys(Backlog):
         self.connection.execute(
             FILL, {"count": backlog + 3 * keys, "backlog": backlog, "keys": keys}
         )
+        # Without figures a plan may visit every row for every key, and takes minutes.
+        self.connection.execute("ANALYZE evenbeat.jobs")
         self.connection.execute(KNOWN)
         if saturated:
             self.connection.execute(SATURATE)

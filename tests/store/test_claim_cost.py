@@ -60,7 +60,7 @@ class Backlog:
             queues=["default", "mail"],
             tasks=["report", "sync"],
             limit=limit,
-            unmarked=True,
+            crowded=True,
             worker_id=uuid4(),
             lease_seconds=30.0,
         )

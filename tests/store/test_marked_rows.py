@@ -1,51 +1,90 @@
-"""In plenty a claim leaves rows alone that somebody has locked before, but not for long."""
+"""In plenty a claim passes over rows that others hold, and over no others for long."""
 
+import time
 from uuid import uuid4
 
 import pytest
 
 from evenbeat.domain.job import JobSpec, NewJob
-from evenbeat.store.store import MARKED_TOO
+
+OLDEST = "SELECT id FROM evenbeat.jobs ORDER BY next_run_at, ctid LIMIT 5 FOR UPDATE"
+QUIET = """
+SELECT pg_snapshot_xmin(pg_current_snapshot()) = pg_snapshot_xmax(pg_current_snapshot())
+"""
 
 
 @pytest.fixture
-def marked(store, connect):
-    """The oldest five of a hundred jobs, locked by somebody who gave up."""
-    ids = [added.id for added in store.add_many([NewJob(JobSpec("noop")) for _ in range(100)])]
-    connection = connect()
-    query = "SELECT id FROM evenbeat.jobs ORDER BY next_run_at, ctid LIMIT 5 FOR UPDATE"
-    locked = {id_ for (id_,) in connection.execute(query)}
-    connection.rollback()
-    assert locked < set(ids)
-    return locked
+def plenty(store):
+    """A hundred due jobs, and a worker that has just had its fill."""
+    store.add_many([NewJob(JobSpec("noop")) for _ in range(101)])
+    assert len(store.claim(uuid4(), 1)) == 1
 
 
-def claims(store, limit: int):
-    while jobs := store.claim(uuid4(), limit):
-        yield {job.id for job in jobs}
+def lock_oldest(connection):
+    return {id_ for (id_,) in connection.execute(OLDEST)}
 
 
-def test_they_are_claimed_while_the_backlog_lasts(store, marked):
-    store._full_claims = 1
-    got = list(claims(store, 5))
-    assert not got[0] & marked
-    assert any(one & marked for one in got[:MARKED_TOO])
-    assert len(set.union(*got)) == 100
+def let_go(*holders):
+    """Roll back, and wait until no other transaction runs, of this database or another."""
+    for holder in holders:
+        holder.rollback()
+    holder.autocommit = True
+    deadline = time.monotonic() + 10
+    while not holder.execute(QUIET).fetchone()[0]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
-def test_and_at_once_when_it_is_short(store, marked):
-    store._full_claims = 1
-    first, second = list(claims(store, 97))
-    assert len(first) == 97
-    assert len(first & marked) == 2
-    assert second == marked - first
+def claimed(store, limit: int):
+    return {job.id for job in store.claim(uuid4(), limit)}
 
 
-def test_a_claim_finds_the_last_due_job_whatever_it_has_been_through(store, marked):
-    for _ in range(95):
-        assert len(store.claim(uuid4(), 1)) == 1
-    assert sum(len(store.claim(uuid4(), 1)) for _ in range(5)) == 5
+@pytest.mark.usefixtures("plenty")
+def test_rows_that_somebody_holds_are_left_to_him(store, connect):
+    holder = connect()
+    held = lock_oldest(holder)
+    assert not claimed(store, 5) & held
+    let_go(holder)
+    assert claimed(store, 5) == held
 
 
-def test_a_worker_that_comes_fresh_takes_them_first(store, marked):
-    assert {job.id for job in store.claim(uuid4(), 5)} == marked
+@pytest.mark.usefixtures("plenty")
+def test_rows_that_somebody_held_and_let_go_keep_their_turn(store, connect):
+    held = lock_oldest(holder := connect())
+    let_go(holder)
+    assert claimed(store, 5) == held
+
+
+@pytest.mark.usefixtures("plenty")
+def test_rows_that_several_held_at_once_keep_their_turn(store, connect):
+    """Then their mark is not a transaction's number but a group's."""
+    holders = [connect(), connect()]
+    for holder in holders:
+        held = {id_ for (id_,) in holder.execute(OLDEST.replace("UPDATE", "KEY SHARE"))}
+    let_go(*holders)
+    assert claimed(store, 5) == held
+
+
+@pytest.mark.usefixtures("plenty")
+def test_a_claim_that_is_not_filled_looks_at_them_all(store, connect):
+    """As long as an older transaction runs, nobody can tell at a glance that a lock was let go."""
+    elder = connect()
+    elder.execute("SELECT pg_current_xact_id()")
+    held = lock_oldest(holder := connect())
+    holder.rollback()
+    assert not claimed(store, 5) & held
+    assert held < claimed(store, 100)
+
+
+@pytest.mark.usefixtures("plenty")
+def test_a_transaction_that_never_ends_does_not_keep_rows_from_their_turn(store, connect):
+    elder = connect()
+    elder.execute("SELECT pg_current_xact_id()")
+    held = lock_oldest(holder := connect())
+    holder.rollback()
+    spender = connect()
+    spender.autocommit = True
+    spender.execute(
+        "DO $$ BEGIN FOR n IN 1..10100 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
+    )
+    assert claimed(store, 5) == held

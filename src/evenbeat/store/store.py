@@ -43,10 +43,6 @@ from evenbeat.store.webhooks import Webhooks
 
 logger = logging.getLogger(__name__)
 
-MARKED_TOO = 8
-"""While claims are full, every eighth also tries rows that somebody has locked before: a claim that
-broke off leaves its mark, and such rows must not wait until the backlog is gone."""
-
 _NOW = FirstRun(JobStatus.PENDING, None, None, None)
 
 
@@ -85,7 +81,7 @@ class Store:
         self.documents = Documents(self.database)
         self.webhooks = Webhooks(self.database)
         self._max_json_bytes = max_json_bytes
-        self._full_claims = 0
+        self._crowded = False
 
     def migrate(self) -> list[int]:
         """Bring the schema up to date, safely from many processes at once; says what it applied."""
@@ -343,11 +339,10 @@ class Store:
         self._limited.first(jobs, params, limit, connection)
         taken = len(jobs)
         if taken < limit:
-            unmarked = self._full_claims % MARKED_TOO != 0
-            self._claim_free(jobs, params, limit, connection, unmarked=unmarked)
-            if unmarked and len(jobs) < limit:
-                self._claim_free(jobs, params, limit, connection, unmarked=False)
-            self._full_claims = self._full_claims + 1 if len(jobs) == limit else 0
+            self._claim_free(jobs, params, limit, connection, crowded=self._crowded)
+            if self._crowded and len(jobs) < limit:
+                self._claim_free(jobs, params, limit, connection, crowded=False)
+            self._crowded = len(jobs) == limit
         if len(jobs) < limit:
             self._limited.rest(jobs, params, limit, connection, taken=taken)
 
@@ -358,10 +353,11 @@ class Store:
         limit: int,
         connection: Connection | None,
         *,
-        unmarked: bool,
+        crowded: bool,
     ) -> None:
-        """Fill up with jobs without a key; `unmarked` ones are those that nobody has locked."""
-        asked = {**params, "limit": limit - len(jobs), "unmarked": unmarked}
+        """Fill up with jobs without a key; where it is `crowded`, not with those that others are
+        just about to lock or to let go."""
+        asked = {**params, "limit": limit - len(jobs), "crowded": crowded}
         jobs += map(Job._make, self.database.rows("claim", asked, connection))
 
     def _note_limits(self, jobs: Sequence[NewJob], now: datetime | None) -> None:

@@ -31,6 +31,10 @@ MEASURES = ("drain", "single", "pickup", "load", "recurring", "crash")
 
 ROUNDS = 3
 
+TURNS = {"single": 3}
+"""A measurement of a second or two meets the machine at one moment: it is taken more than once in
+a round, everybody in turn."""
+
 
 class Comparison:
     """All values of all rounds, and why some are missing."""
@@ -107,7 +111,7 @@ def run(
             if measure == "recurring" and turn:
                 continue
             _tell(f"  round {turn + 1} of {rounds}: {measure}")
-            for contender in order:
+            for contender in order * TURNS.get(measure, 1):
                 place.rest()
                 comparison.take(measure, contender)
     if "crash" in chosen:

@@ -75,7 +75,8 @@ def lines(document: dict[str, Any], found: dict[str, Figures], stem: str) -> Ite
         f"One run of {document['minutes']} minutes on {machine['cores']} cores "
         f"({machine['cpu']}), {machine['memory_gib']} GiB, Linux {machine['kernel']}, Python "
         f"{machine['python']}; load {machine['load_before']:.1f} before it. Medians of "
-        f"{document['rounds']} interleaved rounds; recurring jobs and crash recovery once. "
+        f"{document['rounds']} interleaved rounds (single enqueue: three turns in each); "
+        "recurring jobs and crash recovery once. "
         "Reproduce it: `python benchmarks/compare.py`."
     )
     yield ""

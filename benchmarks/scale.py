@@ -101,7 +101,7 @@ def options() -> argparse.Namespace:
     add("--firings", type=int, default=1000, help="Firings a second; a fifth of it as well.")
     add("--seconds", type=int, default=20, help="How long they are watched.")
     add("--jobs", type=int, default=100_000, help="No-op jobs in a drain.")
-    add("--rounds", type=int, default=3)
+    add("--rounds", type=int, default=5)
     add("--processes", type=_numbers, default=[1, 2, 4, 8], metavar="N,N")
     add("--churning", type=int, default=1000, help="Schedules of an hour's churn.")
     add("--idle", type=int, default=10_000, help="Schedules that wait beside it.")

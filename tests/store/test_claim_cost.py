@@ -127,11 +127,12 @@ def test_claim_plan_holds_on_a_table_that_was_empty_when_planned(backlog: Backlo
     assert touched(plan) < 10_000
 
 
-@pytest.mark.parametrize("statement", ["finish", "renew", "release", "progress"])
-def test_batched_writes_reach_each_row_by_its_key(backlog: Backlog, statement: str):
-    backlog.fill(future=20_000, due=20_000)
+BY_KEY = ["finish", "renew", "release", "progress", "revise", "expired"]
+
+
+def assert_reaches_each_row_by_its_key(backlog: Backlog, statement: str) -> None:
     bound = load_statements("evenbeat")[statement]
-    given = {"expired_only": False, "lease_seconds": 30.0, "channel": "evenbeat"}
+    given = {"expired_only": False, "lease_seconds": 30.0, "channel": "evenbeat", "limit": 100}
     numbered, values = bound.numbered.decode(), [given.get(name) for name in bound.names]
     with backlog.connection.transaction(force_rollback=True):
         backlog.connection.execute(f"PREPARE measured AS {numbered}", prepare=False)
@@ -142,6 +143,27 @@ def test_batched_writes_reach_each_row_by_its_key(backlog: Backlog, statement: s
         plan = cursor.fetchone()[0][0]["Plan"]
     backlog.connection.execute("DEALLOCATE measured")
     scans = [n for n in nodes(plan) if n.get("Relation Name") in ("jobs", "executions")]
-    reads = [n for n in scans if n["Node Type"] != "ModifyTable"]
+    # The running jobs have an index of their own, which is read whole to find the expired ones.
+    reads = [
+        n for n in scans if n["Node Type"] != "ModifyTable" and n.get("Index Name") != "jobs_leases"
+    ]
     assert reads
     assert all(n["Node Type"] == "Index Scan" and "Index Cond" in n for n in reads), reads
+
+
+@pytest.mark.parametrize("statement", BY_KEY)
+def test_batched_writes_reach_each_row_by_its_key(backlog: Backlog, statement: str):
+    backlog.fill(future=20_000, due=20_000)
+    assert_reaches_each_row_by_its_key(backlog, statement)
+
+
+@pytest.mark.parametrize("statement", BY_KEY)
+def test_and_so_when_the_tables_were_analysed_in_the_midst_of_a_bulk_enqueue(
+    backlog: Backlog, statement: str, module_database_url: str
+):
+    """Rows that are not committed yet do not count, their pages do: the tables pass for empty."""
+    backlog.fill(future=0, due=0)
+    with psycopg.connect(module_database_url) as filling:
+        filling.execute(FILL, {"sign": -1, "count": 5_000})
+        backlog.connection.execute("ANALYZE evenbeat.jobs, evenbeat.executions")
+    assert_reaches_each_row_by_its_key(backlog, statement)

@@ -100,6 +100,8 @@ def new_job_params(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> di
     """Parameters of the `add` statement."""
     return {
         **plain_job_params(job_id, job, limit),
+        "name": job.name,
+        "dedup_key": job.dedup_key,
         "plan_time": first.plan_time,
         "next_run_at": first.next_run_at,
         "status": str(first.status),
@@ -119,8 +121,16 @@ _DEFAULTS = {
 
 
 def is_plain(job: NewJob) -> bool:
-    """Whether this is the commonest job: one-off, due at once, every policy at its default."""
-    return job.start is None and job.parent_id is None and known_columns(job.spec).is_plain
+    """Whether this is the commonest job: one-off, due at once, every policy at its default, with
+    nothing that another job could have already."""
+    return (
+        job.start is None
+        and job.dedup_key is None
+        and job.name is None
+        and job.id is None
+        and job.parent_id is None
+        and known_columns(job.spec).is_plain
+    )
 
 
 def plain_job_params(job_id: UUID, job: NewJob, limit: int) -> dict[str, Any]:
@@ -129,10 +139,8 @@ def plain_job_params(job_id: UUID, job: NewJob, limit: int) -> dict[str, Any]:
     return {
         "id": job_id,
         "payload": RawJson(encode_json("payload", job.payload, limit)),
-        "name": job.name,
         "scope_kind": job.scope.kind,
         "scope_id": job.scope.id,
-        "dedup_key": job.dedup_key,
         "metadata": RawJson(encode_json("metadata", job.metadata, limit) if job.metadata else "{}"),
         "created_by": job.created_by,
         "task": spec.task,

@@ -65,26 +65,27 @@ def test_rows_that_several_held_at_once_keep_their_turn(store, connect):
     assert claimed(store, 5) == held
 
 
-@pytest.mark.usefixtures("plenty")
-def test_a_claim_that_is_not_filled_looks_at_them_all(store, connect):
+@pytest.fixture
+def let_go_beside_an_elder(plenty, connect):
     """As long as an older transaction runs, nobody can tell at a glance that a lock was let go."""
     elder = connect()
     elder.execute("SELECT pg_current_xact_id()")
     held = lock_oldest(holder := connect())
     holder.rollback()
-    assert not claimed(store, 5) & held
-    assert held < claimed(store, 100)
+    return held
 
 
-@pytest.mark.usefixtures("plenty")
-def test_a_transaction_that_never_ends_does_not_keep_rows_from_their_turn(store, connect):
-    elder = connect()
-    elder.execute("SELECT pg_current_xact_id()")
-    held = lock_oldest(holder := connect())
-    holder.rollback()
+def test_a_claim_that_is_not_filled_looks_at_them_all(store, let_go_beside_an_elder):
+    assert not claimed(store, 5) & let_go_beside_an_elder
+    assert let_go_beside_an_elder < claimed(store, 100)
+
+
+def test_a_transaction_that_never_ends_does_not_keep_rows_from_their_turn(
+    store, connect, let_go_beside_an_elder
+):
     spender = connect()
     spender.autocommit = True
     spender.execute(
         "DO $$ BEGIN FOR n IN 1..10100 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
     )
-    assert claimed(store, 5) == held
+    assert claimed(store, 5) == let_go_beside_an_elder

@@ -355,8 +355,8 @@ class Store:
         *,
         crowded: bool,
     ) -> None:
-        """Fill up with jobs without a key; where it is `crowded`, not with those that others are
-        just about to lock or to let go."""
+        """Fill up with jobs without a key; where it is `crowded`, without a try at rows that others
+        may hold."""
         asked = {**params, "limit": limit - len(jobs), "crowded": crowded}
         jobs += map(Job._make, self.database.rows("claim", asked, connection))
 

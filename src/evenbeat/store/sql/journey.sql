@@ -46,8 +46,8 @@ RETURNING id,
 
 -- name: add_plain
 -- Does what `add` does for the commonest job: one-off, due at once, every policy at its default, with
--- no name and no key that another job could have. It has a quarter of the parameters and no conflict to
--- look out for, which is a second record in the log.
+-- no name and no key that another job could have. It has a quarter of the parameters, and to look out for
+-- conflicts would cost a second record in the log.
 INSERT INTO evenbeat.jobs (
     id, created_at, updated_at, plan_time, next_run_at, status, payload, scope_kind, scope_id,
     metadata, created_by, task, queue, priority)

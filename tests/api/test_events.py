@@ -106,6 +106,26 @@ def test_those_who_leave_are_forgotten_and_the_poll_ends(
         assert (hub.listeners, hub.polling) == (0, False)
 
 
+def test_the_poll_ends_with_the_application_and_without_a_word(
+    app: Evenbeat, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = Hub(lambda: app.store, lambda: None)
+
+    async def join() -> None:
+        hub.join(Listener(None))
+
+    asyncio.run(join())
+    deadline = time.monotonic() + 20
+    while not hub._remembered and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert hub.polling
+    app.close()
+    while hub.polling and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not hub.polling
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 def test_a_stream_needs_a_token_and_a_job(client: TestClient, client_for: Any) -> None:
     assert client_for(None).get("/api/v1/events").status_code == 401
     nobody = "01890000-0000-7000-8000-000000000000"

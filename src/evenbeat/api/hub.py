@@ -10,6 +10,7 @@ import json
 import logging
 import secrets
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -96,7 +97,7 @@ class Hub:
         self._now = now
         self._lock = threading.Lock()
         self._listeners: set[Listener] = set()
-        self._stopping: threading.Event | None = None
+        self._polling = False
         self._session = ""
         self._remembered: deque[Event] = deque(maxlen=_REMEMBERED)
 
@@ -108,7 +109,7 @@ class Hub:
     @property
     def polling(self) -> bool:
         """Whether the database is being asked."""
-        return self._stopping is not None
+        return self._polling
 
     def join(self, listener: Listener, last_event_id: str | None = None) -> None:
         """Begin to listen. After an interruption, what was missed comes first; where that is no
@@ -116,7 +117,7 @@ class Hub:
         with self._lock:
             missed = self._missed(last_event_id)
             self._listeners.add(listener)
-            if self._stopping is None:
+            if not self._polling:
                 self._begin()
         listener.give(missed)
 
@@ -135,26 +136,26 @@ class Hub:
         return [Event("", "reset", "{}")]
 
     def _begin(self) -> None:
-        self._stopping = threading.Event()
+        self._polling = True
         self._session = secrets.token_hex(4)
         self._remembered.clear()
         poll = _Poll(self._store(), self._now, self._session)
         thread = threading.Thread(
-            target=self._run, args=(poll, self._stopping), name="evenbeat-events", daemon=True
+            target=self._run, args=(poll,), name="evenbeat-events", daemon=True
         )
         thread.start()
 
-    def _run(self, poll: "_Poll", stopping: threading.Event) -> None:
+    def _run(self, poll: "_Poll") -> None:
         alone = 0.0
         while True:
             with self._lock:
                 watched = {listener.job_id for listener in self._listeners}
                 alone = 0.0 if watched else alone + POLL_SECONDS
-                if alone > LINGER_SECONDS:
-                    self._stopping = None
+                if alone > LINGER_SECONDS or poll.over:
+                    self._polling = False
                     return
             self._tell(poll.run_once(watched))
-            stopping.wait(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _tell(self, events: list[Event]) -> None:
         if not events:
@@ -187,12 +188,17 @@ class _Poll:
         self._figures = ""
         self._failed = False
 
+    @property
+    def over(self) -> bool:
+        """Whether the application has closed the database that it looks at."""
+        return self._store.database.closed
+
     def run_once(self, watched: set[UUID | None]) -> list[Event]:
         """What is new since the last round. A database that is away makes it silent, not dead."""
         try:
             events = self._look(watched)
         except StoreError as error:
-            if not self._failed:
+            if not (self._failed or self.over):
                 logger.warning("Live events pause", extra={"error": str(error)})
             self._failed = True
             return []

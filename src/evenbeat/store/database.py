@@ -71,6 +71,7 @@ class Database:
         self.schema = schema
         self.channel = schema
         self.statements = load_statements(schema)
+        self.closed = False
         self._timeout = timeout
         self._pool = self._make_pool("evenbeat", pool_size, _configure, psycopg.Connection)
         self._hot_pool = self._make_pool(
@@ -79,6 +80,7 @@ class Database:
 
     def close(self) -> None:
         """Close every pooled connection; running statements are waited for briefly."""
+        self.closed = True
         for pool in (self._pool, self._hot_pool):
             pool.close(timeout=2)
 
@@ -190,6 +192,8 @@ class Database:
             pool.putconn(connection)
 
     def _take(self, pool: ConnectionPool[Connection]) -> Connection:
+        if self.closed:
+            raise DatabaseUnavailable("This application has closed its database.")
         if pool.closed:
             try:
                 pool.open()

@@ -4,8 +4,9 @@ eight worker processes on one database.
     python benchmarks/scale.py [--quick] [--only schedules,workers,churn,retention]
 
 Everything runs on an embedded server of its own with production settings; workers are processes of
-`evenbeat worker` with default settings. Prints a report and writes it to `benchmarks/results/`, as
-Markdown, as JSON and, for the worker processes and the claims, as SVG.
+`evenbeat worker` with default settings. Prints a report and writes it as Markdown, as JSON and, for
+the worker processes and the claims, as SVG: a whole run to `benchmarks/results/`, a part or a quick
+one to a directory for temporary files.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import scale_churn
@@ -80,9 +82,10 @@ def main() -> None:
     told = [TELL[name](results[name]) for name in given.only]
     report = "\n\n".join([f"# Scale, {given.label}", judged(results), *told]) + "\n"
     print("\n" + report)
-    if not given.quick or given.write:
-        for file in written(RESULTS, given.label, report, results, charts(results)):
-            print(f"wrote {file.relative_to(RESULTS.parent.parent)}")
+    whole = not given.quick and given.only == list(PARTS)
+    place = given.results or (RESULTS if whole else Path(gettempdir()) / "evenbeat-scale")
+    for file in written(place, given.label, report, results, charts(results)):
+        print(f"wrote {file}")
 
 
 def options() -> argparse.Namespace:
@@ -92,7 +95,7 @@ def options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="Small sizes, to see that it works.")
-    add("--write", action="store_true", help="Write the results of a quick run too.")
+    add("--results", type=Path, help="Where to write, if not where it is written by itself.")
     add("--only", type=_names, default=list(PARTS), help="Parts, by commas: " + ", ".join(PARTS))
     add("--label", default=time.strftime("%Y-%m-%d"), help="In the names of the files.")
     add("--schedules", type=_numbers, default=[10_000, 100_000, 1_000_000], metavar="N,N")

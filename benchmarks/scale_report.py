@@ -148,7 +148,7 @@ def written(
     where: Path, label: str, report: str, results: dict[str, Any], pictures: dict[str, str]
 ) -> list[Path]:
     """Write everything; the files."""
-    where.mkdir(exist_ok=True)
+    where.mkdir(parents=True, exist_ok=True)
     report += "".join(f"\n![{name}](scale-{name}-{label}.svg)\n" for name in pictures)
     files = {
         where / f"scale-{label}.md": report,

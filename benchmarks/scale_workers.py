@@ -24,7 +24,14 @@ SELECT EXISTS (SELECT FROM evenbeat.jobs
                  AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL)
     OR EXISTS (SELECT FROM evenbeat.jobs WHERE task = %(task)s AND status = 'running')
 """
-_RUNS = "SELECT count(*), count(DISTINCT job_id), max(completed_at) FROM evenbeat.executions"
+# A run that its worker handed back before it began is no run: it is counted apart.
+_RUNS = """
+SELECT count(*) FILTER (WHERE status = 'completed'),
+       count(DISTINCT job_id) FILTER (WHERE status = 'completed'),
+       count(*) FILTER (WHERE status <> 'completed'),
+       max(completed_at)
+FROM evenbeat.executions
+"""
 
 
 def measure(store: Store, jobs: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
@@ -59,13 +66,14 @@ def drain(store: Store, number: int, jobs: int) -> dict[str, Any]:
         claims = fleet.told()
         resident = fleet.resident_mib()
     with psycopg.connect(url) as connection:
-        runs, ran, ended = connection.execute(_RUNS).fetchall()[0]
+        runs, ran, handed_back, ended = connection.execute(_RUNS).fetchall()[0]
     assert ran == jobs, f"{jobs - ran} of {jobs} jobs have not run"
     seconds = (ended - begun).total_seconds()
     return {
         "rate": jobs / seconds,
         "seconds": seconds,
         "doubled": runs - ran,
+        "handed_back": handed_back,
         "worker_cpu": worker_cpu,
         "server_cpu": server_cpu,
         "claims": claims.asked - asked.asked,
@@ -97,14 +105,15 @@ def markdown(result: dict[str, Any]) -> str:
         "",
         (
             "| processes | jobs/s | to one | CPU s, workers | CPU s, server | cores busy | claims "
-            "| in vain | jobs a claim | deadlocks | doubled | MiB each |"
+            "| in vain | jobs a claim | deadlocks | doubled | handed back | MiB each |"
         ),
-        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     rows += [
         f"| {r['number']} | {r['rate']:,.0f} | {r['ratio']:.2f} | {r['worker_cpu']:.1f} "
         f"| {r['server_cpu']:.1f} | {r['cores']:.2f} | {r['claims']:,.0f} | {r['in_vain']:,.0f} "
-        f"| {r['batch']:,.0f} | {r['deadlocks']} | {r['doubled']} | {r['resident_mib']:.0f} |"
+        f"| {r['batch']:,.0f} | {r['deadlocks']} | {r['doubled']} "
+        f"| {r['handed_back']} | {r['resident_mib']:.0f} |"
         for r in result["processes"]
     ]
     rows += ["", "What active connections waited for, connections at a time on average:", ""]
@@ -135,6 +144,7 @@ def _summary(number: int, drains: list[dict[str, Any]], one: float) -> dict[str,
         "waits": {name: count / looks for name, count in waits.most_common()},
         "deadlocks": sum(drained["deadlocks"] for drained in drains),
         "doubled": sum(drained["doubled"] for drained in drains),
+        "handed_back": sum(drained["handed_back"] for drained in drains),
         "resident_mib": max(drained["resident_mib"] for drained in drains),
         "complaints": [line for drained in drains for line in drained["complaints"]][:20],
     }

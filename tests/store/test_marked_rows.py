@@ -89,3 +89,20 @@ def test_a_transaction_that_never_ends_does_not_keep_rows_from_their_turn(
         "DO $$ BEGIN FOR n IN 1..10100 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
     )
     assert claimed(store, 5) == let_go_beside_an_elder
+
+
+def test_plenty_for_some_tasks_is_none_for_others(store, monkeypatch):
+    """A runner that idles beside a busy one of the same worker asks once, not twice."""
+    store.add_many([NewJob(JobSpec("busy")) for _ in range(9)])
+    asked = []
+    rows = store.database.rows
+    monkeypatch.setattr(
+        store.database, "rows", lambda name, *given: asked.append(name) or rows(name, *given)
+    )
+
+    def claims(task: str) -> int:
+        asked.clear()
+        store.claim(uuid4(), 5, tasks=[task])
+        return asked.count("claim")
+
+    assert [claims("busy"), claims("idle"), claims("busy"), claims("busy")] == [1, 1, 2, 1]

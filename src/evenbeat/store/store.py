@@ -81,7 +81,8 @@ class Store:
         self.documents = Documents(self.database)
         self.webhooks = Webhooks(self.database)
         self._max_json_bytes = max_json_bytes
-        self._crowded = False
+        self._crowded: set[tuple[str, ...] | None] = set()
+        """For which tasks the last claim was filled, and others may be claiming beside us."""
 
     def migrate(self) -> list[int]:
         """Bring the schema up to date, safely from many processes at once; says what it applied."""
@@ -339,10 +340,12 @@ class Store:
         self._limited.first(jobs, params, limit, connection)
         taken = len(jobs)
         if taken < limit:
-            self._claim_free(jobs, params, limit, connection, crowded=self._crowded)
-            if self._crowded and len(jobs) < limit:
+            tasks = params["tasks"] and tuple(params["tasks"])
+            crowded = tasks in self._crowded
+            self._claim_free(jobs, params, limit, connection, crowded=crowded)
+            if crowded and len(jobs) < limit:
                 self._claim_free(jobs, params, limit, connection, crowded=False)
-            self._crowded = len(jobs) == limit
+            (self._crowded.add if len(jobs) == limit else self._crowded.discard)(tasks)
         if len(jobs) < limit:
             self._limited.rest(jobs, params, limit, connection, taken=taken)
 

@@ -639,7 +639,7 @@ def test_opposite_verbs_over_the_same_jobs_at_once_both_end(store):
 )
 def test_the_victim_of_a_deadlock_tries_again(database_url, connect, state, verb, caplog):
     caplog.set_level("INFO", "evenbeat.store.database")
-    quick = Store(make_conninfo(database_url, options="-c deadlock_timeout=10ms"), timeout=10)
+    quick = Store(make_conninfo(database_url, options="-c deadlock_timeout=1s"), timeout=10)
     first, second = (make(quick, state, id=id_) for id_ in uuid7_many(2))
     gate, rival = connect(), connect()
     # Who completes the circle finds the deadlock and ends by it: the verb, not its rival.

@@ -340,7 +340,7 @@ class Store:
         self._limited.first(jobs, params, limit, connection)
         taken = len(jobs)
         if taken < limit:
-            tasks = params["tasks"] and tuple(params["tasks"])
+            tasks = None if params["tasks"] is None else tuple(params["tasks"])
             crowded = tasks in self._crowded
             self._claim_free(jobs, params, limit, connection, crowded=crowded)
             if crowded and len(jobs) < limit:

@@ -55,7 +55,7 @@ closed AS (
         duration_ms = extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - e.started_at) * 1000,
         error_code = 'cancelled', error_message = 'Cancelled by an operator.'
     FROM target t
-    WHERE e.id = t.lock_token
+    WHERE e.id = ANY (ARRAY[t.lock_token])
 ),
 told AS (
     SELECT pg_notify(%(channel)s, 'cancel:' || id) FROM target WHERE lock_token IS NOT NULL
@@ -87,7 +87,7 @@ SET status = 'cancelled',
     lock_token = NULL, locked_by = NULL, lock_acquired_at = NULL, lock_expires_at = NULL,
     updated_at = coalesce(%(now)s::timestamptz, now())
 FROM target t
-WHERE j.id = t.id AND (SELECT count(*) FROM told) >= 0 AND (SELECT count(*) FROM heard) >= 0
+WHERE j.id = ANY (ARRAY[t.id]) AND (SELECT count(*) FROM told) >= 0 AND (SELECT count(*) FROM heard) >= 0
 RETURNING {job};
 
 -- name: run_again
@@ -103,7 +103,7 @@ WITH chosen AS (
     WHERE j.id = ANY (%(ids)s::uuid[]) AND j.status = ANY (%(sources)s::text[])
       AND (j.status IN ('pending', 'scheduled') OR NOT EXISTS (
               SELECT FROM evenbeat.jobs o
-              WHERE o.dedup_key = j.dedup_key
+              WHERE o.dedup_key = ANY (ARRAY[j.dedup_key])
                 AND o.status IN ('pending', 'scheduled', 'running', 'paused')))
     ORDER BY j.dedup_key, CASE WHEN j.dedup_key IS NULL THEN j.id END, j.id DESC
 ),
@@ -119,7 +119,7 @@ target AS (
         tick_plans = 0, cancelled_at = NULL, error_message = NULL,
         updated_at = coalesce(%(now)s::timestamptz, now())
     FROM chosen c
-    WHERE j.id = c.id AND j.status = ANY (%(sources)s::text[])
+    WHERE j.id = ANY (ARRAY[c.id]) AND j.status = ANY (%(sources)s::text[])
     RETURNING j.*
 ),
 -- Where all is marked that a job waits for, this run is the one that the marks ask for.
@@ -128,7 +128,7 @@ taken AS (
     SET fresh = false,
         satisfied_at = CASE WHEN EXISTS (
             SELECT FROM evenbeat.jobs p
-            WHERE p.id = d.predecessor_id
+            WHERE p.id = ANY (ARRAY[d.predecessor_id])
               AND p.status IN ('pending', 'scheduled', 'running', 'paused'))
             THEN NULL ELSE d.satisfied_at END
     FROM target t
@@ -209,7 +209,7 @@ RETURNING {job};
 SELECT j.id, j.status, j.is_paused, o.id
 FROM evenbeat.jobs j
 LEFT JOIN evenbeat.jobs o
-       ON o.dedup_key = j.dedup_key AND j.status IN ('completed', 'failed', 'cancelled')
+       ON o.dedup_key = ANY (ARRAY[j.dedup_key]) AND j.status IN ('completed', 'failed', 'cancelled')
       AND o.status IN ('pending', 'scheduled', 'running', 'paused')
 WHERE j.id = ANY (%(ids)s::uuid[]);
 

@@ -51,7 +51,7 @@ FROM (
                          false) AS ended
     FROM unnest(%(job_ids)s::uuid[], %(predecessor_ids)s::uuid[], %(wanted)s::text[],
                 %(positions)s::smallint[]) AS t (job_id, predecessor_id, wanted, position)
-    LEFT JOIN evenbeat.jobs p ON p.id = t.predecessor_id) t
+    LEFT JOIN evenbeat.jobs p ON p.id = ANY (ARRAY[t.predecessor_id])) t
 ORDER BY t.predecessor_id, t.job_id
 ON CONFLICT (predecessor_id, job_id) DO UPDATE
 SET position = excluded.position, wanted = excluded.wanted,
@@ -72,18 +72,18 @@ RETURNING predecessor_id;
 SELECT {job}
 FROM evenbeat.jobs j
 WHERE j.schedule_kind = 'after'
-  AND j.id IN (SELECT d.job_id FROM evenbeat.dependencies d
+  AND j.id = ANY (ARRAY(SELECT d.job_id FROM evenbeat.dependencies d
                WHERE d.fresh
                  AND (%(only)s::uuid[] IS NULL OR d.job_id = ANY (%(only)s::uuid[]))
                  AND (%(awaiting)s::uuid[] IS NULL
-                      OR d.predecessor_id = ANY (%(awaiting)s::uuid[])))
+                      OR d.predecessor_id = ANY (%(awaiting)s::uuid[]))))
   AND NOT EXISTS (SELECT FROM evenbeat.dependencies d
                   WHERE d.job_id = j.id AND d.satisfied_at IS NULL)
   AND (j.status = 'pending' AND j.next_run_at IS NULL
        OR j.status = 'completed' OR j.status = 'failed' AND j.on_failure = 'continue')
   AND (j.status = 'pending' OR NOT EXISTS (
           SELECT FROM evenbeat.jobs o
-          WHERE o.dedup_key = j.dedup_key
+          WHERE o.dedup_key = ANY (ARRAY[j.dedup_key])
             AND o.status IN ('pending', 'scheduled', 'running', 'paused')))
 ORDER BY j.id
 LIMIT %(limit)s
@@ -110,7 +110,7 @@ WITH started AS (
         updated_at = coalesce(%(now)s::timestamptz, now())
     FROM unnest(%(ids)s::uuid[], %(statuses)s::text[], %(next_runs)s::timestamptz[])
          AS s (id, status, next_run_at)
-    WHERE j.id = s.id
+    WHERE j.id = ANY (ARRAY[s.id])
     RETURNING j.id, j.queue
 ),
 taken AS (
@@ -118,7 +118,7 @@ taken AS (
     SET fresh = false,
         satisfied_at = CASE WHEN EXISTS (
             SELECT FROM evenbeat.jobs p
-            WHERE p.id = d.predecessor_id
+            WHERE p.id = ANY (ARRAY[d.predecessor_id])
               AND p.status IN ('pending', 'scheduled', 'running', 'paused'))
             THEN NULL ELSE d.satisfied_at END
     FROM started s
@@ -140,7 +140,7 @@ FROM evenbeat.jobs p
 WHERE d.last_end_at IS NULL AND d.satisfied_at IS NULL
   AND (%(thoroughly)s::boolean
        OR d.created_at > coalesce(%(now)s::timestamptz, now()) - interval '5 minutes')
-  AND p.id = d.predecessor_id
+  AND p.id = ANY (ARRAY[d.predecessor_id])
   AND (CASE d.wanted WHEN 'success' THEN p.status = 'completed'
                      WHEN 'failure' THEN p.status = 'failed'
                      ELSE p.status IN ('completed', 'failed', 'cancelled') END
@@ -154,14 +154,14 @@ RETURNING d.job_id;
 -- What these jobs wait for, in the order it was given.
 SELECT d.job_id, d.predecessor_id, p.name, p.task, d.wanted, d.satisfied_at IS NOT NULL, p.status,
        d.last_end, d.last_end_at, p.scope_kind || '/' || p.scope_id
-FROM evenbeat.dependencies d LEFT JOIN evenbeat.jobs p ON p.id = d.predecessor_id
+FROM evenbeat.dependencies d LEFT JOIN evenbeat.jobs p ON p.id = ANY (ARRAY[d.predecessor_id])
 WHERE d.job_id = ANY (%(ids)s::uuid[])
 ORDER BY d.job_id, d.position, d.predecessor_id;
 
 -- name: dependents_of
 -- Who waits for this job.
 SELECT j.id, j.name, j.task, d.wanted, j.status
-FROM evenbeat.dependencies d JOIN evenbeat.jobs j ON j.id = d.job_id
+FROM evenbeat.dependencies d JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[d.job_id])
 WHERE d.predecessor_id = %(id)s
 ORDER BY j.id
 LIMIT %(limit)s;
@@ -175,8 +175,8 @@ SELECT j.id FROM evenbeat.jobs j WHERE j.id = ANY (%(ids)s::uuid[]) ORDER BY j.i
 -- would be wanted again.
 SELECT d.predecessor_id, array_agg(coalesce(j.name, j.task || ' ' || j.id) ORDER BY j.id)
 FROM evenbeat.dependencies d
-JOIN evenbeat.jobs j ON j.id = d.job_id AND j.status IN ('pending', 'scheduled', 'running', 'paused')
-JOIN evenbeat.jobs p ON p.id = d.predecessor_id
+JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[d.job_id]) AND j.status IN ('pending', 'scheduled', 'running', 'paused')
+JOIN evenbeat.jobs p ON p.id = ANY (ARRAY[d.predecessor_id])
 WHERE d.predecessor_id = ANY (%(ids)s::uuid[]) AND NOT d.job_id = ANY (%(ids)s::uuid[])
   AND (d.satisfied_at IS NULL OR p.status IN ('pending', 'scheduled', 'running', 'paused'))
 GROUP BY d.predecessor_id;

@@ -6,7 +6,7 @@ SELECT e.id, e.job_id, j.task, j.name, j.queue, e.status, e.execution_number, e.
        e.plan_time, e.started_at, e.completed_at, e.duration_ms, e.error_code, e.error_message,
        e.progress
 FROM evenbeat.executions e
-LEFT JOIN evenbeat.jobs j ON j.id = e.job_id
+LEFT JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[e.job_id])
 WHERE e.id >= evenbeat.uuid7_floor(%(since)s::timestamptz)
 ORDER BY e.id
 LIMIT %(limit)s;
@@ -17,7 +17,7 @@ SELECT e.id, e.job_id, j.task, j.name, j.queue, e.status, e.execution_number, e.
        e.plan_time, e.started_at, e.completed_at, e.duration_ms, e.error_code, e.error_message,
        e.progress
 FROM evenbeat.executions e
-LEFT JOIN evenbeat.jobs j ON j.id = e.job_id
+LEFT JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[e.job_id])
 WHERE e.id = ANY (%(ids)s::uuid[]) AND (e.status <> 'running' OR e.progress IS NOT NULL)
 ORDER BY e.id;
 
@@ -27,7 +27,7 @@ SELECT e.id, e.job_id, j.task, j.name, j.queue, e.status, e.execution_number, e.
        e.plan_time, e.started_at, e.completed_at, e.duration_ms, e.error_code, e.error_message,
        e.progress
 FROM unnest(%(job_ids)s::uuid[]) AS watched (id)
-JOIN evenbeat.jobs j ON j.id = watched.id
+JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[watched.id])
 CROSS JOIN LATERAL (
     SELECT * FROM evenbeat.executions e
     WHERE e.job_id = watched.id

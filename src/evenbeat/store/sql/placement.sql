@@ -62,15 +62,18 @@ WITH wanted AS (
 -- In the order of ids, like every verb over many jobs, so that two of them never deadlock.
 held AS (
     SELECT j.id, j.name, j.queue, j.anchor_at, j.placed_at, w.old_time, w.new_time
-    FROM evenbeat.jobs j JOIN wanted w ON w.id = j.id
-    WHERE j.status = 'scheduled' AND NOT j.is_paused AND j.schedule_kind = 'interval'
-      AND j.next_run_at = w.old_time AND j.anchor_at = w.anchor_at
-      AND j.schedule_version = w.schedule_version
-      AND j.current_retry_count = 0 AND j.releases = 0
-      AND least(j.plan_time, w.old_time, w.new_time, j.plan_time + (w.new_time - w.old_time))
-          > coalesce(%(now)s::timestamptz, now())
-    ORDER BY j.id
-    FOR UPDATE OF j
+    FROM (SELECT * FROM wanted ORDER BY id) w CROSS JOIN LATERAL (
+        SELECT * FROM evenbeat.jobs j
+        WHERE j.id = w.id
+          AND j.status = 'scheduled' AND NOT j.is_paused
+          AND j.next_run_at = w.old_time AND j.anchor_at = w.anchor_at
+          AND j.schedule_version = w.schedule_version
+          AND j.current_retry_count = 0 AND j.releases = 0
+          AND least(j.plan_time, w.old_time, w.new_time, j.plan_time + (w.new_time - w.old_time))
+              > coalesce(%(now)s::timestamptz, now())
+        LIMIT 1
+        FOR UPDATE) j
+    WHERE j.schedule_kind = 'interval'
 ),
 moved AS (
     UPDATE evenbeat.jobs j
@@ -80,7 +83,7 @@ moved AS (
         placed_at = coalesce(%(now)s::timestamptz, now()),
         updated_at = coalesce(%(now)s::timestamptz, now())
     FROM held h
-    WHERE j.id = h.id
+    WHERE j.id = ANY (ARRAY[h.id])
     RETURNING j.id, j.anchor_at
 ),
 noted AS (
@@ -123,15 +126,18 @@ FROM evenbeat.rebalance_moves WHERE rebalance_id = %(id)s ORDER BY job_id;
 -- Puts back every job of a rebalance that is still where it put it, if its old time is yet to come.
 WITH held AS (
     SELECT j.id, j.queue, m.old_time, m.new_time, m.old_anchor_at, m.old_placed_at
-    FROM evenbeat.rebalance_moves m JOIN evenbeat.jobs j ON j.id = m.job_id
-    WHERE m.rebalance_id = %(id)s
-      AND j.status = 'scheduled' AND NOT j.is_paused AND j.schedule_kind = 'interval'
-      AND j.next_run_at = m.new_time AND j.anchor_at = m.new_anchor_at
-      AND j.current_retry_count = 0 AND j.releases = 0
-      AND least(m.old_time, j.plan_time, j.plan_time - (m.new_time - m.old_time))
-          > coalesce(%(now)s::timestamptz, now())
-    ORDER BY j.id
-    FOR UPDATE OF j
+    FROM (SELECT * FROM evenbeat.rebalance_moves
+          WHERE rebalance_id = %(id)s ORDER BY job_id) m CROSS JOIN LATERAL (
+        SELECT * FROM evenbeat.jobs j
+        WHERE j.id = m.job_id
+          AND j.status = 'scheduled' AND NOT j.is_paused
+          AND j.next_run_at = m.new_time AND j.anchor_at = m.new_anchor_at
+          AND j.current_retry_count = 0 AND j.releases = 0
+          AND least(m.old_time, j.plan_time, j.plan_time - (m.new_time - m.old_time))
+              > coalesce(%(now)s::timestamptz, now())
+        LIMIT 1
+        FOR UPDATE) j
+    WHERE j.schedule_kind = 'interval'
 ),
 restored AS (
     UPDATE evenbeat.jobs j
@@ -141,7 +147,7 @@ restored AS (
         placed_at = h.old_placed_at,
         updated_at = coalesce(%(now)s::timestamptz, now())
     FROM held h
-    WHERE j.id = h.id
+    WHERE j.id = ANY (ARRAY[h.id])
     RETURNING j.id
 ),
 noted AS (
@@ -164,7 +170,7 @@ SELECT m.job_id, m.name,
             ELSE 'changed_meanwhile' END
 FROM evenbeat.rebalance_moves m
 JOIN evenbeat.rebalances r ON r.id = m.rebalance_id
-LEFT JOIN evenbeat.jobs j ON j.id = m.job_id
+LEFT JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[m.job_id])
 WHERE m.rebalance_id = %(id)s AND NOT m.restored
 ORDER BY m.job_id;
 

@@ -261,7 +261,7 @@ ORDER BY oldest_due;
 -- Runs whose worker vanished, newest first.
 SELECT e.id, e.job_id, j.name, j.task, j.queue, e.worker_id, e.plan_time, e.completed_at,
        e.error_code
-FROM evenbeat.executions e LEFT JOIN evenbeat.jobs j ON j.id = e.job_id
+FROM evenbeat.executions e LEFT JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[e.job_id])
 WHERE e.error_code IS NOT NULL AND e.error_code IN ('lease_expired', 'stale_timeout')
   AND e.id >= evenbeat.uuid7_floor(%(since)s::timestamptz)
 ORDER BY e.id DESC
@@ -287,12 +287,12 @@ FROM (SELECT *
              ORDER BY id DESC
              LIMIT %(limit)s)
             UNION ALL
-            (SELECT x.* FROM evenbeat.jobs r JOIN evenbeat.executions x ON x.id = r.lock_token
+            (SELECT x.* FROM evenbeat.jobs r JOIN evenbeat.executions x ON x.id = ANY (ARRAY[r.lock_token])
              WHERE r.status = 'running' AND x.id < evenbeat.uuid7_floor(%(since)s::timestamptz)
              LIMIT %(limit)s)) overlapping
       ORDER BY id DESC
       LIMIT %(limit)s) e
-LEFT JOIN evenbeat.jobs j ON j.id = e.job_id
+LEFT JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[e.job_id])
 ORDER BY e.id DESC
 LIMIT %(limit)s;
 

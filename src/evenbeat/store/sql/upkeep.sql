@@ -32,8 +32,8 @@ WITH old AS (
 ),
 gone AS (
     DELETE FROM evenbeat.executions e
-    USING old LEFT JOIN evenbeat.jobs j ON j.id = old.job_id
-    WHERE e.id = old.id AND old.status <> 'running'
+    USING old LEFT JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[old.job_id])
+    WHERE e.id = ANY (ARRAY[old.id]) AND old.status <> 'running'
       AND (j.id IS NULL OR old.execution_number <= j.run_count - %(keep)s)
     RETURNING e.id
 )
@@ -47,7 +47,7 @@ SELECT j.id FROM evenbeat.jobs j
 WHERE j.status IN ('completed', 'failed', 'cancelled') AND j.completed_at < %(older_than)s
   AND j.schedule_kind IN ('once', 'after')
   AND NOT EXISTS (
-      SELECT FROM evenbeat.dependencies d JOIN evenbeat.jobs n ON n.id = d.job_id
+      SELECT FROM evenbeat.dependencies d JOIN evenbeat.jobs n ON n.id = ANY (ARRAY[d.job_id])
       WHERE d.predecessor_id = j.id
         AND NOT (n.status IN ('completed', 'failed', 'cancelled') AND n.completed_at < %(older_than)s))
 LIMIT %(limit)s
@@ -58,16 +58,16 @@ FOR UPDATE OF j SKIP LOCKED;
 WITH old AS (
     SELECT o.id FROM unnest(%(ids)s::uuid[]) AS o (id)
     WHERE NOT EXISTS (
-        SELECT FROM evenbeat.dependencies d JOIN evenbeat.jobs n ON n.id = d.job_id
+        SELECT FROM evenbeat.dependencies d JOIN evenbeat.jobs n ON n.id = ANY (ARRAY[d.job_id])
         WHERE d.predecessor_id = o.id AND n.status IN ('pending', 'scheduled', 'running', 'paused'))
 ),
 history AS (
-    DELETE FROM evenbeat.executions e USING old WHERE e.job_id = old.id
+    DELETE FROM evenbeat.executions e USING old WHERE e.job_id = ANY (ARRAY[old.id])
 ),
 untied AS (
     DELETE FROM evenbeat.dependencies d USING old WHERE d.job_id = old.id
 )
-DELETE FROM evenbeat.jobs j USING old WHERE j.id = old.id
+DELETE FROM evenbeat.jobs j USING old WHERE j.id = ANY (ARRAY[old.id])
 RETURNING j.id;
 
 -- name: register_worker
@@ -187,7 +187,8 @@ WITH fresh AS MATERIALIZED (
 waited_for AS MATERIALIZED (
     SELECT u.execution_id, e.id, e.job_id, e.status, e.completed_at, e.error_code, e.duration_ms,
            e.wait_ms
-    FROM evenbeat.uncounted u LEFT JOIN evenbeat.executions e ON e.id = u.execution_id
+    FROM evenbeat.uncounted u LEFT JOIN LATERAL (
+        SELECT * FROM evenbeat.executions WHERE id = u.execution_id LIMIT 1) e ON true
 ),
 ended AS (
     SELECT job_id, status, completed_at, error_code, duration_ms, wait_ms
@@ -206,7 +207,8 @@ tallied AS (
            count(*) FILTER (WHERE e.error_code IN ('lease_expired', 'stale_timeout')),
            coalesce(sum(e.duration_ms) FILTER (WHERE e.status = 'completed'), 0),
            coalesce(sum(e.wait_ms) FILTER (WHERE e.status = 'completed'), 0)
-    FROM ended e LEFT JOIN evenbeat.jobs j ON j.id = e.job_id
+    FROM ended e LEFT JOIN LATERAL (
+        SELECT task FROM evenbeat.jobs WHERE id = e.job_id LIMIT 1) j ON true
     GROUP BY 1, 2
     ORDER BY 1, 2
     ON CONFLICT (hour, task) DO UPDATE

@@ -69,12 +69,12 @@ log AS (
 ),
 jobs AS (
     DELETE FROM evenbeat.jobs j USING messages m
-    WHERE j.dedup_key = 'webhook:' || m.id AND m.delivered_at IS NULL
+    WHERE j.dedup_key = ANY (ARRAY['webhook:' || m.id]) AND m.delivered_at IS NULL
       AND j.status IN ('pending', 'scheduled', 'paused')
     RETURNING j.id
 ),
 history AS (
-    DELETE FROM evenbeat.executions e USING jobs WHERE e.job_id = jobs.id
+    DELETE FROM evenbeat.executions e USING jobs WHERE e.job_id = ANY (ARRAY[jobs.id])
 )
 SELECT id FROM gone;
 
@@ -231,7 +231,7 @@ WITH old AS (
     WHERE id < evenbeat.uuid7_floor(%(older_than)s::timestamptz)
       AND (delivered_at IS NOT NULL
            OR NOT EXISTS (SELECT FROM evenbeat.jobs j
-                          WHERE j.dedup_key = 'webhook:' || m.id
+                          WHERE j.dedup_key = ANY (ARRAY['webhook:' || m.id])
                             AND j.status IN ('pending', 'scheduled', 'running', 'paused')))
     ORDER BY id
     LIMIT %(limit)s
@@ -242,7 +242,7 @@ log AS (
 orphans AS (
     DELETE FROM evenbeat.webhooks w
     WHERE w.job_id IS NOT NULL
-      AND NOT EXISTS (SELECT FROM evenbeat.jobs j WHERE j.id = w.job_id)
+      AND NOT EXISTS (SELECT FROM evenbeat.jobs j WHERE j.id = ANY (ARRAY[w.job_id]))
       AND NOT EXISTS (SELECT FROM evenbeat.webhook_messages m WHERE m.webhook_id = w.id)
 )
 DELETE FROM evenbeat.webhook_messages m USING old WHERE m.id = old.id

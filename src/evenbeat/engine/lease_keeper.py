@@ -108,8 +108,8 @@ class LeaseKeeper:
 
     def give_up_expired(self) -> list[Run]:
         """Stop runs whose lease is about to run out unrenewed: others may run them then."""
-        now = time.monotonic()
-        gone = [run for run in self._runs.all() if self._is_expired(run, now)]
+        now, margin = time.monotonic(), self._tick() / 2
+        gone = [run for run in self._runs.all() if self._is_expired(run, now + margin)]
         for run in gone:
             run.stop(StopReason.LOST)
         return gone
@@ -124,7 +124,7 @@ class LeaseKeeper:
     def _is_expired(self, run: Run, now: float) -> bool:
         length = run.job.lease_seconds or self._lease.total_seconds()
         held_since = max(run.claimed_at, self._renewed_at.get(run.token, 0.0))
-        return not run.ended and now - held_since >= length - self._tick() / 2
+        return not run.ended and now - held_since >= length
 
     def _tick(self) -> float:
         return min(1.0, self._rhythm() / 2)

@@ -1,8 +1,16 @@
-"""How often leases are renewed: as a rule, and for jobs that want it otherwise."""
+"""How often leases are renewed, as a rule and for jobs that want it otherwise; and given up."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from evenbeat import Context, Evenbeat
+from evenbeat.engine.clock import DatabaseClock
+from evenbeat.engine.lease_keeper import LeaseKeeper
+from evenbeat.engine.run import Run, Runs, StopReason
 
 
 @pytest.mark.parametrize(
@@ -25,3 +33,33 @@ def test_a_job_may_want_its_lease_renewed_more_often(evenbeat_harness, lease, he
     harness.drain()
     assert seen == [rhythm]
     assert harness.worker.keeper._rhythm() == 10
+
+
+class Counted(Runs):
+    """Counts how often it is gone over."""
+
+    looks = 0
+
+    def all(self) -> list[Run]:
+        self.looks += 1
+        return super().all()
+
+
+def test_leases_that_run_out_are_given_up_in_one_look_at_each_run():
+    runs = Counted()
+    held: Any = SimpleNamespace(lease_seconds=None, heartbeat_seconds=None)
+    told: Any = SimpleNamespace(cancel=lambda: None)
+    task: Any = None
+    made = [Run(held, uuid4(), task, told) for _ in range(100)]
+    for run in made[:30]:
+        run.claimed_at -= 30
+    made[0].ended = True
+    runs.add(made)
+    database: Any = None
+    keeper = LeaseKeeper(
+        database, runs, DatabaseClock(), lease=timedelta(seconds=30), renew_seconds=10
+    )
+    assert keeper.give_up_expired() == made[1:30]
+    assert {run.stop_reason for run in made[1:30]} == {StopReason.LOST}
+    assert {run.stop_reason for run in [made[0], *made[30:]]} == {None}
+    assert runs.looks <= 3

@@ -116,9 +116,9 @@ class Hub:
         longer known, a `reset` says so."""
         with self._lock:
             missed = self._missed(last_event_id)
-            self._listeners.add(listener)
             if not self._polling:
                 self._begin()
+            self._listeners.add(listener)
         listener.give(missed)
 
     def leave(self, listener: Listener) -> None:
@@ -136,7 +136,6 @@ class Hub:
         return [Event("", "reset", "{}")]
 
     def _begin(self) -> None:
-        self._polling = True
         self._session = secrets.token_hex(4)
         self._remembered.clear()
         poll = _Poll(self._store(), self._now, self._session)
@@ -144,6 +143,7 @@ class Hub:
             target=self._run, args=(poll,), name="evenbeat-events", daemon=True
         )
         thread.start()
+        self._polling = True  # last: a store that cannot be opened is tried again by who comes next
 
     def _run(self, poll: "_Poll") -> None:
         alone = 0.0

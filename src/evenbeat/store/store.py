@@ -345,7 +345,10 @@ class Store:
             self._claim_free(jobs, params, limit, connection, crowded=crowded)
             if crowded and len(jobs) < limit:
                 self._claim_free(jobs, params, limit, connection, crowded=False)
-            (self._crowded.add if len(jobs) == limit else self._crowded.discard)(tasks)
+            if len(jobs) == limit:
+                self._crowded.add(tasks)
+            else:
+                self._crowded.discard(tasks)
         if len(jobs) < limit:
             self._limited.rest(jobs, params, limit, connection, taken=taken)
 

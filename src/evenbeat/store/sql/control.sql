@@ -87,7 +87,8 @@ SET status = 'cancelled',
     lock_token = NULL, locked_by = NULL, lock_acquired_at = NULL, lock_expires_at = NULL,
     updated_at = coalesce(%(now)s::timestamptz, now())
 FROM target t
-WHERE j.id = ANY (ARRAY[t.id]) AND (SELECT count(*) FROM told) >= 0 AND (SELECT count(*) FROM heard) >= 0
+WHERE j.id = ANY (ARRAY[t.id])
+  AND (SELECT count(*) FROM told) >= 0 AND (SELECT count(*) FROM heard) >= 0
 RETURNING {job};
 
 -- name: run_again
@@ -209,7 +210,7 @@ RETURNING {job};
 SELECT j.id, j.status, j.is_paused, o.id
 FROM evenbeat.jobs j
 LEFT JOIN evenbeat.jobs o
-       ON o.dedup_key = ANY (ARRAY[j.dedup_key]) AND j.status IN ('completed', 'failed', 'cancelled')
+       ON o.dedup_key = j.dedup_key AND j.status IN ('completed', 'failed', 'cancelled')
       AND o.status IN ('pending', 'scheduled', 'running', 'paused')
 WHERE j.id = ANY (%(ids)s::uuid[]);
 

@@ -72,11 +72,11 @@ RETURNING predecessor_id;
 SELECT {job}
 FROM evenbeat.jobs j
 WHERE j.schedule_kind = 'after'
-  AND j.id = ANY (ARRAY(SELECT d.job_id FROM evenbeat.dependencies d
-               WHERE d.fresh
-                 AND (%(only)s::uuid[] IS NULL OR d.job_id = ANY (%(only)s::uuid[]))
-                 AND (%(awaiting)s::uuid[] IS NULL
-                      OR d.predecessor_id = ANY (%(awaiting)s::uuid[]))))
+  AND j.id = ANY (ARRAY(
+      SELECT d.job_id FROM evenbeat.dependencies d
+      WHERE d.fresh
+        AND (%(only)s::uuid[] IS NULL OR d.job_id = ANY (%(only)s::uuid[]))
+        AND (%(awaiting)s::uuid[] IS NULL OR d.predecessor_id = ANY (%(awaiting)s::uuid[]))))
   AND NOT EXISTS (SELECT FROM evenbeat.dependencies d
                   WHERE d.job_id = j.id AND d.satisfied_at IS NULL)
   AND (j.status = 'pending' AND j.next_run_at IS NULL
@@ -161,7 +161,7 @@ ORDER BY d.job_id, d.position, d.predecessor_id;
 -- name: dependents_of
 -- Who waits for this job.
 SELECT j.id, j.name, j.task, d.wanted, j.status
-FROM evenbeat.dependencies d JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[d.job_id])
+FROM evenbeat.dependencies d JOIN evenbeat.jobs j ON j.id = d.job_id
 WHERE d.predecessor_id = %(id)s
 ORDER BY j.id
 LIMIT %(limit)s;
@@ -175,8 +175,8 @@ SELECT j.id FROM evenbeat.jobs j WHERE j.id = ANY (%(ids)s::uuid[]) ORDER BY j.i
 -- would be wanted again.
 SELECT d.predecessor_id, array_agg(coalesce(j.name, j.task || ' ' || j.id) ORDER BY j.id)
 FROM evenbeat.dependencies d
-JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[d.job_id]) AND j.status IN ('pending', 'scheduled', 'running', 'paused')
-JOIN evenbeat.jobs p ON p.id = ANY (ARRAY[d.predecessor_id])
+JOIN evenbeat.jobs j ON j.id = d.job_id AND j.status IN ('pending', 'scheduled', 'running', 'paused')
+JOIN evenbeat.jobs p ON p.id = d.predecessor_id
 WHERE d.predecessor_id = ANY (%(ids)s::uuid[]) AND NOT d.job_id = ANY (%(ids)s::uuid[])
   AND (d.satisfied_at IS NULL OR p.status IN ('pending', 'scheduled', 'running', 'paused'))
 GROUP BY d.predecessor_id;

@@ -60,6 +60,7 @@ WITH wanted AS (
     AS w (id, old_time, new_time, anchor_at, schedule_version)
 ),
 -- In the order of ids, like every verb over many jobs, so that two of them never deadlock.
+-- The kind is asked last: with it, the index of all recurring jobs would do for finding one by its id.
 held AS (
     SELECT j.id, j.name, j.queue, j.anchor_at, j.placed_at, w.old_time, w.new_time
     FROM (SELECT * FROM wanted ORDER BY id) w CROSS JOIN LATERAL (

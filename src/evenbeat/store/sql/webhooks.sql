@@ -69,7 +69,7 @@ log AS (
 ),
 jobs AS (
     DELETE FROM evenbeat.jobs j USING messages m
-    WHERE j.dedup_key = ANY (ARRAY['webhook:' || m.id]) AND m.delivered_at IS NULL
+    WHERE j.dedup_key = 'webhook:' || m.id AND m.delivered_at IS NULL
       AND j.status IN ('pending', 'scheduled', 'paused')
     RETURNING j.id
 ),

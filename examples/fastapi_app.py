@@ -17,9 +17,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import psycopg
 from fastapi import FastAPI
 from psycopg.rows import dict_row
-from psycopg_pool import ConnectionPool
 from pydantic import BaseModel
 
 from evenbeat import Context, Evenbeat
@@ -75,14 +75,11 @@ def list_orders() -> list[dict[str, Any]]:
 
 
 def database() -> Any:
-    """A connection with an open transaction, committed at the end of the `with` block."""
-    return api.state.pool.connection()
+    """A connection with an open transaction, committed and closed when the block ends."""
+    return psycopg.connect(jobs.store.database.url, row_factory=dict_row)
 
 
 def start(api: FastAPI) -> None:
-    api.state.pool = ConnectionPool(
-        jobs.store.database.url, open=True, kwargs={"row_factory": dict_row}
-    )
     with database() as connection:
         connection.execute("SELECT pg_advisory_xact_lock(1)")  # several workers start at once
         connection.execute(
@@ -96,5 +93,4 @@ def start(api: FastAPI) -> None:
 
 def stop(api: FastAPI) -> None:
     api.state.worker.stop()
-    api.state.pool.close()
     jobs.close()

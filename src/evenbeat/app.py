@@ -387,7 +387,7 @@ class Evenbeat:
             store=lambda: self.store,
             tasks=self.registry.named,
             now=self._now,
-            pools=lambda: {} if self._store is None else self._store.database.pool_stats(),
+            pools=lambda: {} if self._store is None else self._store.database.pool_figures(),
             balancer=lambda: self.balancer,
             silent_seconds=max(30.0, 3 * self.settings.renew_seconds),
             version=__version__,

@@ -1,6 +1,10 @@
 """Ids: version 7, unique, and in the order of their making."""
 
+import os
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -54,6 +58,23 @@ def test_a_batch_moves_on_to_the_next_millisecond_when_one_is_full():
 
 def test_two_batches_of_one_moment_share_no_id():
     assert not set(uuid7_many(5000, NOON)) & set(uuid7_many(5000, NOON))
+
+
+def test_ids_made_one_by_one_share_nothing_either():
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda _: uuid7(NOON), range(5000)))
+    assert len(set(made)) == 5000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_forked_process_makes_ids_of_its_own():
+    program = (
+        "import os; from evenbeat.domain.ids import uuid7; uuid7(1.0); os.fork();"
+        "os.write(1, b''.join(uuid7(1.0).bytes for _ in range(200)))"
+    )
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+    assert len(made) == 2 * 200 * 16
+    assert len({made[at : at + 16] for at in range(0, len(made), 16)}) == 2 * 200
 
 
 def test_without_a_moment_the_clock_counts():

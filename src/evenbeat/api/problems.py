@@ -15,7 +15,6 @@ from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from psycopg_pool import PoolTimeout
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
@@ -31,6 +30,7 @@ from evenbeat.errors import (
     TaskUnknown,
     TooLarge,
 )
+from evenbeat.store.pool import NoConnection
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,6 @@ def install(api: FastAPI) -> None:
     api.add_exception_handler(HTTPException, _http)
     api.add_exception_handler(EvenbeatError, _refused)
     api.add_exception_handler(psycopg.OperationalError, _no_database)
-    api.add_exception_handler(PoolTimeout, _no_database)
     api.add_exception_handler(Exception, _bug)
 
 
@@ -177,7 +176,7 @@ def _http(request: Request, error: Exception) -> JSONResponse:
 
 def _no_database(request: Request, error: Exception) -> JSONResponse:
     logger.warning("The database did not answer a request", extra={"error": type(error).__name__})
-    had_none = isinstance(error, PoolTimeout) or isinstance(error.__cause__, PoolTimeout)
+    had_none = isinstance(error, NoConnection) or isinstance(error.__cause__, NoConnection)
     unchanged = had_none or request.method in ("GET", "HEAD")
     return problem(
         503,

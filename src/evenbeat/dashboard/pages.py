@@ -21,7 +21,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import NoMatchFound
 
@@ -272,7 +271,7 @@ _ANSWERS: tuple[tuple[tuple[type[Exception], ...], int, str], ...] = (
     ((Conflict,), 409, ""),
     ((RequestValidationError,), 422, "The address or the form of this request is not valid."),
     (
-        (StoreError, psycopg.OperationalError, PoolTimeout),
+        (StoreError, psycopg.OperationalError),
         503,
         "The database cannot be reached right now. A change may or may not have been made.",
     ),

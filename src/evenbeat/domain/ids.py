@@ -5,22 +5,40 @@ import struct
 import time
 from uuid import UUID
 
+_MARKS = 0x7 << 76 | 0b10 << 62
+"""The bits that every one has: its version and its variant."""
+_AT_ONCE = 128
+
+_tails: list[int] = []
+"""Random numbers for the next few, from one read of the random source."""
+if hasattr(os, "register_at_fork"):  # where there are forks, a child must not give the same ids
+    os.register_at_fork(after_in_child=_tails.clear)
+
 
 def uuid7(unix_seconds: float | None = None) -> UUID:
     """A new id; ids of different milliseconds sort by time."""
-    return uuid7_many(1, unix_seconds)[0]
+    moment = time.time() if unix_seconds is None else unix_seconds
+    try:
+        tail = _tails.pop()
+    except IndexError:
+        tail, *more = _random(_AT_ONCE)
+        _tails.extend(more)
+    return UUID(int=int(moment * 1000) << 80 | _MARKS | tail >> 2)
 
 
 def uuid7_many(count: int, unix_seconds: float | None = None) -> list[UUID]:
-    """`count` new ids that sort in the order they are returned, from one read of the random source.
+    """`count` new ids that sort in the order they are returned.
 
     The twelve bits after the timestamp count upwards within the batch, and the millisecond
     moves on when they are used up, so a bulk insert appends to the end of its index.
     """
     moment = time.time() if unix_seconds is None else unix_seconds
     base = int(moment * 1000)
-    tails = struct.unpack(f">{count}Q", os.urandom(8 * count))
     return [
-        UUID(int=base + (i >> 12) << 80 | 0x7 << 76 | (i & 0xFFF) << 64 | 0b10 << 62 | tail >> 2)
-        for i, tail in enumerate(tails)
+        UUID(int=base + (i >> 12) << 80 | (i & 0xFFF) << 64 | _MARKS | tail >> 2)
+        for i, tail in enumerate(_random(count))
     ]
+
+
+def _random(count: int) -> tuple[int, ...]:
+    return struct.unpack(f">{count}Q", os.urandom(8 * count))

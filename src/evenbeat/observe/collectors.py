@@ -24,7 +24,7 @@ STALE_SECONDS = 300.0
 _FINISHED = (Ended.COMPLETED, Ended.FAILED, Ended.CANCELLED)
 _STEPS = ("claim", "finish", "renew", "maintenance")
 
-PoolStats = Callable[[], Mapping[str, Mapping[str, int]]]
+PoolFigures = Callable[[], Mapping[str, Mapping[str, float]]]
 
 
 def family(name: str, values: Mapping[Any, Any] | float) -> Metric:
@@ -102,7 +102,7 @@ def _zeros(known: Family, tasks: list[str]) -> dict[Labels, float]:
 class ProcessCollector(Guarded):
     """This process right now: its workers, its connections."""
 
-    def __init__(self, tallies: Tallies, pools: PoolStats, version: str) -> None:
+    def __init__(self, tallies: Tallies, pools: PoolFigures, version: str) -> None:
         self._tallies = tallies
         self._pools = pools
         self._version = version
@@ -138,17 +138,16 @@ def _of_workers(workers: list[Vitals]) -> Iterator[Metric]:
         yield family("evenbeat_event_loop_lag_seconds", max(lags))
 
 
-def _of_pools(pools: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
-    def each(name: str, figure: str, scale: float = 1.0) -> Metric:
-        # The pool leaves out what has never happened.
-        return family(name, {(pool,): s.get(figure, 0) * scale for pool, s in pools.items()})
+def _of_pools(pools: Mapping[str, Mapping[str, float]]) -> Iterator[Metric]:
+    def each(name: str, figure: str) -> Metric:
+        return family(name, {(pool,): figures[figure] for pool, figures in pools.items()})
 
-    yield each("evenbeat_pool_connections", "pool_size")
-    yield each("evenbeat_pool_connections_max", "pool_max")
-    yield each("evenbeat_pool_connections_idle", "pool_available")
-    yield each("evenbeat_pool_waiting", "requests_waiting")
-    yield each("evenbeat_pool_wait_seconds_total", "requests_wait_ms", 0.001)
-    yield each("evenbeat_pool_errors_total", "requests_errors")
+    yield each("evenbeat_pool_connections", "open")
+    yield each("evenbeat_pool_connections_max", "most")
+    yield each("evenbeat_pool_connections_idle", "idle")
+    yield each("evenbeat_pool_waiting", "waiting")
+    yield each("evenbeat_pool_wait_seconds_total", "waited_seconds")
+    yield each("evenbeat_pool_errors_total", "failed")
 
 
 class DatabaseCollector(Guarded):

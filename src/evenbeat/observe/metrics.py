@@ -16,7 +16,7 @@ from evenbeat.observe.census import take_census
 from evenbeat.observe.collectors import (
     DatabaseCollector,
     EngineCollector,
-    PoolStats,
+    PoolFigures,
     ProcessCollector,
 )
 from evenbeat.observe.kept import Kept
@@ -46,7 +46,7 @@ class Metrics:
         tasks: Callable[[], Iterable[str]],
         balancer: Callable[[], Balancing],
         now: Callable[[], datetime | None] = lambda: None,
-        pools: PoolStats = dict,
+        pools: PoolFigures = dict,
         silent_seconds: float = 60.0,
         version: str = "",
     ) -> None:

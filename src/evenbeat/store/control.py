@@ -29,7 +29,7 @@ from evenbeat.store.filters import JobFilter
 from evenbeat.store.limits import LimitTable
 from evenbeat.store.placement import Advice, Wish, anew, placed_run, resuming_wish, wish_of
 from evenbeat.store.reads import Reads
-from evenbeat.store.rows import MAX_JSON_BYTES, RawJson, encode_json, spec_columns
+from evenbeat.store.rows import MAX_JSON_BYTES, encode_json, spec_columns
 
 __all__ = ["Changes", "Control", "Refused", "Tally"]
 
@@ -352,10 +352,10 @@ class Control:
         other = self._reads.job_by_name(name, scope_of(job))
         return NameTaken(name, str(scope_of(job)), other.id if other else job.id)
 
-    def _json(self, field: str, value: Mapping[str, Any] | None) -> RawJson | None:
+    def _json(self, field: str, value: Mapping[str, Any] | None) -> str | None:
         if value is None:
             return None
-        return RawJson(encode_json(field, value, self._max_json_bytes))
+        return encode_json(field, value, self._max_json_bytes)
 
     def _set_queue_paused(self, name: str, paused: bool, now: datetime | None) -> None:
         check_name("queue", name)

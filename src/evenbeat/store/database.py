@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from math import inf
+from math import ceil, inf
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 from psycopg.types.json import set_json_loads
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from pydantic_core import from_json
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
 from evenbeat.store.direct import HotConnection
+from evenbeat.store.pool import NoConnection, Pool, Pooled
 from evenbeat.store.statements import Statement, bind, load_statements
 
 logger = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 Connection = psycopg.Connection[Any]
 Row = tuple[Any, ...]
 _Result = TypeVar("_Result")
+_Kind = TypeVar("_Kind", bound=Pooled)
 
 # What a session of ours always wants: one timezone, and no compilation for millisecond statements.
 _EVERY_SESSION = "SET timezone = 'UTC'; SET jit = off"
@@ -41,7 +42,6 @@ _HOT_SESSION = (
 _CONNECTING: dict[str, Any] = {
     "autocommit": True,
     "prepare_threshold": 0,
-    "connect_timeout": 10,
     "client_encoding": "utf8",
 }
 
@@ -50,6 +50,7 @@ _CONNECTING: dict[str, Any] = {
 _COLD_SESSION = _EVERY_SESSION + "; SET plan_cache_mode = force_custom_plan"
 
 _ATTEMPTS = 5
+LONGEST_CONNECT_SECONDS = 10.0
 
 patience: ContextVar[float] = ContextVar("patience", default=inf)
 """Seconds to wait for a free connection here and now, if less than the database was made with.
@@ -73,21 +74,18 @@ class Database:
         self.statements = load_statements(schema)
         self.closed = False
         self._timeout = timeout
-        self._pool = self._make_pool("evenbeat", pool_size, _configure, psycopg.Connection)
-        self._hot_pool = self._make_pool(
-            "evenbeat-journey", max(4, pool_size // 2), _configure_hot, HotConnection
-        )
+        self._pool = Pool(self._connect, pool_size)
+        self._hot_pool = Pool(self._connect_hot, max(4, pool_size // 2))
 
     def close(self) -> None:
-        """Close every pooled connection; running statements are waited for briefly."""
+        """Close every connection that is free, and the others when their statements end."""
         self.closed = True
         for pool in (self._pool, self._hot_pool):
-            pool.close(timeout=2)
+            pool.close()
 
-    def pool_stats(self) -> dict[str, dict[str, int]]:
-        """How each pool does, in psycopg's own figures; what never happened is left out."""
-        pools = {"general": self._pool, "journey": self._hot_pool}
-        return {name: pool.get_stats() for name, pool in pools.items()}
+    def pool_figures(self) -> dict[str, dict[str, float]]:
+        """How each pool does."""
+        return {"general": self._pool.figures(), "journey": self._hot_pool.figures()}
 
     def rows(
         self, name: str, params: Mapping[str, Any], connection: Connection | None = None
@@ -134,7 +132,7 @@ class Database:
             yield connection
             return
         try:
-            pool = self._hot_pool if hot else self._pool
+            pool: Pool[Any] = self._hot_pool if hot else self._pool
             with self._connection(pool) as own, _bad_input_explained(), own.transaction():
                 yield own
         except psycopg.errors.DeadlockDetected:
@@ -157,15 +155,13 @@ class Database:
     def connect(self) -> Connection:
         """A connection outside the pools, for listening and for the journey's statements."""
         try:
-            connection = HotConnection.connect(self.url, **_CONNECTING)
-            _configure_hot(connection)
+            return self._connect_hot()
         except psycopg.OperationalError as error:
             raise DatabaseUnavailable(_unreachable(error)) from error
-        return connection
 
     def _run_with_retries(self, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
         """Repeat what was surely not done: any deadlock victim, and a read cut off by a restart."""
-        pool = self._hot_pool if statement.hot else self._pool
+        pool: Pool[Any] = self._hot_pool if statement.hot else self._pool
         for attempt in range(1, _ATTEMPTS + 1):
             connection = self._take(pool)
             try:
@@ -180,54 +176,41 @@ class Database:
                 if statement.writes or attempt == _ATTEMPTS:
                     raise DatabaseUnavailable(_unreachable(error)) from error
             finally:
-                pool.putconn(connection)
+                pool.give(connection)
         raise AssertionError("unreachable")
 
     @contextmanager
-    def _connection(self, pool: ConnectionPool[Connection]) -> Iterator[Connection]:
+    def _connection(self, pool: Pool[Any]) -> Iterator[Connection]:
         connection = self._take(pool)
         try:
             yield connection
         finally:
-            pool.putconn(connection)
+            pool.give(connection)
 
-    def _take(self, pool: ConnectionPool[Connection]) -> Connection:
+    def _take(self, pool: Pool[_Kind]) -> _Kind:
         if self.closed:
             raise DatabaseUnavailable("This application has closed its database.")
-        if pool.closed:
-            try:
-                pool.open()
-            except psycopg.OperationalError as error:  # pragma: no cover - opened in background
-                raise DatabaseUnavailable(_unreachable(error)) from error
         try:
-            return pool.getconn(timeout=min(patience.get(), self._timeout))
-        except (PoolTimeout, PoolClosed) as error:
+            return pool.take(min(patience.get(), self._timeout))
+        except NoConnection as error:
             raise DatabaseUnavailable(_unreachable(error)) from error
 
-    def _make_pool(
-        self, name: str, size: int, configure: Any, kind: type[Connection]
-    ) -> ConnectionPool[Connection]:
-        return ConnectionPool(
-            self.url,
-            connection_class=kind,
-            name=name,
-            min_size=1,
-            max_size=size,
-            open=False,
-            timeout=self._timeout,
-            configure=configure,
-            kwargs=_CONNECTING,
-        )
+    def _connect(self, seconds: float) -> Pooled:
+        return self._opened(Pooled, _COLD_SESSION, seconds)
 
+    def _connect_hot(self, seconds: float = LONGEST_CONNECT_SECONDS) -> HotConnection:
+        return self._opened(HotConnection, _HOT_SESSION, seconds)
 
-def _configure(connection: Connection) -> None:
-    connection.execute(_COLD_SESSION, prepare=False)
-    set_json_loads(_loads, connection)
-
-
-def _configure_hot(connection: Connection) -> None:
-    connection.execute(_HOT_SESSION, prepare=False)
-    set_json_loads(_loads, connection)
+    def _opened(self, kind: type[_Kind], session: LiteralString, seconds: float) -> _Kind:
+        patient = max(1, ceil(min(seconds, LONGEST_CONNECT_SECONDS)))
+        connection = kind.connect(self.url, connect_timeout=patient, **_CONNECTING)
+        try:
+            connection.execute(session, prepare=False)
+            set_json_loads(_loads, connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 def _loads(text: str | bytes) -> Any:

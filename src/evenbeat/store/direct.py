@@ -16,13 +16,13 @@ from psycopg import abc, generators, pq
 from psycopg.adapt import Transformer
 
 from evenbeat.store.arrays import quoted
-from evenbeat.store.rows import RawJson
+from evenbeat.store.pool import Pooled
 from evenbeat.store.statements import Statement
 
 Row = tuple[Any, ...]
 
 
-class HotConnection(psycopg.Connection[Row]):
+class HotConnection(Pooled):
     """A connection of ours, for the journey's statements. It also does all that others do."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -32,7 +32,7 @@ class HotConnection(psycopg.Connection[Row]):
 
     def run(self, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
         """Execute one statement and fetch all its rows."""
-        values = [_text(params[name]) for name in statement.names]
+        values = as_texts([params[name] for name in statement.names])
         name = statement.name
         with self.lock:
             if name not in self._known:
@@ -63,37 +63,41 @@ class HotConnection(psycopg.Connection[Row]):
         return result
 
 
-def _text(value: Any) -> bytes | None:
-    """A parameter as PostgreSQL would write it."""
-    if value is None:
-        return None
-    data = _written(value).encode()
-    if b"\x00" in data:  # libpq would end the text there
+def as_texts(values: list[Any]) -> list[bytes | None]:
+    """Parameters as PostgreSQL would write them."""
+    texts = [None if value is None else _WRITERS[type(value)](value).encode() for value in values]
+    if b"\x00" in b"".join(filter(None, texts)):  # libpq would end the text there
         raise psycopg.DataError("a text cannot contain NUL (0x00) bytes")
-    return data
-
-
-def _written(value: Any) -> str:
-    writer = _WRITERS.get(type(value))
-    if writer is None:  # an enumeration's member, for one, is written as what it is made of
-        writer = next((w for kind, w in _WRITERS.items() if isinstance(value, kind)), None)
-    if writer is None:
-        raise TypeError(f"a statement cannot be given a {type(value).__name__}: {value!r}")
-    return writer(value)
+    return texts
 
 
 def _array(values: list[Any]) -> str:
-    written = ["NULL" if value is None else quoted(_written(value)) for value in values]
+    written = [
+        "NULL" if value is None else quoted(_WRITERS[type(value)](value)) for value in values
+    ]
     return "{" + ",".join(written) + "}"
 
 
-_WRITERS: dict[type, Callable[[Any], str]] = {
-    str: str,
-    bool: str,
-    int: str,
-    float: repr,
-    UUID: lambda value: value.hex,
-    datetime: datetime.isoformat,
-    RawJson: lambda value: value.obj,
-    list: _array,
-}
+class _Writers(dict[type, Callable[[Any], str]]):
+    """How to write a value, by its type. An enumeration's member, for one, is written as what it is
+    made of."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], str]:
+        for known, writer in list(self.items()):
+            if issubclass(kind, known):
+                self[kind] = writer
+                return writer
+        raise TypeError(f"a statement cannot be given a {kind.__name__}")
+
+
+_WRITERS = _Writers(
+    {
+        str: str,
+        bool: str,
+        int: str,
+        float: repr,
+        UUID: lambda value: value.hex,
+        datetime: datetime.isoformat,
+        list: _array,
+    }
+)

@@ -6,8 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from psycopg.types.json import Jsonb
-
 from evenbeat.domain.decision import Decision
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import FirstRun, Job, JobSpec, NewJob
@@ -138,10 +136,10 @@ def plain_job_params(job_id: UUID, job: NewJob, limit: int) -> dict[str, Any]:
     spec = job.spec
     return {
         "id": job_id,
-        "payload": RawJson(encode_json("payload", job.payload, limit)),
+        "payload": encode_json("payload", job.payload, limit),
         "scope_kind": job.scope.kind,
         "scope_id": job.scope.id,
-        "metadata": RawJson(encode_json("metadata", job.metadata, limit) if job.metadata else "{}"),
+        "metadata": encode_json("metadata", job.metadata, limit) if job.metadata else "{}",
         "created_by": job.created_by,
         "task": spec.task,
         "queue": spec.queue,
@@ -175,13 +173,6 @@ def known_columns(spec: JobSpec) -> KnownColumns:
 
 _known: dict[int, KnownColumns] = {}
 _MOST_KNOWN = 500
-
-
-class RawJson(Jsonb):
-    """JSON text that is encoded already."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text, dumps=str)
 
 
 def finish_params(batch: Sequence[Finished]) -> dict[str, Any]:

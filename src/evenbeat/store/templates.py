@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from evenbeat.errors import Conflict, NotFound
 from evenbeat.store.database import Database
 from evenbeat.store.filters import containing
-from evenbeat.store.rows import MAX_JSON_BYTES, RawJson, encode_json
+from evenbeat.store.rows import MAX_JSON_BYTES, encode_json
 
 
 class Template(NamedTuple):
@@ -82,7 +82,7 @@ class Templates:
     def _params(self, template: NewTemplate, now: datetime | None) -> dict[str, Any]:
         limit = self._max_json_bytes
         return template._asdict() | {
-            "parameters": RawJson(encode_json("parameters", template.parameters, limit)),
-            "body": RawJson(encode_json("body", template.body, limit)),
+            "parameters": encode_json("parameters", template.parameters, limit),
+            "body": encode_json("body", template.body, limit),
             "now": now,
         }

@@ -23,6 +23,7 @@ class Signature:
         hints = _hints(handler)
         self.context_name = _context_name(self._signature, hints)
         self._model = _argument_model(task, self._signature, hints, self.context_name)
+        self._check = self._model.__pydantic_validator__.validate_python
         self._dump = self._model.__pydantic_serializer__.to_python
         self._arguments = [name for name in self._signature.parameters if name != self.context_name]
         self._takes_nothing = not self._model.model_fields and not self._takes_any
@@ -36,7 +37,7 @@ class Signature:
             return {}
         values = self._bind(args, kwargs)
         try:
-            checked = self._model.model_validate(values)
+            checked = self._check(values)
             payload: dict[str, Any] = self._dump(checked, mode="json", by_alias=True)
         except ValidationError as error:
             raise InvalidInput(self._explain(error), field="payload") from None
@@ -51,7 +52,7 @@ class Signature:
         if self._takes_nothing and not payload:
             return {}
         try:
-            checked = self._model.model_validate(payload)
+            checked = self._check(payload)
         except ValidationError as error:
             raise InvalidInput(self._explain(error), field="payload") from None
         given, values = checked.model_fields_set, checked.__dict__
@@ -67,13 +68,13 @@ class Signature:
         return any(p.kind is _Kind.VAR_KEYWORD for p in self._signature.parameters.values())
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if not args and self.context_name not in kwargs:
+            return dict(kwargs)
         names = self._arguments
         if self.context_name in kwargs or len(args) > len(names):
             surplus = self.context_name if self.context_name in kwargs else f"{len(args)} arguments"
             raise InvalidInput(f"{self.task} cannot be given {surplus}. {self._usage()}")
         values = dict(zip(names, args, strict=False))
-        if not kwargs:
-            return values
         if doubled := values.keys() & kwargs.keys():
             raise InvalidInput(f"{self.task} was given {min(doubled)!r} twice. {self._usage()}")
         return values | dict(kwargs)

@@ -168,7 +168,8 @@ SELECT {job} FROM evenbeat.jobs j WHERE j.id = %(id)s FOR UPDATE;
 UPDATE evenbeat.jobs j
 SET task = %(task)s, queue = %(queue)s, priority = least(100, %(priority)s + aged),
     aged = least(aged, 100 - %(priority)s),
-    payload = coalesce(%(payload)s, payload), metadata = coalesce(%(metadata)s, metadata),
+    payload = coalesce(%(payload)s::jsonb, payload),
+    metadata = coalesce(%(metadata)s::jsonb, metadata),
     name = %(name)s,
     current_retry_count = CASE WHEN status = 'running' OR plan_time = %(plan_time)s
                                THEN current_retry_count ELSE 0 END,

@@ -28,8 +28,8 @@ VALUES (
          THEN coalesce(%(plan_time)s::timestamptz, %(now)s::timestamptz, now()) END,
     CASE WHEN %(schedule_kind)s::text <> 'after'
          THEN coalesce(%(next_run_at)s::timestamptz, %(now)s::timestamptz, now()) END,
-    %(status)s, %(anchor_at)s, %(placed_at)s, %(payload)s,
-    %(name)s, %(scope_kind)s, %(scope_id)s, %(dedup_key)s, %(parent_id)s, %(metadata)s,
+    %(status)s, %(anchor_at)s, %(placed_at)s, %(payload)s::jsonb,
+    %(name)s, %(scope_kind)s, %(scope_id)s, %(dedup_key)s, %(parent_id)s, %(metadata)s::jsonb,
     %(created_by)s,
     %(task)s, %(queue)s, %(priority)s, %(schedule_kind)s, %(interval_seconds)s,
     %(cron_expression)s, %(timezone)s,
@@ -54,8 +54,8 @@ INSERT INTO evenbeat.jobs (
 VALUES (
     %(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
     coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()), 'pending',
-    %(payload)s, %(scope_kind)s, %(scope_id)s, %(metadata)s, %(created_by)s, %(task)s, %(queue)s,
-    %(priority)s)
+    %(payload)s::jsonb, %(scope_kind)s, %(scope_id)s, %(metadata)s::jsonb, %(created_by)s, %(task)s,
+    %(queue)s, %(priority)s)
 RETURNING id, pg_notify(%(channel)s, 'due:' || queue);
 
 -- name: add_from_stage

@@ -22,8 +22,8 @@ FROM evenbeat.templates WHERE name = %(name)s;
 -- Keeps a new one; nothing comes back when the name is taken.
 INSERT INTO evenbeat.templates (name, description, parameters, body, created_at, updated_at,
                                 created_by)
-VALUES (%(name)s, %(description)s, %(parameters)s, %(body)s, coalesce(%(now)s::timestamptz, now()),
-        coalesce(%(now)s::timestamptz, now()), %(created_by)s)
+VALUES (%(name)s, %(description)s, %(parameters)s::jsonb, %(body)s::jsonb,
+        coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()), %(created_by)s)
 ON CONFLICT (name) DO NOTHING
 RETURNING name, description, parameters, body, version, created_at, updated_at, created_by;
 
@@ -31,8 +31,8 @@ RETURNING name, description, parameters, body, version, created_at, updated_at, 
 -- Keeps one, in place of the one of that name if there is any. What is the same already stays.
 INSERT INTO evenbeat.templates AS t (name, description, parameters, body, created_at, updated_at,
                                      created_by)
-VALUES (%(name)s, %(description)s, %(parameters)s, %(body)s, coalesce(%(now)s::timestamptz, now()),
-        coalesce(%(now)s::timestamptz, now()), %(created_by)s)
+VALUES (%(name)s, %(description)s, %(parameters)s::jsonb, %(body)s::jsonb,
+        coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()), %(created_by)s)
 ON CONFLICT (name) DO UPDATE
 SET description = excluded.description, parameters = excluded.parameters, body = excluded.body,
     version = t.version + CASE WHEN (t.description, t.parameters, t.body) IS NOT DISTINCT FROM

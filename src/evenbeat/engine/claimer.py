@@ -210,14 +210,14 @@ class Claimer:
         )
         took = time.perf_counter() - begun
         runner.claim_took(took)
-        self._probe.claimed(len(jobs), took)
         if jobs:
-            logger.debug("Jobs claimed", extra={"jobs": len(jobs), "runner": runner.place})
             if jobs[0].started_at is not None:
                 self._clock.observe(jobs[0].started_at)
             self._start(runner, jobs)
             if len(jobs) < room:
                 time.sleep(YIELD_SECONDS)
+            logger.debug("Jobs claimed", extra={"jobs": len(jobs), "runner": runner.place})
+        self._probe.claimed(len(jobs), took)
         return jobs
 
     def _start(self, runner: Runner, jobs: list[Job]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import islice, repeat
 from typing import NamedTuple
 from uuid import UUID
 
@@ -46,7 +46,7 @@ def add_in_bulk(
         _copy(connection, stage, written)
         return _move_from_stage(database, connection, ids, jobs)
     _copy(connection, f'"{database.schema}".jobs', written)
-    return [Added(id_, created=True) for id_ in ids]
+    return list(map(Added, ids, repeat(True)))
 
 
 def named(database: Database, job: NewJob, connection: Connection | None) -> UUID | None:

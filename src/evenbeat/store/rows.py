@@ -1,7 +1,7 @@
 """Between values and rows: what a new job, a finished run or a report becomes in the database."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -18,7 +18,18 @@ MAX_JSON_BYTES = 256 * 1024
 SECOND = timedelta(seconds=1)
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+def _encoder() -> Callable[[Any], str]:
+    """What `JSONEncoder.encode` does, without the new C encoder that it makes for every value."""
+    strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return strict.encode
+    escape = json.encoder.encode_basestring_ascii
+    encode = make(None, strict.default, escape, None, ":", ",", False, False, False)
+    return lambda value: "".join(encode(value, 0))
+
+
+_encode = _encoder()
 
 
 class Finished(NamedTuple):

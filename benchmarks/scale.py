@@ -40,7 +40,7 @@ PARTS: dict[str, Part] = {
         firings=given.firings,
     ),
     "workers": lambda store, given: scale_workers.measure(
-        store, given.jobs, given.rounds, given.processes
+        store, given.jobs, given.rounds, given.processes, given.waiting
     ),
     "churn": lambda store, given: scale_churn.churn(store, given.churning, 60, given.idle),
     "retention": lambda store, given: scale_churn.retention(
@@ -60,6 +60,7 @@ QUICK = {
     "seconds": 5,
     "firings": 200,
     "jobs": 4000,
+    "waiting": 1000,
     "rounds": 1,
     "processes": [1, 2],
     "churning": 100,
@@ -104,6 +105,7 @@ def options() -> argparse.Namespace:
     add("--firings", type=int, default=1000, help="Firings a second; a fifth of it as well.")
     add("--seconds", type=int, default=20, help="How long they are watched.")
     add("--jobs", type=int, default=100_000, help="No-op jobs in a drain.")
+    add("--waiting", type=int, default=20_000, help="Jobs that wait in another drain.")
     add("--rounds", type=int, default=5)
     add("--processes", type=_numbers, default=[1, 2, 4, 8], metavar="N,N")
     add("--churning", type=int, default=1000, help="Schedules of an hour's churn.")

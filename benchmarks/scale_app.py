@@ -5,6 +5,7 @@ scrape of its metrics that asks nothing of the database, and does not disturb wh
     SCALE_LOG=calls.bin evenbeat worker --app benchmarks/scale_app.py:app
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -17,6 +18,8 @@ from evenbeat import Context, Evenbeat
 
 CALL = struct.Struct("<16sdd")
 """A call: the job, its plan, and when the handler began; both in seconds since the epoch."""
+
+WAITS_SECONDS = 0.05
 
 IDLE_TASKS = ("sync", "report", "clean", "poll", "export")
 
@@ -47,6 +50,12 @@ if os.environ.get("SCALE_TOLD"):
 @app.task
 async def noop() -> None:
     """Nothing."""
+
+
+@app.task
+async def wait() -> None:
+    """As most jobs do: for a page, a report, another service."""
+    await asyncio.sleep(WAITS_SECONDS)
 
 
 @app.task

@@ -106,9 +106,15 @@ def _of_workers(result: dict[str, Any] | None) -> list[tuple[str, str, bool]]:
             )
         )
     if 8 in by_number and 2 in by_number:
-        share = by_number[8]["rate"] / by_number[2]["rate"]
-        promises.append(("eight do not fall below two", f"{share:.2f}x", share >= 1))
+        promises.append(_eight("eight do not fall below two", by_number))
+        waiting = {row["number"]: row for row in result["waiting"]["processes"]}
+        promises.append(_eight("nor where jobs wait for something", waiting))
     return promises
+
+
+def _eight(promise: str, by_number: dict[int, dict[str, Any]]) -> tuple[str, str, bool]:
+    share = by_number[8]["rate"] / by_number[2]["rate"]
+    return promise, f"{share:.2f}x", share >= 1
 
 
 def _cpu_of_a_job(row: dict[str, Any]) -> float:

@@ -1,5 +1,7 @@
 """One, two, four, eight worker processes on one database: how fast they drain it together, how busy
-the cores are meanwhile, and whether the processes stand in each other's way."""
+the cores are meanwhile, and whether the processes stand in each other's way. Once with jobs that do
+nothing, where the cores are the limit, and once with jobs that wait for something, as most jobs do:
+there the slots are."""
 
 import statistics
 import time
@@ -9,6 +11,7 @@ from typing import Any
 
 import psycopg
 from common import empty
+from scale_app import WAITS_SECONDS
 from scale_fleet import Fleet, conflicts, server_cpu_seconds, waits_sampled
 
 from evenbeat.domain.job import JobSpec, NewJob
@@ -17,6 +20,10 @@ from evenbeat.store.store import Store
 DRAIN_SECONDS = 600
 SETTLE_SECONDS = 3.0
 """For what a worker does once when it starts: chores, first connections."""
+WARM_JOBS = 1000
+"""No-op jobs that each process runs before: statements are prepared, memory is at hand."""
+LOOK_SECONDS = 0.25
+"""Between two looks whether jobs are left; when the last one ended is told by its own row."""
 
 _LEFT = """
 SELECT EXISTS (SELECT FROM evenbeat.jobs
@@ -31,42 +38,65 @@ SELECT count(*) FILTER (WHERE status = 'completed'),
        count(*) FILTER (WHERE status <> 'completed'),
        max(completed_at)
 FROM evenbeat.executions
+WHERE started_at >= %(begun)s
 """
 
 
-def measure(store: Store, jobs: int, rounds: int, workers: Sequence[int]) -> dict[str, Any]:
-    """Drain `jobs` no-op jobs by each number of processes, round by round."""
+def measure(
+    store: Store, jobs: int, rounds: int, workers: Sequence[int], waiting_jobs: int
+) -> dict[str, Any]:
+    """Drain `jobs` no-op jobs and `waiting_jobs` that wait by each number of processes, round by
+    round."""
+    return {
+        "jobs": jobs,
+        "rounds": rounds,
+        "processes": _drains(store, "noop", jobs, rounds, workers),
+        "waiting": {
+            "jobs": waiting_jobs,
+            "processes": _drains(store, "wait", waiting_jobs, rounds, workers),
+        },
+    }
+
+
+def _drains(
+    store: Store, task: str, jobs: int, rounds: int, workers: Sequence[int]
+) -> list[dict[str, Any]]:
     drains: dict[int, list[dict[str, Any]]] = {number: [] for number in workers}
     for n in range(rounds):
         for number in workers:
-            drained = drain(store, number, jobs)
+            drained = drain(store, number, jobs, task)
             drains[number].append(drained)
-            print(f"  round {n + 1}, {number} processes: {drained['rate']:,.0f} jobs/s", flush=True)
+            print(
+                f"  {task}, round {n + 1}, {number} processes: {drained['rate']:,.0f} jobs/s",
+                flush=True,
+            )
     one = statistics.median(d["rate"] for d in drains[workers[0]])
-    rows = [_summary(number, drained, one) for number, drained in drains.items()]
-    return {"jobs": jobs, "rounds": rounds, "processes": rows}
+    return [_summary(number, drained, one) for number, drained in drains.items()]
 
 
-def drain(store: Store, number: int, jobs: int) -> dict[str, Any]:
-    """One drain: the workers are up and idle when the queue opens."""
+def drain(store: Store, number: int, jobs: int, task: str) -> dict[str, Any]:
+    """One drain: the workers are up, warm and idle when the queue opens."""
     url = store.database.url
     empty(store)
-    store.control.pause_queue("default")
-    store.add_many([NewJob(JobSpec("noop")) for _ in range(jobs)])
     with Fleet(url, number) as fleet:
+        store.add_many([NewJob(JobSpec("noop")) for _ in range(WARM_JOBS * number)])
+        await_drained(url, "noop")
+        store.control.pause_queue("default")
+        store.add_many([NewJob(JobSpec(task)) for _ in range(jobs)])
         time.sleep(SETTLE_SECONDS)
         quarrels, asked = conflicts(url), fleet.told()
         worker_cpu, server_cpu = fleet.cpu_seconds(), server_cpu_seconds(url)
         with waits_sampled(url) as waits:
             begun = store.clock()
             store.control.resume_queue("default")
-            await_drained(url)
+            await_drained(url, task)
         worker_cpu = fleet.cpu_seconds() - worker_cpu
         server_cpu = server_cpu_seconds(url) - server_cpu
         claims = fleet.told()
         resident = fleet.resident_mib()
     with psycopg.connect(url) as connection:
-        runs, ran, handed_back, ended = connection.execute(_RUNS).fetchall()[0]
+        counted = connection.execute(_RUNS, {"begun": begun}).fetchall()
+    runs, ran, handed_back, ended = counted[0]
     assert ran == jobs, f"{jobs - ran} of {jobs} jobs have not run"
     seconds = (ended - begun).total_seconds()
     return {
@@ -85,40 +115,57 @@ def drain(store: Store, number: int, jobs: int) -> dict[str, Any]:
     }
 
 
-def await_drained(url: str, task: str = "noop") -> None:
+def await_drained(url: str, task: str) -> None:
     """Until no job of the task waits or runs."""
     deadline = time.monotonic() + DRAIN_SECONDS
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET enable_seqscan = off")
         while connection.execute(_LEFT, {"task": task}).fetchall()[0][0]:
             assert time.monotonic() < deadline, f"Jobs are left after {DRAIN_SECONDS} s."
-            time.sleep(0.05)
+            time.sleep(LOOK_SECONDS)
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The tables of this part."""
-    rows = [
-        (
-            f"### Worker processes: {result['jobs']:,} no-op jobs, history kept, median of "
-            f"{result['rounds']} interleaved rounds"
-        ),
-        "",
+    rounds, waiting = result["rounds"], result["waiting"]
+    return "\n".join(
+        [
+            (
+                f"### Worker processes: {result['jobs']:,} no-op jobs, history kept, median of "
+                f"{rounds} interleaved rounds"
+            ),
+            "",
+            *_table(result["processes"]),
+            "",
+            "What active connections waited for, connections at a time on average:",
+            "",
+            *[f"- {r['number']}: {_waited(r['waits'])}" for r in result["processes"]],
+            "",
+            (
+                f"### The same with {waiting['jobs']:,} jobs that wait {WAITS_SECONDS * 1000:g} ms "
+                "each, 100 at a time in a process"
+            ),
+            "",
+            *_table(waiting["processes"]),
+        ]
+    )
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    return [
         (
             "| processes | jobs/s | to one | CPU s, workers | CPU s, server | cores busy | claims "
             "| in vain | jobs a claim | deadlocks | doubled | handed back | MiB each |"
         ),
         "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        *[
+            f"| {r['number']} | {r['rate']:,.0f} | {r['ratio']:.2f} | {r['worker_cpu']:.1f} "
+            f"| {r['server_cpu']:.1f} | {r['cores']:.2f} | {r['claims']:,.0f} "
+            f"| {r['in_vain']:,.0f} | {r['batch']:,.0f} | {r['deadlocks']} | {r['doubled']} "
+            f"| {r['handed_back']} | {r['resident_mib']:.0f} |"
+            for r in rows
+        ],
     ]
-    rows += [
-        f"| {r['number']} | {r['rate']:,.0f} | {r['ratio']:.2f} | {r['worker_cpu']:.1f} "
-        f"| {r['server_cpu']:.1f} | {r['cores']:.2f} | {r['claims']:,.0f} | {r['in_vain']:,.0f} "
-        f"| {r['batch']:,.0f} | {r['deadlocks']} | {r['doubled']} "
-        f"| {r['handed_back']} | {r['resident_mib']:.0f} |"
-        for r in result["processes"]
-    ]
-    rows += ["", "What active connections waited for, connections at a time on average:", ""]
-    rows += [f"- {r['number']}: {_waited(r['waits'])}" for r in result["processes"]]
-    return "\n".join(rows)
 
 
 def _summary(number: int, drains: list[dict[str, Any]], one: float) -> dict[str, Any]:

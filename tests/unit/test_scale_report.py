@@ -18,14 +18,17 @@ CONDITIONS = {
 }  # fmt: skip
 
 
-def workers(*rows: tuple[int, float, float]) -> dict[str, Any]:
-    """Processes, rate, cores busy."""
+def workers(*rows: tuple[int, float, float], waiting: float = 4.0) -> dict[str, Any]:
+    """Processes, rate, cores busy; and how many times two's rate eight have where jobs wait."""
     return {
         "jobs": 1000,
         "processes": [
             {"number": number, "rate": rate, "ratio": rate / rows[0][1], "cores": cores}
             for number, rate, cores in rows
         ],
+        "waiting": {
+            "processes": [{"number": 2, "rate": 1000}, {"number": 8, "rate": 1000 * waiting}]
+        },
     }
 
 
@@ -60,7 +63,12 @@ def test_two_processes_must_use_what_the_cores_allow(monkeypatch, two, holds):
 def test_eight_are_held_against_two(monkeypatch, rate, holds):
     monkeypatch.setattr(report.os, "cpu_count", lambda: 2)
     found = verdicts(workers=workers((1, 1000, 1.5), (2, 1500, 1.9), (8, rate, 1.9)))
-    assert found == ["yes", holds]
+    assert found == ["yes", holds, "yes"]
+
+
+def test_eight_are_held_against_two_where_jobs_wait_as_well():
+    measured = workers((2, 1500, 1.9), (8, 1500, 1.9), waiting=0.99)
+    assert verdicts(workers=measured) == ["yes", "**no**"]
 
 
 def test_the_promises_about_schedules():

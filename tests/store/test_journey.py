@@ -384,6 +384,13 @@ def test_add_many_is_all_or_none(store):
     assert store.read.jobs().total == 0
 
 
+def test_a_payload_that_contains_itself_is_told_so(store):
+    payload: dict[str, object] = {}
+    payload["self"] = payload
+    with pytest.raises(InvalidInput, match="Circular reference"):
+        store.add(NewJob(NOOP, payload))
+
+
 @pytest.mark.parametrize("bulk", [False, True])
 def test_enqueue_takes_part_in_the_callers_transaction(store, connect, bulk):
     jobs = [NewJob(NOOP), NewJob(NOOP, dedup_key="k")]

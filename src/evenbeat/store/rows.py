@@ -25,8 +25,15 @@ def _encoder() -> Callable[[Any], str]:
     if make is None:
         return strict.encode
     escape = json.encoder.encode_basestring_ascii
-    encode = make(None, strict.default, escape, None, ":", ",", False, False, False)
-    return lambda value: "".join(encode(value, 0))
+    quick = make(None, strict.default, escape, None, ":", ",", False, False, False)
+
+    def encode(value: Any) -> str:
+        try:
+            return "".join(quick(value, 0))
+        except RecursionError:
+            return strict.encode(value)  # tells what is circular from what is only deep
+
+    return encode
 
 
 _encode = _encoder()

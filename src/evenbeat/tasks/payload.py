@@ -75,6 +75,8 @@ class Signature:
             surplus = self.context_name if self.context_name in kwargs else f"{len(args)} arguments"
             raise InvalidInput(f"{self.task} cannot be given {surplus}. {self._usage()}")
         values = dict(zip(names, args, strict=False))
+        if not kwargs:
+            return values
         if doubled := values.keys() & kwargs.keys():
             raise InvalidInput(f"{self.task} was given {min(doubled)!r} twice. {self._usage()}")
         return values | dict(kwargs)

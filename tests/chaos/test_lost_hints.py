@@ -51,6 +51,7 @@ def test_broken_ears_are_mended_for_ever(
 def test_jobs_run_by_polling_alone(fleet: Fleet, store: Store, story: Story) -> None:
     worker = fleet.start(poll_seconds=1, environment={"CHAOS_DEAF": "1"})
     until("it is at work", store.upkeep.workers)
+    time.sleep(0.5)  # it looks at its start, and once more when it begins to listen
     waits = []
     for number in range(1, 3):
         begun = time.monotonic()

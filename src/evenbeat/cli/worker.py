@@ -12,7 +12,6 @@ from signal import Signals as Signal
 from typing import Annotated
 
 import typer
-from psycopg.conninfo import conninfo_to_dict
 
 from evenbeat.app import Evenbeat
 from evenbeat.cli.loading import load_app
@@ -25,7 +24,7 @@ from evenbeat.errors import InvalidInput
 from evenbeat.observe.logs import LineHandler, LogFormat, configure_logging
 from evenbeat.observe.readiness import Report
 from evenbeat.settings import Settings
-from evenbeat.store.database import Database
+from evenbeat.store.database import Database, place_of
 
 logger = logging.getLogger("evenbeat.worker")
 
@@ -301,9 +300,7 @@ def database_place(settings: Settings) -> str:
     """Where the database is, without who may enter it and how."""
     if settings.database_url is None:
         return f"embedded:{_short(settings.server_dir)}"
-    parts = conninfo_to_dict(settings.database_url.get_secret_value())
-    host = parts.get("host") or parts.get("hostaddr") or "localhost"
-    return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
+    return place_of(settings.database_url.get_secret_value())
 
 
 def _short(path: Path) -> str:

@@ -11,6 +11,7 @@ from uuid import UUID
 from evenbeat.domain.decision import Revision, revise
 from evenbeat.domain.job import Job
 from evenbeat.engine.clock import Clock
+from evenbeat.engine.crowd import REST_SECONDS, Crowd
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners.base import Runner
 from evenbeat.errors import StoreError
@@ -56,6 +57,7 @@ class Claimer:
         skipped: Callable[[list[Skipped]], None] = lambda _skipped: None,
         give_back: Callable[[list[Run]], None] = lambda _runs: None,
         held_up: Callable[[], bool] = lambda: False,
+        crowd: Callable[[Runner], Crowd],
         probe: Probe = SILENT,
     ) -> None:
         self._store = store
@@ -76,6 +78,7 @@ class Claimer:
         self._claiming = threading.Lock()
         self._closed = False
         self._looked = False
+        self._crowds = {runner: crowd(runner) for runner in runners}
         self._expecting = threading.Lock()
         self._expected: datetime | None = None
         self._resting_until: datetime | None = None
@@ -84,6 +87,10 @@ class Claimer:
     def age(self) -> float:
         """Seconds since the last look for work that went well."""
         return time.monotonic() - self._checked_at
+
+    def standing_back(self, runner: Runner) -> bool:
+        """Whether this runner leaves a backlog to other processes of its machine."""
+        return self._crowds[runner].standing_back
 
     def wake(self) -> None:
         """There may be something to claim."""
@@ -142,6 +149,8 @@ class Claimer:
                 self._resting_until = None
         with self._claiming:
             self._closed = True
+            for crowd in self._crowds.values():
+                crowd.leave()
 
     def _resting(self, rest: float) -> float:
         """How long to rest, by what was put back since we looked."""
@@ -163,17 +172,23 @@ class Claimer:
         if not looked and self._claim_all():
             return 0 if self._any_room() else self._wait_for_slot()
         waiting_for = [
-            task for runner in self._runners if runner.room() > 0 for task in runner.tasks
+            task
+            for runner, crowd in self._crowds.items()
+            if runner.room() > 0 and not crowd.standing_back
+            for task in runner.tasks
         ]
-        return min(self._until_next_due(waiting_for), self._poll_seconds)
+        back = any(crowd.standing_back for crowd in self._crowds.values())
+        rest = min(self._poll_seconds, REST_SECONDS) if back else self._poll_seconds
+        return min(self._until_next_due(waiting_for), rest)
 
     def _claim_all(self, connection: Connection | None = None) -> bool:
         """Claim for every runner that has room; returns whether there may be more to claim."""
         more = False
-        for runner in self._runners:
-            room = self._room(runner)
-            if room > 0:
-                more = len(self._claim(runner, room, connection)) == room or more
+        for runner, crowd in self._crowds.items():
+            if not crowd.look() and (room := self._room(runner)) > 0:
+                full = len(self._claim(runner, room, connection)) == room
+                crowd.claimed(full=full)
+                more = full or more
         return more
 
     def _any_room(self) -> bool:

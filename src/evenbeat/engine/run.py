@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -112,6 +112,12 @@ class Runs:
     def of_job(self, job_id: str) -> list[Run]:
         """The run of a job, by the id's text."""
         return [run for run in self.all() if str(run.job.id) == job_id]
+
+    def lasting(self, ms: float, tasks: Container[str]) -> int:
+        """How many handlers of these tasks have been at work for longer than this."""
+        return sum(
+            not run.ended and run.duration_ms > ms and run.job.task in tasks for run in self.all()
+        )
 
     def __len__(self) -> int:
         return len(self._by_token)

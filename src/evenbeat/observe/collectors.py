@@ -120,13 +120,17 @@ class ProcessCollector(Guarded):
 def _of_workers(workers: list[Vitals]) -> Iterator[Metric]:
     runners: dict[str, list[int]] = {}
     for vitals in workers:
-        for place, slots, running, waiting, _ in vitals.runners:
-            free = max(0, slots - running)
-            sums = runners.setdefault(place, [0, 0, 0, 0])
-            runners[place] = [
-                a + b for a, b in zip(sums, (running, waiting, slots, free), strict=True)
-            ]
-    names = ("evenbeat_running", "evenbeat_waiting", "evenbeat_slots", "evenbeat_slots_free")
+        for place, slots, running, waiting, _, back in vitals.runners:
+            figures = (running, waiting, slots, max(0, slots - running), back)
+            sums = runners.setdefault(place, [0] * len(figures))
+            runners[place] = [a + b for a, b in zip(sums, figures, strict=True)]
+    names = (
+        "evenbeat_running",
+        "evenbeat_waiting",
+        "evenbeat_slots",
+        "evenbeat_slots_free",
+        "evenbeat_standing_back",
+    )
     for index, name in enumerate(names):
         yield family(name, {(place,): sums[index] for place, sums in runners.items()})
     yield family("evenbeat_leases", sum(vitals.leases for vitals in workers))

@@ -34,13 +34,15 @@ class Ending(NamedTuple):
 
 
 class RunnerVitals(NamedTuple):
-    """A runner at this moment. `lag` is how late its event loop is, None without a loop."""
+    """A runner at this moment. `lag` is how late its event loop is, None without a loop;
+    `standing_back` whether it leaves a backlog to other processes of its machine."""
 
     place: str
     slots: int
     running: int
     waiting: int
     lag: float | None = None
+    standing_back: bool = False
 
 
 class Vitals(NamedTuple):

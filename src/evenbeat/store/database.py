@@ -69,6 +69,7 @@ class Database:
     ) -> None:
         _check_url(url)
         self.url = url
+        self.place = place_of(url)
         self.schema = schema
         self.channel = schema
         self.statements = load_statements(schema)
@@ -257,6 +258,13 @@ def _check_url(url: str) -> None:
             ", with special characters in the password percent-encoded ('@' as '%40').",
             field="database_url",
         ) from None
+
+
+def place_of(url: str) -> str:
+    """Where a database is, without who may enter it and how."""
+    parts = conninfo_to_dict(url)
+    host = parts.get("host") or parts.get("hostaddr") or "localhost"
+    return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
 
 
 def _unreachable(error: Exception) -> str:

@@ -13,6 +13,7 @@ import psycopg
 from common import empty
 from scale_app import WAITS_SECONDS
 from scale_fleet import Fleet, conflicts, server_cpu_seconds, waits_sampled
+from scale_report import held_against
 
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.store.store import Store
@@ -63,15 +64,16 @@ def _drains(
 ) -> list[dict[str, Any]]:
     drains: dict[int, list[dict[str, Any]]] = {number: [] for number in workers}
     for n in range(rounds):
-        for number in workers:
+        # To and fro, so that a machine that grows slower or faster favours none.
+        for number in workers if n % 2 == 0 else reversed(workers):
             drained = drain(store, number, jobs, task)
             drains[number].append(drained)
             print(
                 f"  {task}, round {n + 1}, {number} processes: {drained['rate']:,.0f} jobs/s",
                 flush=True,
             )
-    one = statistics.median(d["rate"] for d in drains[workers[0]])
-    return [_summary(number, drained, one) for number, drained in drains.items()]
+    ones = [drained["rate"] for drained in drains[workers[0]]]
+    return [_summary(number, drained, ones) for number, drained in drains.items()]
 
 
 def drain(store: Store, number: int, jobs: int, task: str) -> dict[str, Any]:
@@ -131,7 +133,7 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(
         [
             (
-                f"### Worker processes: {result['jobs']:,} no-op jobs, history kept, median of "
+                f"### Worker processes: {result['jobs']:,} no-op jobs, history kept, medians of "
                 f"{rounds} interleaved rounds"
             ),
             "",
@@ -168,7 +170,7 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _summary(number: int, drains: list[dict[str, Any]], one: float) -> dict[str, Any]:
+def _summary(number: int, drains: list[dict[str, Any]], ones: list[float]) -> dict[str, Any]:
     def middle(name: str) -> float:
         return statistics.median(drained[name] for drained in drains)
 
@@ -177,11 +179,12 @@ def _summary(number: int, drains: list[dict[str, Any]], one: float) -> dict[str,
         waits.update(drained["waits"])
     looks = waits.pop("(looks)", 1)
     jobs = middle("rate") * middle("seconds")
+    rates = [drained["rate"] for drained in drains]
     return {
         "number": number,
         "rate": middle("rate"),
-        "rates": [drained["rate"] for drained in drains],
-        "ratio": middle("rate") / one,
+        "rates": rates,
+        "ratio": statistics.median(held_against(rates, ones)),
         "worker_cpu": middle("worker_cpu"),
         "server_cpu": middle("server_cpu"),
         "cores": (middle("worker_cpu") + middle("server_cpu")) / middle("seconds"),

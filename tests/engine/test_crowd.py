@@ -20,6 +20,7 @@ from evenbeat.engine import worker as worker_module
 from evenbeat.engine.crowd import (
     BUSY_SHARE,
     FIRST_LOOK_SECONDS,
+    IDLE_LOOKS,
     LONGEST_SECONDS,
     MISTAKEN_SECONDS,
     REST_SECONDS,
@@ -117,10 +118,21 @@ def test_it_does_not_while_its_own_slots_are_what_is_short(world: World) -> None
 def test_cores_that_fall_idle_call_it_back_and_it_does_not_try_again_soon(world: World) -> None:
     assert world.after(1)
     world.cores = 0.5
-    assert not world.after(REST_SECONDS)
+    assert [world.after(REST_SECONDS) for _ in range(IDLE_LOOKS)] == [True] * (IDLE_LOOKS - 1) + [
+        False
+    ]
     world.cores = 1.0
     assert not world.after(MISTAKEN_SECONDS - 0.1)
     assert world.after(REST_SECONDS)
+
+
+def test_a_moment_without_work_for_the_cores_does_not_call_it_back(world: World) -> None:
+    assert world.after(1)
+    for _ in range(5):
+        world.cores = 0.5
+        assert all(world.after(REST_SECONDS) for _ in range(IDLE_LOOKS - 1))
+        world.cores = 1.0
+        assert world.after(REST_SECONDS)
 
 
 def test_stopping_makes_room(world: World) -> None:

@@ -19,6 +19,8 @@ FIRST_LOOK_SECONDS = 0.1
 REST_SECONDS = 0.25
 BUSY_SHARE = 0.85
 """Of the machine's cores, from which on they count as the limit."""
+IDLE_LOOKS = 3
+"""So many looks in a row must find cores idle: a disk that stalls for a moment is no reason."""
 LONGEST_SECONDS = 10.0
 """So long a process stands back at a stretch, whatever it sees."""
 MISTAKEN_SECONDS = 20.0
@@ -57,6 +59,7 @@ class Crowd:
         self._monotonic = monotonic
         self._backlog = False
         self._standing_since: float | None = None
+        self._idle_looks = 0
         self._look_at = 0.0
         self._not_before = 0.0
         self._told = False
@@ -98,9 +101,11 @@ class Crowd:
         since = self._standing_since
         if since is None:
             if busy and now >= self._not_before and not self._short_of_slots():
-                self._standing_since = now
+                self._standing_since, self._idle_looks = now, 0
                 self._tell()
-        elif not busy:
+            return
+        self._idle_looks = 0 if busy else self._idle_looks + 1
+        if self._idle_looks == IDLE_LOOKS:
             self._not_before = now + MISTAKEN_SECONDS
             self._standing_since = None
         elif now - since >= LONGEST_SECONDS:

@@ -30,6 +30,7 @@ from evenbeat.engine.crowd import (
     SeatForAll,
     crowd_of,
 )
+from evenbeat.testing import Harness
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="seats are kept on Linux only")
 
@@ -184,12 +185,13 @@ def test_whatever_happens_it_claims_again_and_seats_are_not_lost(
 def test_each_seat_is_taken_once_and_by_those_of_one_mind_only() -> None:
     first, second, third = (NamedSeats(["here", "a", "b"], 2) for _ in range(3))
     assert (first.take(), second.take(), third.take()) == (True, True, False)
-    assert NamedSeats(["here", "a", "c"], 2).take()
+    others = NamedSeats(["here", "a", "c"], 2)
+    assert others.take()
     assert first.take()
     first.leave()
     assert third.take()
     assert not first.take()
-    for seats in (first, second, third):
+    for seats in (first, second, third, others):
         seats.leave()
 
 
@@ -296,6 +298,22 @@ def test_a_worker_that_stands_back_drains_the_backlog_when_a_seat_is_free(
             worker.stop()
 
 
+def test_a_worker_driven_by_hand_stands_back_from_nothing(
+    database_url: str, evenbeat_harness: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    monkeypatch.setattr(worker_module, "crowd_of", lambda *_: world.crowd)
+    app = Evenbeat(database_url, concurrency=2)
+
+    @app.task
+    async def step() -> None: ...
+
+    harness = evenbeat_harness(app)
+    app.enqueue_many(step.job() for _ in range(50))
+    assert harness.drain() == 50
+    assert world.looks == 0
+
+
 def test_a_worker_knows_whether_handlers_that_last_have_its_slots(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,7 +338,7 @@ def test_a_worker_knows_whether_handlers_that_last_have_its_slots(
         worker = app.worker()
         worker.start()
         try:
-            assert len(short) == len(worker.runners) == 2
+            wait_until(lambda: len(short) == len(worker.runners) == 2, "not one for each runner")
             app.enqueue_many(waits.job() for _ in range(2))
             wait_until(lambda: worker.running == 2, "they did not start")
             time.sleep(0.1)
@@ -328,8 +346,12 @@ def test_a_worker_knows_whether_handlers_that_last_have_its_slots(
             waits.enqueue()
             wait_until(lambda: any(is_short() for is_short in short), "it does not see it")
             assert sum(is_short() for is_short in short) == 1  # of the one runner only
+            time.sleep(0.5)
             release.set()
-            wait_until(lambda: not any(is_short() for is_short in short), "it does not end")
+            wait_until(lambda: not worker.runs, "they do not end")
+            assert sum(is_short() for is_short in short) == 1  # the last ones took long
+            app.enqueue_many(waits.job() for _ in range(100))
+            wait_until(lambda: not any(is_short() for is_short in short), "it does not forget")
         finally:
             release.set()
             worker.stop()

@@ -11,7 +11,7 @@ from uuid import UUID
 from evenbeat.domain.decision import Revision, revise
 from evenbeat.domain.job import Job
 from evenbeat.engine.clock import Clock
-from evenbeat.engine.crowd import REST_SECONDS, Crowd
+from evenbeat.engine.crowd import REST_SECONDS, Crowd, alone
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners.base import Runner
 from evenbeat.errors import StoreError
@@ -57,7 +57,7 @@ class Claimer:
         skipped: Callable[[list[Skipped]], None] = lambda _skipped: None,
         give_back: Callable[[list[Run]], None] = lambda _runs: None,
         held_up: Callable[[], bool] = lambda: False,
-        crowd: Callable[[Runner], Crowd],
+        crowd: Callable[[Runner], Crowd] = lambda _runner: alone(),
         probe: Probe = SILENT,
     ) -> None:
         self._store = store
@@ -78,7 +78,8 @@ class Claimer:
         self._claiming = threading.Lock()
         self._closed = False
         self._looked = False
-        self._crowds = {runner: crowd(runner) for runner in runners}
+        self._crowd = crowd
+        self._crowds = {runner: alone() for runner in runners}
         self._expecting = threading.Lock()
         self._expected: datetime | None = None
         self._resting_until: datetime | None = None
@@ -131,6 +132,8 @@ class Claimer:
         """Claim until told to stop. An unreachable database is tried again, ever more patiently."""
         pause = 0.1
         self._checked_at = time.monotonic()
+        with self._claiming:  # whoever calls `run_once` by hand wants it done, come what may
+            self._crowds = {runner: self._crowd(runner) for runner in self._runners}
         while not stopping.is_set():
             try:
                 with self._claiming:

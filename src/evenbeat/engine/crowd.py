@@ -15,7 +15,7 @@ import psutil  # type: ignore[import-untyped]
 
 logger = logging.getLogger(__name__)
 
-FIRST_LOOK_SECONDS = 0.1
+FIRST_LOOK_SECONDS = 0.05
 REST_SECONDS = 0.25
 BUSY_SHARE = 0.85
 """Of the machine's cores, from which on they count as the limit."""
@@ -159,10 +159,6 @@ class NamedSeats:
                 return seat
         return None
 
-    def __del__(self) -> None:
-        """A claimer that was driven by hand and dropped in the midst of a backlog never left."""
-        self.leave()
-
 
 class SeatForAll:
     """Where seats cannot be kept, nobody goes without one."""
@@ -196,8 +192,13 @@ class Cores:
         return 1 - rested / elapsed if elapsed > 0 else 0.0
 
 
+def alone() -> Crowd:
+    """Nobody else is there: one that never stands back."""
+    return Crowd(SeatForAll(), lambda: 0.0)
+
+
 def crowd_of(who: Iterable[str], short_of_slots: Callable[[], bool]) -> Crowd:
     """The crowd on this machine of those that have `who` in common: the database and the jobs."""
     if sys.platform != "linux":
-        return Crowd(SeatForAll(), lambda: 0.0)
+        return alone()
     return Crowd(NamedSeats(who, os.cpu_count() or 1), Cores().busy, short_of_slots)

@@ -270,12 +270,16 @@ class Worker:
         ]
 
     def _crowd(self, runner: Runner) -> Crowd:
-        """Of those that claim the same jobs. Its slots are short when many have been taken for a
-        while: by handlers that wait for something, or for long."""
+        """Of those that claim the same jobs. Slots are what is short where handlers last: the ones
+        that ended of late did, or some that have not ended do."""
         database, tasks = self._store.database, frozenset(runner.tasks)
+
+        def short_of_slots() -> bool:
+            lasting = self.runs.lasting(_LASTING_MS, tasks)
+            return runner.typical_ms > _LASTING_MS or lasting > runner.slots // 4
+
         return crowd_of(
-            [database.place, database.schema, repr(self.queues), *runner.tasks],
-            lambda: self.runs.lasting(_LASTING_MS, tasks) > runner.slots // 4,
+            [database.place, database.schema, repr(self.queues), *runner.tasks], short_of_slots
         )
 
     def _slot_freed(self) -> None:

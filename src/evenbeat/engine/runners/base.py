@@ -37,6 +37,8 @@ class Runner(ABC):
     ) -> None:
         self.slots = slots
         self.tasks = list(tasks)
+        self.typical_ms = 0.0
+        """How long the last handlers were at work."""
         self._ended = ended
         self._freed = freed
         self._waiting: deque[Run] = deque()
@@ -106,8 +108,13 @@ class Runner(ABC):
         run.ended = True
         run.interrupt = None
         self._over += 1
-        self._ended(run, outcome)
+        self._tell(run, outcome)
         self._freed()
+
+    def _tell(self, run: Run, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            self.typical_ms += (outcome.duration_ms - self.typical_ms) / 16
+        self._ended(run, outcome)
 
     def _measured_pace(self) -> float:
         """Runs per second, over the last while."""

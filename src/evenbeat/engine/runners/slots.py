@@ -65,4 +65,4 @@ class SlotRunner(Runner):
                 return
             run.ended = True
         run.interrupt = None
-        self._ended(run, outcome)
+        self._tell(run, outcome)

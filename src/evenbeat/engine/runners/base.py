@@ -108,13 +108,14 @@ class Runner(ABC):
         run.ended = True
         run.interrupt = None
         self._over += 1
-        self._tell(run, outcome)
+        self._note(outcome)
+        self._ended(run, outcome)
         self._freed()
 
-    def _tell(self, run: Run, outcome: Outcome | None) -> None:
+    def _note(self, outcome: Outcome | None) -> None:
+        """Learn from a run. Called by one thread at a time."""
         if outcome is not None:
             self.typical_ms += (outcome.duration_ms - self.typical_ms) / 16
-        self._ended(run, outcome)
 
     def _measured_pace(self) -> float:
         """Runs per second, over the last while."""

@@ -64,5 +64,6 @@ class SlotRunner(Runner):
             if run.ended:
                 return
             run.ended = True
+            self._note(outcome)
         run.interrupt = None
-        self._tell(run, outcome)
+        self._ended(run, outcome)

@@ -106,7 +106,7 @@ def options() -> argparse.Namespace:
     add("--seconds", type=int, default=20, help="How long they are watched.")
     add("--jobs", type=int, default=100_000, help="No-op jobs in a drain.")
     add("--waiting", type=int, default=20_000, help="Jobs that wait in another drain.")
-    add("--rounds", type=int, default=7)
+    add("--rounds", type=int, default=11)
     add("--processes", type=_numbers, default=[1, 2, 4, 8], metavar="N,N")
     add("--churning", type=int, default=1000, help="Schedules of an hour's churn.")
     add("--idle", type=int, default=10_000, help="Schedules that wait beside it.")

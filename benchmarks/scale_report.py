@@ -132,6 +132,12 @@ def held_against(rates: Sequence[float], others: Sequence[float]) -> list[float]
     return [rate / other for rate, other in zip(rates, others, strict=True)]
 
 
+def in_turn(workers: Sequence[int]) -> list[int]:
+    """Those that a promise holds against each other come one after the other, one and two as well
+    as two and the most: the machine's speed changes within the time that a drain between takes."""
+    return [*workers[2:-1], *workers[:2], *workers[2:][-1:]]
+
+
 def _cpu_of_a_job(row: dict[str, Any]) -> float:
     return float(row["cores"] / row["rate"])
 

@@ -13,7 +13,7 @@ import psycopg
 from common import empty
 from scale_app import WAITS_SECONDS
 from scale_fleet import Fleet, conflicts, server_cpu_seconds, waits_sampled
-from scale_report import held_against
+from scale_report import held_against, in_turn
 
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.store.store import Store
@@ -63,9 +63,10 @@ def _drains(
     store: Store, task: str, jobs: int, rounds: int, workers: Sequence[int]
 ) -> list[dict[str, Any]]:
     drains: dict[int, list[dict[str, Any]]] = {number: [] for number in workers}
+    order = in_turn(workers)
     for n in range(rounds):
         # To and fro, so that a machine that grows slower or faster favours none.
-        for number in workers if n % 2 == 0 else reversed(workers):
+        for number in order if n % 2 == 0 else reversed(order):
             drained = drain(store, number, jobs, task)
             drains[number].append(drained)
             print(

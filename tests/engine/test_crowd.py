@@ -136,6 +136,53 @@ def test_a_moment_without_work_for_the_cores_does_not_call_it_back(world: World)
         assert world.after(REST_SECONDS)
 
 
+def next_backlog(world: World) -> None:
+    """The present one ends, and another begins with all seats taken."""
+    world.seats_free = 1
+    assert not world.after(0)
+    world.crowd.claimed(full=False)
+    world.seats_free = 0
+    assert not world.after(60)
+    world.crowd.claimed(full=True)
+
+
+def test_who_was_right_stands_back_from_the_next_backlog_at_once(world: World) -> None:
+    assert world.after(1)
+    assert world.after(REST_SECONDS)
+    next_backlog(world)
+    assert world.crowd.look()
+    assert world.crowd.rest == pytest.approx(FIRST_LOOK_SECONDS)
+    world.cores = 0.5  # were the next backlog of another kind, it would come back as before
+    assert [world.after(REST_SECONDS) for _ in range(IDLE_LOOKS)] == [True] * (IDLE_LOOKS - 1) + [
+        False
+    ]
+
+
+def test_it_comes_back_once_its_first_jobs_turn_out_to_last(world: World) -> None:
+    assert world.after(1)
+    next_backlog(world)
+    assert world.crowd.look()
+    world.short_of_slots = True
+    assert not world.after(FIRST_LOOK_SECONDS)
+    world.short_of_slots = False
+    next_backlog(world)
+    assert not world.crowd.look()  # that was not right, so it sees the cores first
+
+
+def test_who_was_wrong_or_is_short_of_slots_now_looks_first(world: World) -> None:
+    assert world.after(1)
+    world.cores = 0.5
+    assert world.after(REST_SECONDS)
+    next_backlog(world)
+    world.cores = 1.0
+    assert not world.crowd.look()
+    assert world.after(FIRST_LOOK_SECONDS)
+    world.short_of_slots = True
+    next_backlog(world)
+    assert not world.crowd.look()
+    assert not world.after(FIRST_LOOK_SECONDS)
+
+
 def test_stopping_makes_room(world: World) -> None:
     world.seats_free = 1
     world.crowd.look()

@@ -108,3 +108,14 @@ def test_everything_is_written(tmp_path):
         "scale-today.md", "scale-today.json", "scale-claims-today.svg",
     }  # fmt: skip
     assert "![claims](scale-claims-today.svg)" in (tmp_path / "scale-today.md").read_text()
+
+
+@pytest.mark.parametrize("numbers", [[1], [1, 2], [1, 2, 8], [1, 2, 4, 8], [1, 2, 3, 4, 8]])
+def test_processes_that_are_held_against_each_other_drain_next_to_each_other(
+    numbers: list[int],
+) -> None:
+    order = report.in_turn(numbers)
+    assert sorted(order) == numbers
+    for one, other in ((1, 2), (2, 8)):
+        if one in numbers and other in numbers:
+            assert abs(order.index(one) - order.index(other)) == 1

@@ -11,7 +11,7 @@ from uuid import UUID
 from evenbeat.domain.decision import Revision, revise
 from evenbeat.domain.job import Job
 from evenbeat.engine.clock import Clock
-from evenbeat.engine.crowd import REST_SECONDS, Crowd, alone
+from evenbeat.engine.crowd import Crowd, alone
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners.base import Runner
 from evenbeat.errors import StoreError
@@ -180,9 +180,8 @@ class Claimer:
             if runner.room() > 0 and not crowd.standing_back
             for task in runner.tasks
         ]
-        back = any(crowd.standing_back for crowd in self._crowds.values())
-        rest = min(self._poll_seconds, REST_SECONDS) if back else self._poll_seconds
-        return min(self._until_next_due(waiting_for), rest)
+        rests = [crowd.rest for crowd in self._crowds.values() if crowd.standing_back]
+        return min([self._until_next_due(waiting_for), self._poll_seconds, *rests])
 
     def _claim_all(self, connection: Connection | None = None) -> bool:
         """Claim for every runner that has room; returns whether there may be more to claim."""

@@ -43,7 +43,8 @@ class Crowd:
     It stands back only while its claims come back full, fellows hold all seats, the cores are busy,
     and its own slots are not what was short. If the cores fall idle then, the jobs wait for
     something other than a core and every hand is of use: it goes on, and does not try again for a
-    while. Nothing rests on any of this but speed: a claim is as safe with a seat as without.
+    while. If they stayed busy, it stands back from the next backlog after its first full claim.
+    Nothing rests on any of this but speed: a claim is as safe with a seat as without.
     """
 
     def __init__(
@@ -62,12 +63,18 @@ class Crowd:
         self._idle_looks = 0
         self._look_at = 0.0
         self._not_before = 0.0
+        self._was_right = False
         self._told = False
 
     @property
     def standing_back(self) -> bool:
         """What the last look decided."""
         return self._standing_since is not None
+
+    @property
+    def rest(self) -> float:
+        """Seconds until the next look can decide otherwise."""
+        return max(0.0, self._look_at - self._monotonic())
 
     def claimed(self, *, full: bool) -> None:
         """A claim came back; when it is full, there may be more to claim."""
@@ -77,14 +84,15 @@ class Crowd:
             self._backlog = True
             if not self._seats.take():
                 self._busy()  # the next look tells of the time since this one
-                self._look_at = self._monotonic() + FIRST_LOOK_SECONDS
+                self._met(self._monotonic())
 
     def look(self) -> bool:
-        """Whether to claim nothing now. If so, look again after `REST_SECONDS`."""
+        """Whether to claim nothing now. If so, look again after `rest`."""
         if not self._backlog:
             return False
         if self._seats.take():
-            self._standing_since = None
+            if self.standing_back:
+                self._come_back(right=self._idle_looks == 0)
         elif (now := self._monotonic()) >= self._look_at:
             self._decide(now, self._busy() >= BUSY_SHARE)
             self._look_at = now + REST_SECONDS
@@ -97,19 +105,34 @@ class Crowd:
             self._backlog = False
             self._standing_since = None
 
+    def _met(self, now: float) -> None:
+        """A backlog begins, and others hold the seats. Who was right to stand back from the last
+        one need not see the cores busy first; what jobs these are, the first look tells."""
+        self._look_at = now + FIRST_LOOK_SECONDS
+        if self._was_right and not self._short_of_slots():
+            self._stand_back(now)
+
     def _decide(self, now: float, busy: bool) -> None:
-        since = self._standing_since
+        since, short_of_slots = self._standing_since, self._short_of_slots()
         if since is None:
-            if busy and now >= self._not_before and not self._short_of_slots():
-                self._standing_since, self._idle_looks = now, 0
-                self._tell()
+            if busy and now >= self._not_before and not short_of_slots:
+                self._stand_back(now)
             return
         self._idle_looks = 0 if busy else self._idle_looks + 1
-        if self._idle_looks == IDLE_LOOKS:
+        if short_of_slots:
+            self._come_back(right=False)
+        elif self._idle_looks == IDLE_LOOKS:
             self._not_before = now + MISTAKEN_SECONDS
-            self._standing_since = None
+            self._come_back(right=False)
         elif now - since >= LONGEST_SECONDS:
-            self._standing_since = None
+            self._come_back(right=True)
+
+    def _stand_back(self, now: float) -> None:
+        self._standing_since, self._idle_looks = now, 0
+        self._tell()
+
+    def _come_back(self, *, right: bool) -> None:
+        self._standing_since, self._was_right = None, right
 
     def _tell(self) -> None:
         if not self._told:

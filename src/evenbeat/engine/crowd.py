@@ -16,10 +16,10 @@ import psutil  # type: ignore[import-untyped]
 logger = logging.getLogger(__name__)
 
 FIRST_LOOK_SECONDS = 0.05
-REST_SECONDS = 0.25
+REST_SECONDS = 0.5
 BUSY_SHARE = 0.85
 """Of the machine's cores, from which on they count as the limit."""
-IDLE_LOOKS = 3
+IDLE_LOOKS = 2
 """So many looks in a row must find cores idle: a disk that stalls for a moment is no reason."""
 LONGEST_SECONDS = 10.0
 """So long a process stands back at a stretch, whatever it sees."""

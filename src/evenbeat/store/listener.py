@@ -1,5 +1,6 @@
 """Hearing the hints that other processes send: jobs due, runs cancelled."""
 
+import selectors
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -24,22 +25,47 @@ class Listener:
     def __init__(self, database: Database) -> None:
         listen = sql.SQL("LISTEN {}").format(sql.Identifier(database.channel))
         self.connection: Connection = database.connect()
+        self.connection.add_notify_handler(lambda notify: self._hear(notify.payload))
+        self._signals: dict[Signal, None] = {}
+        self._readable = selectors.DefaultSelector()
+        self._readable.register(self.connection.fileno(), selectors.EVENT_READ)
         try:
             self.connection.execute(listen)
         except psycopg.OperationalError as error:
-            self.connection.close()
+            self.close()
             raise DatabaseUnavailable(f"The listening connection broke: {error}") from error
 
     def wait(self, timeout: float) -> list[Signal]:
-        """The signals that came within `timeout` seconds; returns as soon as there is one."""
+        """The signals that came within `timeout` seconds; returns as soon as there is one, and
+        tells those that came together and are alike once.
+
+        The driver's own wait wakes ten times a second, in every worker that has nothing to do."""
+        if self.connection.closed:  # a statement on it found the server gone
+            raise DatabaseUnavailable("The listening connection is closed.")
+        self._collect()
+        if not self._signals and self._readable.select(timeout):
+            self._receive()
+        signals, self._signals = list(self._signals), {}
+        return signals
+
+    def _receive(self) -> None:
         try:
-            notifies = self.connection.notifies(timeout=timeout, stop_after=1)
-            return [Signal(*notify.payload.partition(":")[::2]) for notify in notifies]
+            self.connection.pgconn.consume_input()
         except psycopg.OperationalError as error:
             raise DatabaseUnavailable(f"The listening connection broke: {error}") from error
+        self._collect()
+
+    def _collect(self) -> None:
+        """What has arrived; with the answer to a statement, as well."""
+        while notify := self.connection.pgconn.notifies():
+            self._hear(notify.extra.decode())
+
+    def _hear(self, payload: str) -> None:
+        self._signals[Signal(*payload.partition(":")[::2])] = None
 
     def close(self) -> None:
         """Stop listening."""
+        self._readable.close()
         self.connection.close()
 
     def __enter__(self) -> Self:

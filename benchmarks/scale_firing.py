@@ -2,12 +2,12 @@
 
 import statistics
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import timedelta
 from typing import Any
 
 import psycopg
-from scale_fleet import Call, Fleet, percentile, server_cpu_seconds
+from scale_fleet import Call, Fleet, commits_timed, percentile, server_cpu_seconds
 
 from evenbeat import Evenbeat
 from evenbeat.domain.job import JobSpec, NewJob
@@ -38,8 +38,9 @@ def firing(store: Store, firings: int, seconds: int) -> dict[str, Any]:
         await_chores(fleet)
         time.sleep(1)
         worker, server, before = fleet.cpu_seconds(), server_cpu_seconds(url), fleet.told()
-        begun = time.time()
-        time.sleep(seconds)
+        with commits_timed(url) as commits:
+            begun = time.time()
+            time.sleep(seconds)
         worker = fleet.cpu_seconds() - worker
         server = server_cpu_seconds(url) - server
         after, resident = fleet.told(), fleet.resident_mib()
@@ -61,6 +62,7 @@ def firing(store: Store, firings: int, seconds: int) -> dict[str, Any]:
         "resident_mib": resident,
         "claims": after.asked - before.asked,
         "in_vain": after.in_vain - before.in_vain,
+        "slowest_commit_ms": max(commits, default=float("nan")),
         "chores": {name: round(took, 3) for name, took in after.chores.items()},
         "p99_beside_chores_ms": percentile(late, 0.99),
         "complaints": fleet.complaints()[:20],
@@ -78,10 +80,14 @@ def lateness(calls: list[Call], expected: int) -> dict[str, Any]:
     """How late the calls were, and how many plans were called never or more than once."""
     late = [(call.began - call.plan) * 1000 for call in calls]
     plans = Counter((call.job, call.plan) for call in calls)
+    seconds: defaultdict[int, list[float]] = defaultdict(list)
+    for call, ms in zip(calls, late, strict=True):
+        seconds[int(call.plan)].append(ms)
     return {
         "p50_ms": statistics.median(late) if late else float("nan"),
         "p99_ms": percentile(late, 0.99),
         "slowest_ms": max(late, default=float("nan")),
+        "p50_of_each_second_ms": [statistics.median(seconds[second]) for second in sorted(seconds)],
         "expected": expected,
         "missed": expected - len(plans),
         "doubled": len(calls) - len(plans),

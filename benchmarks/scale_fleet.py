@@ -195,6 +195,29 @@ def waits_sampled(url: str, every: float = 0.02) -> Iterator[Counter[str]]:
         thread.join()
 
 
+@contextmanager
+def commits_timed(url: str, every: float = 0.1) -> Iterator[list[float]]:
+    """How many milliseconds small commits beside the workers take. A disk that stalls shows in
+    them, a worker that oversleeps does not."""
+    took: list[float] = []
+    over = threading.Event()
+
+    def commit() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            while not over.wait(every):
+                begun = time.perf_counter()
+                connection.execute("SELECT pg_logical_emit_message(true, 'commit', 'timed')")
+                took.append((time.perf_counter() - begun) * 1000)
+
+    thread = threading.Thread(target=commit, daemon=True)
+    thread.start()
+    try:
+        yield took
+    finally:
+        over.set()
+        thread.join()
+
+
 class Conflicts(NamedTuple):
     """What the server counts of quarrels in a database."""
 

@@ -46,7 +46,7 @@ class VirtualClock:
         """The same, for statements."""
         return self._now
 
-    def observe(self, moment: datetime) -> None:
+    def observe(self, moment: datetime, *, asked_at: float) -> None:
         """Other clocks do not matter here."""
 
     def move_to(self, moment: datetime) -> None:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -68,3 +69,27 @@ def test_it_rests_on_for_what_is_due_later(looks: Looks) -> None:
     looks.claimer.expect([datetime.now(UTC) + SOON])  # the only one that wakes it
     looks.wait_for(2)
     assert looks.number == 2
+
+
+def test_a_slow_answer_does_not_make_it_oversleep(database_url: str) -> None:
+    app = Evenbeat(database_url, poll_seconds=3600)
+
+    @app.task
+    async def later() -> None: ...
+
+    with app:
+        due = app.store.read.job(later.options(delay="30s").enqueue().id).next_run_at
+        assert due is not None
+        worker, answer = app.worker(), app.store.next_due
+        left = []
+
+        def slow(**given: Any) -> tuple[datetime | None, datetime]:
+            answered = answer(**given)
+            time.sleep(0.5)
+            left.append((due - datetime.now(UTC)).total_seconds())
+            return answered
+
+        app.store.next_due = slow  # type: ignore[method-assign]
+        assert worker.claimer.run_once() < left[0] + 0.1
+        for runner in worker.runners:
+            runner.close()

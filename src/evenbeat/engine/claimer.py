@@ -215,7 +215,7 @@ class Claimer:
         return min(room, MOST_AT_ONCE)
 
     def _claim(self, runner: Runner, room: int, connection: Connection | None = None) -> list[Job]:
-        begun = time.perf_counter()
+        asked_at = time.monotonic()
         jobs = self._store.claim(
             self._worker_id,
             room,
@@ -225,11 +225,11 @@ class Claimer:
             connection=connection,
             now=self._clock.override(),
         )
-        took = time.perf_counter() - begun
+        took = time.monotonic() - asked_at
         runner.claim_took(took)
         if jobs:
             if jobs[0].started_at is not None:
-                self._clock.observe(jobs[0].started_at)
+                self._clock.observe(jobs[0].started_at, asked_at=asked_at)
             self._start(runner, jobs)
             if len(jobs) < room:
                 time.sleep(YIELD_SECONDS)
@@ -295,10 +295,11 @@ class Claimer:
     def _until_next_due(self, tasks: list[str]) -> float:
         if not tasks:
             return self._poll_seconds
+        asked_at = time.monotonic()
         due, seen = self._store.next_due(
             queues=self._queues, tasks=tasks, now=self._clock.override()
         )
-        self._clock.observe(seen)
+        self._clock.observe(seen, asked_at=asked_at)
         if due is None:
             return self._poll_seconds
         return max(0.0, (due - self._clock.now()).total_seconds())

@@ -134,7 +134,8 @@ class Worker:
 
     def start(self) -> None:
         """Register and set everything going."""
-        self.clock.observe(self._store.clock(self.clock.override()))
+        asked_at = time.monotonic()
+        self.clock.observe(self._store.clock(self.clock.override()), asked_at=asked_at)
         self._register()
         self.events.start()
         for runner in self.runners:

@@ -17,7 +17,8 @@ NEEDS = "postgres"
 DURABLE = True
 NOTE = (
     "a queue without limits, polled once a second as by default; async workflows; many are "
-    "enqueued in one transaction; every workflow stays in its history"
+    "enqueued in one transaction; every workflow stays in its history; recurring: each schedule "
+    "has a thread of its own in the process, idle or not"
 )
 RHYTHM = "planned"
 

@@ -21,7 +21,8 @@ DURABLE = True
 NOTE = (
     "concurrency=20 (default 10), its pool of 4 to 20 connections, results kept for ten minutes as "
     "by default; many are enqueued at once with gather, as there is no bulk call; by default a job "
-    "has one attempt and ten seconds, so that a crash ends it"
+    "has one attempt and ten seconds, so that a crash ends it; recurring: every turn enqueues the "
+    "next run of each cron job, idle or not, one after another, and ten thousand take seconds"
 )
 RHYTHM = "planned"
 

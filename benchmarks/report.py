@@ -1,6 +1,6 @@
 """A comparison on paper: Markdown, charts and the raw values, side by side in one directory.
 
-    python benchmarks/report.py benchmarks/results/compare-2026-11-16.json
+    python benchmarks/report.py benchmarks/results/compare-2026-11-17.json
 
 writes Markdown and charts anew from the values of an earlier run.
 """

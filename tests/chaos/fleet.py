@@ -120,7 +120,7 @@ class Ledger:
     def entries(self, mark: str | None = None) -> list[dict[str, Any]]:
         if not self.path.exists():
             return []
-        lines = self.path.read_text().splitlines()
+        lines = self.path.read_text().split("\n")[:-1]  # a reader may see half of the last one
         found = [json.loads(line) for line in lines]
         return [entry for entry in found if mark is None or entry["mark"] == mark]
 

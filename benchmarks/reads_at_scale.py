@@ -73,10 +73,8 @@ def detail(store: Store, job_id: UUID) -> None:
 
 def count(store: Store) -> None:
     """Let the chores do what they would have done all along."""
-    clock = DatabaseClock()
-    clock.observe(store.clock())
     begun = time.perf_counter()
-    chore = Figures(store, clock)
+    chore = Figures(store, DatabaseClock(store.clock()))
     while seen := chore.run_once():
         print(f"  counted {seen:,} runs and all jobs, {time.perf_counter() - begun:.1f} s so far")
     store.upkeep.fold_outcomes(older_than=store.clock() - timedelta(days=8))

@@ -3,6 +3,7 @@
 import shutil
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,24 @@ def empty(store: Store) -> None:
     with psycopg.connect(store.database.url, autocommit=True) as connection:
         connection.execute("TRUNCATE evenbeat.jobs, evenbeat.executions")
         connection.execute("CHECKPOINT")
+
+
+@contextmanager
+def meanwhile(every: float, look: Callable[[], object]) -> Iterator[None]:
+    """Look every so many seconds, on a thread of its own, until the block ends."""
+    over = threading.Event()
+
+    def again_and_again() -> None:
+        while not over.wait(every):
+            look()
+
+    thread = threading.Thread(target=again_and_again, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -1,7 +1,6 @@
 """What is measured, one function each: a contender in, figures out. `compare.py` says how often."""
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 
 import reckoning
 from arena import Contender, Failed, Process, server_cpu_seconds, wait_until
+from common import meanwhile
 from peers.stage import BEGAN, FIRED
 
 WARM_UP = 5
@@ -262,16 +262,6 @@ def _began(log: Path) -> int:
 @contextmanager
 def _peak_memory(process: Process) -> Iterator[list[float]]:
     """The memory that it had, looked at five times a second."""
-    seen, over = [0.0], threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.2):
-            seen.append(process.resident_mb())
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
+    seen = [0.0]
+    with meanwhile(0.2, lambda: seen.append(process.resident_mb())):
         yield seen
-    finally:
-        over.set()
-        thread.join()

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import psycopg
+from common import meanwhile
 from scale_app import CALL
 
 from evenbeat.store.store import Store
@@ -173,26 +173,18 @@ def waits_sampled(url: str, every: float = 0.02) -> Iterator[Counter[str]]:
     """What active connections waited for, looked at every so often; `running` waited for nothing,
     `(looks)` says how often it was looked."""
     seen: Counter[str] = Counter()
-    over = threading.Event()
 
     def sample() -> None:
-        with psycopg.connect(url, autocommit=True) as connection:
-            while not over.wait(every):
-                rows = connection.execute(
-                    "SELECT wait_event_type, wait_event FROM pg_stat_activity "
-                    "WHERE state = 'active' AND pid <> pg_backend_pid()"
-                    "  AND backend_type = 'client backend'"
-                ).fetchall()
-                seen["(looks)"] += 1
-                seen.update("running" if kind is None else f"{kind}: {on}" for kind, on in rows)
+        rows = connection.execute(
+            "SELECT wait_event_type, wait_event FROM pg_stat_activity "
+            "WHERE state = 'active' AND pid <> pg_backend_pid()"
+            "  AND backend_type = 'client backend'"
+        ).fetchall()
+        seen["(looks)"] += 1
+        seen.update("running" if kind is None else f"{kind}: {on}" for kind, on in rows)
 
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
+    with psycopg.connect(url, autocommit=True) as connection, meanwhile(every, sample):
         yield seen
-    finally:
-        over.set()
-        thread.join()
 
 
 @contextmanager
@@ -200,22 +192,14 @@ def commits_timed(url: str, every: float = 0.1) -> Iterator[list[float]]:
     """How many milliseconds small commits beside the workers take. A disk that stalls shows in
     them, a worker that oversleeps does not."""
     took: list[float] = []
-    over = threading.Event()
 
     def commit() -> None:
-        with psycopg.connect(url, autocommit=True) as connection:
-            while not over.wait(every):
-                begun = time.perf_counter()
-                connection.execute("SELECT pg_logical_emit_message(true, 'commit', 'timed')")
-                took.append((time.perf_counter() - begun) * 1000)
+        begun = time.perf_counter()
+        connection.execute("SELECT pg_logical_emit_message(true, 'commit', 'timed')")
+        took.append((time.perf_counter() - begun) * 1000)
 
-    thread = threading.Thread(target=commit, daemon=True)
-    thread.start()
-    try:
+    with psycopg.connect(url, autocommit=True) as connection, meanwhile(every, commit):
         yield took
-    finally:
-        over.set()
-        thread.join()
 
 
 class Conflicts(NamedTuple):

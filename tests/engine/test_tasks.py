@@ -10,7 +10,6 @@ from uuid import UUID
 import pytest
 
 from evenbeat import Context, Evenbeat, Fail, Retry, Scope
-from evenbeat.engine.runners import loop
 from evenbeat.errors import InvalidInput
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -205,26 +204,6 @@ def test_a_payload_that_no_longer_fits_fails_for_good(app, evenbeat_harness):
     run = last_run(app, added)
     assert (run.error_code, app.store.read.job(added.id).status) == ("invalid_payload", "failed")
     assert "'name' is missing" in run.error_message
-
-
-def test_a_task_of_short_runs_is_not_metered_until_one_is_long(app, evenbeat_harness, monkeypatch):
-    monkeypatch.setattr(loop, "LIGHT_RUNS", 3)
-    monkeypatch.setattr(loop, "LIGHT_MS", 60_000)
-
-    @app.task
-    async def short() -> None:
-        sum(range(1000))
-
-    harness = evenbeat_harness(app)
-
-    def is_metered() -> bool:
-        added = short.enqueue()
-        harness.drain()
-        return last_run(app, added).cpu_time_ms is not None
-
-    assert [is_metered() for _ in range(5)] == [True, True, True, False, False]
-    monkeypatch.setattr(loop, "LIGHT_MS", 0)
-    assert [is_metered() for _ in range(3)] == [False, True, True]
 
 
 def test_figures_and_cpu_time_are_per_run(app, evenbeat_harness):

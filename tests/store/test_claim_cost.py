@@ -64,7 +64,6 @@ class Backlog:
             queues=["default", "mail"],
             tasks=["report", "sync"],
             limit=limit,
-            crowded=True,
             worker_id=uuid4(),
             lease_seconds=30.0,
         )

@@ -11,7 +11,6 @@ from uuid import UUID
 from evenbeat.domain.decision import Revision, revise
 from evenbeat.domain.job import Job
 from evenbeat.engine.clock import Clock
-from evenbeat.engine.crowd import Crowd, alone
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners.base import Runner
 from evenbeat.errors import StoreError
@@ -57,7 +56,6 @@ class Claimer:
         skipped: Callable[[list[Skipped]], None] = lambda _skipped: None,
         give_back: Callable[[list[Run]], None] = lambda _runs: None,
         held_up: Callable[[], bool] = lambda: False,
-        crowd: Callable[[Runner], Crowd] = lambda _runner: alone(),
         probe: Probe = SILENT,
     ) -> None:
         self._store = store
@@ -78,8 +76,6 @@ class Claimer:
         self._claiming = threading.Lock()
         self._closed = False
         self._looked = False
-        self._crowd = crowd
-        self._crowds = {runner: alone() for runner in runners}
         self._expecting = threading.Lock()
         self._expected: datetime | None = None
         self._resting_until: datetime | None = None
@@ -88,10 +84,6 @@ class Claimer:
     def age(self) -> float:
         """Seconds since the last look for work that went well."""
         return time.monotonic() - self._checked_at
-
-    def standing_back(self, runner: Runner) -> bool:
-        """Whether this runner leaves a backlog to other processes of its machine."""
-        return self._crowds[runner].standing_back
 
     def wake(self) -> None:
         """There may be something to claim."""
@@ -132,8 +124,6 @@ class Claimer:
         """Claim until told to stop. An unreachable database is tried again, ever more patiently."""
         pause = 0.1
         self._checked_at = time.monotonic()
-        with self._claiming:  # whoever calls `run_once` by hand wants it done, come what may
-            self._crowds = {runner: self._crowd(runner) for runner in self._runners}
         while not stopping.is_set():
             try:
                 with self._claiming:
@@ -152,8 +142,6 @@ class Claimer:
                 self._resting_until = None
         with self._claiming:
             self._closed = True
-            for crowd in self._crowds.values():
-                crowd.leave()
 
     def _resting(self, rest: float) -> float:
         """How long to rest, by what was put back since we looked."""
@@ -174,23 +162,15 @@ class Claimer:
         looked, self._looked = self._looked, False
         if not looked and self._claim_all():
             return 0 if self._any_room() else self._wait_for_slot()
-        waiting_for = [
-            task
-            for runner, crowd in self._crowds.items()
-            if runner.room() > 0 and not crowd.standing_back
-            for task in runner.tasks
-        ]
-        rests = [crowd.rest for crowd in self._crowds.values() if crowd.standing_back]
-        return min([self._until_next_due(waiting_for), self._poll_seconds, *rests])
+        tasks = [task for runner in self._runners if runner.room() > 0 for task in runner.tasks]
+        return min(self._until_next_due(tasks), self._poll_seconds)
 
     def _claim_all(self, connection: Connection | None = None) -> bool:
         """Claim for every runner that has room; returns whether there may be more to claim."""
         more = False
-        for runner, crowd in self._crowds.items():
-            if not crowd.look() and (room := self._room(runner)) > 0:
-                full = len(self._claim(runner, room, connection)) == room
-                crowd.claimed(full=full)
-                more = full or more
+        for runner in self._runners:
+            if (room := self._room(runner)) > 0:
+                more = len(self._claim(runner, room, connection)) == room or more
         return more
 
     def _any_room(self) -> bool:

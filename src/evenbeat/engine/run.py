@@ -2,9 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
 from uuid import UUID
 
 from evenbeat.domain.job import Job
@@ -113,15 +112,5 @@ class Runs:
         """The run of a job, by the id's text."""
         return [run for run in self.all() if str(run.job.id) == job_id]
 
-    def lasting(self, ms: float, tasks: Container[str]) -> int:
-        """How many handlers of these tasks have been at work for longer than this."""
-        return sum(
-            not run.ended and run.duration_ms > ms and run.job.task in tasks for run in self.all()
-        )
-
     def __len__(self) -> int:
         return len(self._by_token)
-
-
-Ended = Callable[[Run, Any], None]
-"""What a runner calls when a run is over: with its outcome, or None when it was stopped."""

@@ -58,7 +58,7 @@ def vitals(worker: "Worker", *, poll_seconds: float, renew_seconds: float) -> Vi
     elif beat_age > 2 * renew_seconds + PATIENCE_SECONDS:
         trouble = f"The worker has not been able to renew its leases for {beat_age:.0f} s."
     return Vitals(
-        runners=[_runner(worker, runner) for runner in worker.runners],
+        runners=[_runner(runner) for runner in worker.runners],
         leases=len(worker.runs),
         backlog=worker.finisher.backlog,
         claim_age=claim_age,
@@ -67,12 +67,11 @@ def vitals(worker: "Worker", *, poll_seconds: float, renew_seconds: float) -> Vi
     )
 
 
-def _runner(worker: "Worker", runner: Runner) -> RunnerVitals:
+def _runner(runner: Runner) -> RunnerVitals:
     return RunnerVitals(
         runner.place,
         runner.slots,
         max(0, runner.running),
         runner.waiting,
         runner.lag,
-        worker.claimer.standing_back(runner),
     )

@@ -19,7 +19,6 @@ from evenbeat.engine.chores.figures import Figures
 from evenbeat.engine.chores.retention import Retention
 from evenbeat.engine.claimer import Claimer, Skipped
 from evenbeat.engine.clock import Clock, DatabaseClock
-from evenbeat.engine.crowd import Crowd, crowd_of
 from evenbeat.engine.finisher import Finisher, Settled
 from evenbeat.engine.identity import Identity
 from evenbeat.engine.lease_keeper import LeaseKeeper
@@ -46,9 +45,6 @@ from evenbeat.tasks.registry import Registry, TaskDefinition
 from evenbeat.tasks.registry import Runs as RunsWhere
 
 logger = logging.getLogger(__name__)
-
-_LASTING_MS = 20.0
-"""A handler that takes so long holds its slot for more than a step of the interpreter's."""
 
 _RUNNER_WORDS = {
     RunsWhere.ON_LOOP: "async",
@@ -106,7 +102,6 @@ class Worker:
             skipped=self._skipped,
             give_back=self._hand_back,
             held_up=lambda: self.finisher.backlog > 5 * settings.concurrency + 1000,
-            crowd=self._crowd,
             probe=probe,
         )
         self.keeper = LeaseKeeper(
@@ -269,19 +264,6 @@ class Worker:
             for runner, slots, where in places
             if (tasks := named(where))
         ]
-
-    def _crowd(self, runner: Runner) -> Crowd:
-        """Of those that claim the same jobs. Slots are what is short where handlers last: the ones
-        that ended of late did, or some that have not ended do."""
-        database, tasks = self._store.database, frozenset(runner.tasks)
-
-        def short_of_slots() -> bool:
-            lasting = self.runs.lasting(_LASTING_MS, tasks)
-            return runner.typical_ms > _LASTING_MS or lasting > runner.slots // 4
-
-        return crowd_of(
-            [database.place, database.schema, repr(self.queues), *runner.tasks], short_of_slots
-        )
 
     def _slot_freed(self) -> None:
         self.claimer.slot_freed()

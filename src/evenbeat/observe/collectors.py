@@ -120,8 +120,8 @@ class ProcessCollector(Guarded):
 def _of_workers(workers: list[Vitals]) -> Iterator[Metric]:
     runners: dict[str, list[int]] = {}
     for vitals in workers:
-        for place, slots, running, waiting, _, back in vitals.runners:
-            figures = (running, waiting, slots, max(0, slots - running), back)
+        for place, slots, running, waiting, _ in vitals.runners:
+            figures = (running, waiting, slots, max(0, slots - running))
             sums = runners.setdefault(place, [0] * len(figures))
             runners[place] = [a + b for a, b in zip(sums, figures, strict=True)]
     names = (
@@ -129,7 +129,6 @@ def _of_workers(workers: list[Vitals]) -> Iterator[Metric]:
         "evenbeat_waiting",
         "evenbeat_slots",
         "evenbeat_slots_free",
-        "evenbeat_standing_back",
     )
     for index, name in enumerate(names):
         yield family(name, {(place,): sums[index] for place, sums in runners.items()})

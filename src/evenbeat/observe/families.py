@@ -55,8 +55,6 @@ _PROCESS = (
     Family("evenbeat_waiting", "gauge", ("runner",), "Runs claimed that wait for a slot."),
     Family("evenbeat_slots", "gauge", ("runner",), "How many handlers may run at once."),
     Family("evenbeat_slots_free", "gauge", ("runner",), "Slots without a run."),
-    Family("evenbeat_standing_back", "gauge", ("runner",),
-           "Workers whose runner leaves a backlog to other processes of its machine."),
     Family("evenbeat_leases", "gauge", (), "Leases that this process holds."),
     Family("evenbeat_finish_backlog", "gauge", (), "Ended runs whose end is not written yet."),
     Family("evenbeat_claim_age_seconds", "gauge", (),

@@ -34,15 +34,13 @@ class Ending(NamedTuple):
 
 
 class RunnerVitals(NamedTuple):
-    """A runner at this moment. `lag` is how late its event loop is, None without a loop;
-    `standing_back` whether it leaves a backlog to other processes of its machine."""
+    """A runner at this moment. `lag` is how late its event loop is, None without a loop."""
 
     place: str
     slots: int
     running: int
     waiting: int
     lag: float | None = None
-    standing_back: bool = False
 
 
 class Vitals(NamedTuple):

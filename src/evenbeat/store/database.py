@@ -69,7 +69,6 @@ class Database:
     ) -> None:
         _check_url(url)
         self.url = url
-        self.place = place_of(url)
         self.schema = schema
         self.channel = schema
         self.statements = load_statements(schema)

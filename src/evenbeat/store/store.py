@@ -81,8 +81,6 @@ class Store:
         self.documents = Documents(self.database)
         self.webhooks = Webhooks(self.database)
         self._max_json_bytes = max_json_bytes
-        self._crowded: set[tuple[str, ...] | None] = set()
-        """For which tasks the last claim was filled, and others may be claiming beside us."""
 
     def migrate(self) -> list[int]:
         """Bring the schema up to date, safely from many processes at once; says what it applied."""
@@ -340,31 +338,10 @@ class Store:
         self._limited.first(jobs, params, limit, connection)
         taken = len(jobs)
         if taken < limit:
-            tasks = None if params["tasks"] is None else tuple(params["tasks"])
-            crowded = tasks in self._crowded
-            self._claim_free(jobs, params, limit, connection, crowded=crowded)
-            if crowded and len(jobs) < limit:
-                self._claim_free(jobs, params, limit, connection, crowded=False)
-            if len(jobs) == limit:
-                self._crowded.add(tasks)
-            else:
-                self._crowded.discard(tasks)
+            free = {**params, "limit": limit - taken}
+            jobs += map(Job._make, self.database.rows("claim", free, connection))
         if len(jobs) < limit:
             self._limited.rest(jobs, params, limit, connection, taken=taken)
-
-    def _claim_free(
-        self,
-        jobs: list[Job],
-        params: Mapping[str, Any],
-        limit: int,
-        connection: Connection | None,
-        *,
-        crowded: bool,
-    ) -> None:
-        """Fill up with jobs without a key; where it is `crowded`, without a try at rows that others
-        may hold."""
-        asked = {**params, "limit": limit - len(jobs), "crowded": crowded}
-        jobs += map(Job._make, self.database.rows("claim", asked, connection))
 
     def _note_limits(self, jobs: Sequence[NewJob], now: datetime | None) -> None:
         asked = [limits for job in jobs if (limits := job.spec.limits) is not None]

@@ -37,8 +37,6 @@ class Runner(ABC):
     ) -> None:
         self.slots = slots
         self.tasks = list(tasks)
-        self.typical_ms = 0.0
-        """How long the last handlers were at work."""
         self._ended = ended
         self._freed = freed
         self._waiting: deque[Run] = deque()
@@ -108,14 +106,8 @@ class Runner(ABC):
         run.ended = True
         run.interrupt = None
         self._over += 1
-        self._note(outcome)
         self._ended(run, outcome)
         self._freed()
-
-    def _note(self, outcome: Outcome | None) -> None:
-        """Learn from a run. Called by one thread at a time."""
-        if outcome is not None:
-            self.typical_ms += (outcome.duration_ms - self.typical_ms) / 16
 
     def _measured_pace(self) -> float:
         """Runs per second, over the last while."""

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
@@ -16,11 +15,6 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
 """How often the loop shows that it gets round to things."""
-
-LIGHT_MS = 1.0
-LIGHT_RUNS = 20
-"""A task whose last twenty runs took less than a millisecond each is not metered: reading the
-thread's clock would cost as much as running it. One longer run, and it is metered again."""
 
 
 class LoopRunner(Runner):
@@ -44,7 +38,6 @@ class LoopRunner(Runner):
         self._closing = False
         self._late = 0.0
         self._tick_due = float("inf")
-        self._light: defaultdict[str, int] = defaultdict(int)
 
     @property
     def lag(self) -> float:
@@ -104,10 +97,7 @@ class LoopRunner(Runner):
             except IndexError:
                 return
             self._started += 1
-            steps: Coroutine[Any, Any, None] = self._perform(run)
-            if self._light[run.job.task] < LIGHT_RUNS:
-                steps = _Metered(steps, run)
-            task = self.loop.create_task(steps)
+            task = self.loop.create_task(_Metered(self._perform(run), run))
             run.interrupt = _canceller(self.loop, task)
 
     async def _perform(self, run: Run) -> None:
@@ -133,8 +123,6 @@ class LoopRunner(Runner):
         if timer is not None:
             timer.cancel()
         self._started -= 1
-        short = outcome is not None and outcome.duration_ms < LIGHT_MS
-        self._light[run.job.task] = self._light[run.job.task] + 1 if short else 0
         self._end(run, outcome)
         self._fill_slots()
 

@@ -64,6 +64,5 @@ class SlotRunner(Runner):
             if run.ended:
                 return
             run.ended = True
-            self._note(outcome)
         run.interrupt = None
         self._ended(run, outcome)

@@ -108,14 +108,6 @@ picked AS (
           AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
           AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority
           AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
-          -- In plenty, rows are passed over that somebody locks or has claimed since we looked: to
-          -- try to lock each takes longer than to claim one, and while we check those that are
-          -- gone, others claim on ahead of us. Such a mark is no older than the oldest transaction
-          -- that runs. A very long one must not make us pass over old marks for as long; and what
-          -- lies far ahead of every transaction is the number of a group of them.
-          AND (NOT %(crowded)s::boolean
-               OR age(j.xmax) NOT BETWEEN -1000000 AND (
-                    SELECT least(age(pg_snapshot_xmin(pg_current_snapshot())::xid), 10000)))
         ORDER BY j.next_run_at
         LIMIT %(limit)s
         FOR UPDATE SKIP LOCKED) due

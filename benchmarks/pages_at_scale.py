@@ -25,7 +25,7 @@ from fill import fill
 from reads_at_scale import count
 
 from evenbeat import Evenbeat
-from evenbeat.api.access import Access
+from evenbeat.api.auth.tokens import Access
 from evenbeat.asgi import asgi
 from evenbeat.store import database
 from evenbeat.store.database import Connection

@@ -6,10 +6,10 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from evenbeat import dashboard
-from evenbeat.api.access import Access
+from evenbeat import compat, dashboard
 from evenbeat.api.app import create
-from evenbeat.api.keys import Keys
+from evenbeat.api.auth.signing import Keys
+from evenbeat.api.auth.tokens import Access
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
 from evenbeat.store.access import AccessTables
@@ -18,6 +18,7 @@ from evenbeat.store.access import AccessTables
 def asgi(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> FastAPI:
     """The whole service for an application: `outer.mount("/evenbeat", asgi(app, access=…))`."""
     api = create(app, access=access, worker=worker)
+    compat.install(api)
     dashboard.install(api)
     return api
 

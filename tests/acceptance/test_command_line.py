@@ -23,8 +23,8 @@ from real_processes import Start
 from said import Command
 
 from evenbeat import Context, Evenbeat, Fail
-from evenbeat.api.access import Access, Role
 from evenbeat.api.app import create
+from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.cli import COMMANDS
 from evenbeat.store.store import Store
 

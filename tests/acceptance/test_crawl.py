@@ -13,8 +13,8 @@ from real_processes import wait_for as wait_briefly
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.api.access import Access
-from evenbeat.api.app import create
+from evenbeat.api.auth.tokens import Access
+from evenbeat.asgi import asgi
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.store.store import Store
@@ -53,7 +53,7 @@ def app(database_url: str) -> Iterator[Evenbeat]:
 @pytest.fixture
 def client(app: Evenbeat) -> TestClient:
     """A client of an open service, on a loopback address."""
-    api = create(app, access=Access.open())
+    api = asgi(app, access=Access.open())
     return TestClient(api, base_url="http://127.0.0.1", client=("127.0.0.1", 50000))
 
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from real_processes import Running, Start, wait_for
 
-from evenbeat.api.access import Access, Role
+from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.domain.states import JobStatus
 from evenbeat.settings import Settings
 from evenbeat.store.filters import JobFilter

@@ -20,8 +20,8 @@ from said import Command, Said
 from test_command_line import served
 
 from evenbeat import Evenbeat
-from evenbeat.api.access import Access, Role
 from evenbeat.api.app import create
+from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.cli import importing
 from evenbeat.domain.cron import NAMED_CRON
 from evenbeat.domain.schedule import parse_schedule

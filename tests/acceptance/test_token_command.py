@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from evenbeat.api.access import Access, Role
+from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.cli import main
 from evenbeat.errors import NotAuthenticated
 from evenbeat.settings import load_settings

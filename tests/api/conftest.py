@@ -9,9 +9,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from evenbeat import Context, Evenbeat, Fail
-from evenbeat.api.access import Access, Role
+from evenbeat import Context, Evenbeat, Fail, compat
 from evenbeat.api.app import create
+from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.engine.worker import Worker
 from loopback import SECRET
 
@@ -59,7 +59,9 @@ def access(app: Evenbeat) -> Access:
 
 @pytest.fixture
 def api(app: Evenbeat, access: Access) -> FastAPI:
-    return create(app, access=access)
+    api = create(app, access=access)
+    compat.install(api)
+    return api
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from evenbeat.api import problems, revoked
-from evenbeat.api.access import Access, Role
-from evenbeat.api.guards import DENIED, Admin, MaybePrincipal, Operator, Viewer
+from evenbeat.api import problems
+from evenbeat.api.auth.tokens import FRESH_SECONDS, Access, Revoked, Role
+from evenbeat.api.dependencies import DENIED, Admin, MaybePrincipal, Operator, Viewer
 from evenbeat.errors import CannotIssue, DatabaseUnavailable, NotAuthenticated, NotFound
 from evenbeat.settings import load_settings
 from evenbeat.store.store import Store
@@ -238,7 +238,7 @@ def test_a_revoked_token_is_refused_elsewhere_when_the_list_is_read_again(access
     there._revoked._fresh_until = time.monotonic()  # two seconds later
     with pytest.raises(NotAuthenticated, match="revoked"):
         there.authenticate(issued.token)
-    assert revoked.FRESH_SECONDS <= 5
+    assert FRESH_SECONDS <= 5
 
 
 def test_reading_the_list_is_not_repeated_for_each_request(access, store, monkeypatch):
@@ -267,7 +267,7 @@ class Outage:
 
 def test_while_the_database_is_down_the_last_known_list_stands(access, store):
     tables = Outage(store.access)
-    list_ = revoked.Revoked(tables, fresh_seconds=0)
+    list_ = Revoked(tables, fresh_seconds=0)
     issued = access.issue(Role.ADMIN, DAY, subject="ann")
     access.revoke(issued.id)
     assert list_.ids() == {str(issued.id)}
@@ -278,7 +278,7 @@ def test_while_the_database_is_down_the_last_known_list_stands(access, store):
 def test_before_the_first_answer_of_the_database_nobody_gets_in(access, store):
     tables = Outage(store.access)
     tables.down = True
-    list_ = revoked.Revoked(tables)
+    list_ = Revoked(tables)
     for _ in range(2):
         with pytest.raises(DatabaseUnavailable):
             list_.ids()
@@ -306,7 +306,7 @@ def test_what_is_revoked_while_the_list_is_read_does_not_count_as_seen(access, s
                 list_.look_again()
             return found
 
-    list_ = revoked.Revoked(Slow(store.access), fresh_seconds=60)
+    list_ = Revoked(Slow(store.access), fresh_seconds=60)
     list_.ids()
     assert list_.ids() == {str(issued.id)}
 
@@ -339,7 +339,7 @@ def test_a_wrong_code_gives_nothing(access, code):
 def test_a_code_is_short_lived(access, store):
     now = datetime.now(UTC)
     code = access.login_code(Role.ADMIN)
-    from evenbeat.api.access import _hash
+    from evenbeat.api.auth.tokens import _hash
 
     late = now + timedelta(minutes=10, seconds=5)
     used = store.access.redeem_login_code(_hash(code), uuid4(), expires_at=late + DAY, now=late)

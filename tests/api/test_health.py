@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.api.access import Access
 from evenbeat.api.app import create
+from evenbeat.api.auth.tokens import Access
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
 

@@ -17,9 +17,9 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.api import limits
-from evenbeat.api.access import Access, Role
-from evenbeat.api.guards import COOKIE
+from evenbeat.api import middleware
+from evenbeat.api.auth.tokens import Access, Role
+from evenbeat.api.dependencies import COOKIE
 from evenbeat.asgi import asgi
 from evenbeat.cli import main
 from evenbeat.cli.client import Refused, connected
@@ -294,7 +294,7 @@ def test_a_request_does_not_wait_long_for_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The command line gives up after 30 seconds, and people long before."""
-    monkeypatch.setattr(limits, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(middleware, "PATIENCE_SECONDS", 0.5)
     headers = {"Authorization": f"Bearer {token_for('viewer')}"}
     with served(api) as url, ThreadPoolExecutor(20) as many, connect() as other:
         with other.transaction():

@@ -10,7 +10,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.api.access import Access, Role
+from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.asgi import asgi
 from loopback import SECRET
 

@@ -11,8 +11,8 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat, dashboard
-from evenbeat.api.access import Access
-from evenbeat.api.guards import COOKIE
+from evenbeat.api.auth.tokens import Access
+from evenbeat.api.dependencies import COOKIE
 from evenbeat.asgi import asgi
 
 PUBLIC = {"GET /login", "POST /login", "POST /logout", "POST /preferences", "GET /static/{name}"}

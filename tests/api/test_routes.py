@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.api.access import Access
 from evenbeat.api.app import create
+from evenbeat.api.auth.tokens import Access
 from loopback import SECRET
 
 EVERYONE = "everyone"

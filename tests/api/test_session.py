@@ -16,9 +16,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.api.access import Access, Role
 from evenbeat.api.app import create
-from evenbeat.api.guards import COOKIE
+from evenbeat.api.auth.tokens import Access, Role
+from evenbeat.api.dependencies import COOKIE
 from evenbeat.settings import load_settings
 from evenbeat.store.store import Store
 

@@ -12,8 +12,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Response, sync_playwright
 
 from evenbeat import Evenbeat
-from evenbeat.api.access import Access, Role
-from evenbeat.api.guards import COOKIE
+from evenbeat.api.auth.tokens import Access, Role
+from evenbeat.api.dependencies import COOKIE
 
 _SERIOUS = ("serious", "critical")
 

@@ -10,7 +10,7 @@ from browsing import Site, opened_browser
 from playwright.sync_api import Browser
 
 from evenbeat import Context, Evenbeat
-from evenbeat.api.access import Access
+from evenbeat.api.auth.tokens import Access
 from evenbeat.asgi import asgi
 from loopback import SECRET, served
 

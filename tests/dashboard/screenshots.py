@@ -20,8 +20,8 @@ from PIL import Image
 from playwright.sync_api import Page
 
 from evenbeat import Evenbeat
-from evenbeat.api.access import Access, Role
-from evenbeat.api.guards import COOKIE
+from evenbeat.api.auth.tokens import Access, Role
+from evenbeat.api.dependencies import COOKIE
 from evenbeat.asgi import asgi
 from evenbeat.testing import temporary_server
 from loopback import served

@@ -9,7 +9,7 @@ import pytest
 from browsing import Site, hindrances, weight
 from playwright.sync_api import Page, expect
 
-from evenbeat.api.access import Role
+from evenbeat.api.auth.tokens import Role
 from evenbeat.dashboard.distribution import shifted
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval, parse_schedule

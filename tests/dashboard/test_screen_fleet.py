@@ -8,7 +8,7 @@ from browsing import Site, hindrances, weight
 from playwright.sync_api import expect
 
 from evenbeat import Evenbeat
-from evenbeat.api.access import Access, Role
+from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.asgi import asgi
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob

@@ -9,8 +9,8 @@ import pytest
 from browsing import Site, hindrances, weight
 from playwright.sync_api import Page, expect
 
-from evenbeat.api.access import Role
-from evenbeat.api.guards import COOKIE
+from evenbeat.api.auth.tokens import Role
+from evenbeat.api.dependencies import COOKIE
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.store.filters import JobFilter

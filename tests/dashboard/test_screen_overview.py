@@ -8,8 +8,8 @@ from browsing import Site, hindrances, weight
 from fastapi import FastAPI
 from playwright.sync_api import Page, expect
 
-from evenbeat.api.access import Role
-from evenbeat.api.guards import COOKIE
+from evenbeat.api.auth.tokens import Role
+from evenbeat.api.dependencies import COOKIE
 from evenbeat.asgi import asgi
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
@@ -165,7 +165,7 @@ def test_it_works_inside_another_application(site: Site) -> None:
 
 def test_a_database_that_is_gone_is_a_page_that_says_so(site: Site) -> None:
     from evenbeat import Evenbeat
-    from evenbeat.api.access import Access
+    from evenbeat.api.auth.tokens import Access
     from evenbeat.store.store import Store
 
     app = Evenbeat("postgresql://127.0.0.1:1/none", auth_secret=SECRET)

@@ -12,7 +12,7 @@ from browsing import Site, hindrances, weight
 from fastapi import FastAPI, Response
 from playwright.sync_api import Page, expect
 
-from evenbeat.api.access import Access, Role
+from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.asgi import asgi
 from evenbeat.dashboard.openapi import Reference, kind_of
 from evenbeat.domain.ids import uuid7

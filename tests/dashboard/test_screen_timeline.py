@@ -9,7 +9,7 @@ import psycopg
 from browsing import Site, hindrances, weight
 from playwright.sync_api import Page, expect
 
-from evenbeat.api.access import Role
+from evenbeat.api.auth.tokens import Role
 from evenbeat.dashboard.lanes import Bar, Lane, Period, draw, together
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from browsing import Site, hindrances
 
-from evenbeat.api.access import Role
-from evenbeat.api.guards import COOKIE
+from evenbeat.api.auth.tokens import Role
+from evenbeat.api.dependencies import COOKIE
 
 _HOUR = timedelta(hours=1)
 

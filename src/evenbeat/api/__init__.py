@@ -1,1 +1,1 @@
-"""The HTTP service: /api/v1, /api/admin, sign-in, health and metrics."""
+"""The HTTP service: /api/v1, sign-in, health and metrics."""

@@ -7,47 +7,42 @@ from fastapi.openapi.utils import get_openapi
 
 from evenbeat import __version__
 from evenbeat.api import (
-    admin,
-    admin_schedules,
     bulk,
-    events,
     executions,
-    fleet,
     health,
-    job_limits,
     jobs,
+    limits,
+    live_events,
     placement,
     problems,
-    scheduler,
     schedules,
     search,
-    session,
     templates,
     webhooks,
+    workers_and_queues,
 )
-from evenbeat.api.access import Access
-from evenbeat.api.limits import ROOM_FOR_THE_REST, Limits, SafeHeaders
+from evenbeat.api.auth import sessions
+from evenbeat.api.auth.tokens import Access
+from evenbeat.api.dependencies import Service
+from evenbeat.api.middleware import ROOM_FOR_THE_REST, Limits, SafeHeaders
 from evenbeat.api.problems import Problem, responses
-from evenbeat.api.service import Service
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
 
 ROUTERS = (
-    session.router,
+    sessions.router,
     bulk.router,  # before the jobs: "bulk" is not the id of one
     jobs.router,
     templates.router,
     executions.router,
     search.router,
     schedules.router,
-    fleet.router,
-    job_limits.router,
-    scheduler.router,
+    workers_and_queues.router,
+    limits.router,
+    health.scheduler_router,
     placement.router,
     webhooks.router,
-    admin.router,
-    admin_schedules.router,
-    events.router,
+    live_events.router,
     health.router,
 )
 """In the order of the documentation."""

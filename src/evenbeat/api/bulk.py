@@ -7,17 +7,16 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from pydantic import Field, model_validator
 
-from evenbeat.api.access import Role
 from evenbeat.api.answers import AddedDocument, BulkChanged, BulkCreated, RefusedDocument
+from evenbeat.api.auth.tokens import Role
 from evenbeat.api.building import task_of
-from evenbeat.api.guards import DENIED, Operator, denials_answered
+from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, denials_answered
 from evenbeat.api.idempotency import Answer, KeyHeader, done_once, json_answer
 from evenbeat.api.jobs import job_from
-from evenbeat.api.known_tasks import KnownTask, known_task
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import JobFilterFields
 from evenbeat.api.schemas import MAX_BULK, BulkCreate, Id, Request
-from evenbeat.api.service import Service, ServiceDep
+from evenbeat.api.tasks import KnownTask, known_task
 from evenbeat.domain.job import NewJob
 from evenbeat.errors import InvalidInput, RoleTooLow
 from evenbeat.store.control import Changes

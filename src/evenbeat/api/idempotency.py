@@ -7,8 +7,8 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import Header, Response
 from pydantic import AfterValidator, BaseModel
 
-from evenbeat.api.access import Principal
-from evenbeat.api.service import Service
+from evenbeat.api.auth.tokens import Principal
+from evenbeat.api.dependencies import Service
 from evenbeat.domain.job import NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.errors import InvalidInput

@@ -7,8 +7,8 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
-from evenbeat.api.access import Principal
 from evenbeat.api.answers import JobDocument, JobList
+from evenbeat.api.auth.tokens import Principal
 from evenbeat.api.building import (
     edited_metadata,
     edited_payload,
@@ -18,14 +18,13 @@ from evenbeat.api.building import (
     schedule_for,
     task_of,
 )
+from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
 from evenbeat.api.documents import job_document
-from evenbeat.api.guards import DENIED, Operator, Viewer
 from evenbeat.api.idempotency import REPLAYED, Answer, KeyHeader, done_once, json_answer
-from evenbeat.api.known_tasks import KnownTask, known_task
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import JobQuery
 from evenbeat.api.schemas import JobCreate, JobEdit
-from evenbeat.api.service import Service, ServiceDep
+from evenbeat.api.tasks import KnownTask, known_task
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.states import FINISHED

@@ -1,109 +1,97 @@
-"""Around every request: how large a body may be, and what browsers are told."""
+"""Limits that jobs with one key share, over HTTP: how they stand, and setting them."""
 
-from starlette.datastructures import MutableHeaders
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from datetime import datetime
+from typing import Annotated
 
-from evenbeat.api.problems import problem
-from evenbeat.store.database import patience
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
 
-ROOM_FOR_THE_REST = 65_536
-"""Bytes that a body may have beyond its payload and its metadata."""
+from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
+from evenbeat.api.fields import Limit, Offset, RateText
+from evenbeat.api.problems import responses
+from evenbeat.api.schemas import Request
+from evenbeat.domain.job import MAX_NAME
+from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
 
-MANY_JOBS = 8 * 1024 * 1024
-"""Bytes that a request to add many jobs may have."""
+router = APIRouter(prefix="/api/v1", tags=["limits"], responses=DENIED)
 
-PATIENCE_SECONDS = 10.0
-"""How long a request waits for a connection to the database: before its answer, and before that for
-its token. The command line waits for 30 seconds, and most proxies no longer than 60."""
-
-LET_IN = 64 * 1024 * 1024
-"""Bytes beyond the limit that are read, and dropped, before the line is closed."""
+KeyInPath = Annotated[str, Path(min_length=1, max_length=MAX_NAME)]
 
 
-class Limits:
-    """Refuse a body that is too large, whether it says so beforehand or not, with a 413; and let
-    no request wait for the database without end."""
+class LimitDocument(BaseModel):
+    """A key, its limits, and how it stands."""
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
-        self._app = app
-        self._limit = limit
-        self._limit_of_many = max(limit, MANY_JOBS)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        patience.set(PATIENCE_SECONDS)  # each request has a context of its own
-        headers = dict(scope["headers"])
-        declared = headers.get(b"content-length", b"0")
-        asks_first = b"expect" in headers
-        adds_many = scope["path"].endswith("/api/v1/jobs/bulk")
-        limit = self._limit_of_many if adds_many else self._limit
-        too_large = declared.isdigit() and int(declared[:20]) > limit
-        if not (too_large and asks_first):
-            try:
-                body = await _read(receive, 0 if too_large else limit)
-            except ClientDisconnect:
-                return  # nobody is left to answer, and half a request asks for nothing
-            if not too_large and body is not None:
-                await self._app(scope, _replay(body, receive), send)
-                return
-        detail = f"The body is larger than {limit:,} bytes."
-        await problem(413, detail, headers={"Connection": "close"})(scope, receive, send)
+    key: str
+    concurrency_limit: int | None = Field(description="How many may run at once; null: any number.")
+    rate_limit: str | None = Field(description="How often one may start; null: at any time.")
+    next_start_at: datetime | None = Field(description="When the rate lets the next one start.")
+    is_set: bool = Field(description="Set by an operator, whatever its jobs ask for.")
+    running: int
+    waiting: int = Field(description="Counted up to 1000.")
+    updated_at: datetime
 
 
-async def _read(receive: Receive, limit: int) -> list[Message] | None:
-    """The body's messages; None when there are too many bytes in them. Those are let in all the
-    same, up to a point: many clients send all before they listen, and closing the line on one that
-    is still sending would take the answer from it."""
-    messages: list[Message] = []
-    size, more = 0, True
-    while more and size <= limit + LET_IN:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        size += len(message.get("body", b""))
-        more = message.get("more_body", False)
-        if size > limit:
-            messages.clear()
-        else:
-            messages.append(message)
-    return None if size > limit else messages
+class LimitList(BaseModel):
+    """A page of keys."""
+
+    limits: list[LimitDocument]
+    total: int
+    limit: int
+    offset: int
 
 
-def _replay(messages: list[Message], receive: Receive) -> Receive:
-    waiting = iter(messages)
+class LimitChange(Request):
+    """What is to count for a key. Give one of them, or both; what is left out is not limited."""
 
-    async def next_message() -> Message:
-        for message in waiting:
-            return message
-        return await receive()
-
-    return next_message
+    concurrency_limit: Annotated[int, Field(ge=1, le=MAX_RUNNING)] | None = None
+    rate_limit: RateText | None = None
 
 
-class SafeHeaders:
-    """Tell browsers to trust nothing that did not come from here."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+@router.get("/limits", operation_id="list_limits", summary="List keys and their limits")
+def list_limits(
+    service: ServiceDep,
+    _principal: Viewer,
+    limit: Annotated[Limit, Query()] = 50,
+    offset: Annotated[Offset, Query()] = 0,
+) -> LimitList:
+    """Every known concurrency key, with how many jobs run and wait. A key is known from its first
+    job on, and forgotten when it has been without jobs for a day and nobody has set it."""
+    page = service.app.store.limits.page(limit=limit, offset=offset)
+    found = [_document(one) for one in page.limits]
+    return LimitList(limits=found, total=page.total, limit=limit, offset=offset)
 
 
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
-    "Cache-Control": "no-store",
-}
+@router.get(
+    "/limits/{key:path}", operation_id="get_limit", summary="Get a key", responses=responses(404)
+)
+def get_limit(key: KeyInPath, service: ServiceDep, _principal: Viewer) -> LimitDocument:
+    """One key as it stands."""
+    return _document(service.app.store.limits.get(key))
+
+
+@router.put("/limits/{key:path}", operation_id="set_limit", summary="Set the limits of a key")
+def set_limit(
+    key: KeyInPath, body: LimitChange, service: ServiceDep, _principal: Operator
+) -> LimitDocument:
+    """From now on these count for the key, whatever its jobs ask for. What runs goes on."""
+    return _document(
+        service.app.store.limits.put(
+            key, max_running=body.concurrency_limit, rate=body.rate_limit, now=service.now
+        )
+    )
+
+
+@router.delete(
+    "/limits/{key:path}",
+    operation_id="reset_limit",
+    summary="Leave a key to its jobs",
+    responses=responses(404),
+)
+def reset_limit(key: KeyInPath, service: ServiceDep, _principal: Operator) -> LimitDocument:
+    """Take back what was set: what its jobs ask for counts again."""
+    return _document(service.app.store.limits.reset(key, now=service.now))
+
+
+def _document(limit: KeyLimit) -> LimitDocument:
+    known = limit._asdict()
+    return LimitDocument(concurrency_limit=known.pop("max_running"), **known)

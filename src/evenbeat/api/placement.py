@@ -8,11 +8,10 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from evenbeat.api.answers import Number
+from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
 from evenbeat.api.fields import QueryMoment
-from evenbeat.api.guards import DENIED, Operator, Viewer
 from evenbeat.api.problems import responses
 from evenbeat.api.schemas import Request
-from evenbeat.api.service import ServiceDep
 
 router = APIRouter(prefix="/api/v1/scheduler", tags=["placement"], responses=DENIED)
 

@@ -9,11 +9,10 @@ from pydantic import BaseModel
 
 from evenbeat.api.answers import BackfilledDocument, PlacedDocument, PlansDocument, PreviewDocument
 from evenbeat.api.building import described_schedule
+from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
 from evenbeat.api.documents import plain, schedule_text
-from evenbeat.api.guards import DENIED, Operator, Viewer
 from evenbeat.api.problems import responses
 from evenbeat.api.schemas import BackfillRequest, PreviewRequest
-from evenbeat.api.service import Service, ServiceDep
 from evenbeat.domain.english import say_job_schedule, say_schedule
 from evenbeat.domain.explain import next_plans
 from evenbeat.domain.schedule import Cron, Interval

@@ -9,10 +9,9 @@ from fastapi import APIRouter, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from evenbeat.api.answers import Number
+from evenbeat.api.dependencies import DENIED, Admin, ServiceDep, Viewer
 from evenbeat.api.fields import MAX_SOURCE, Limit, Offset, check_text
-from evenbeat.api.guards import DENIED, Admin, Viewer
 from evenbeat.api.problems import responses
-from evenbeat.api.service import ServiceDep
 from evenbeat.store.documents import BEGIN, END, Document, Found, Source
 
 router = APIRouter(prefix="/api/v1", tags=["documents"], responses=DENIED)

@@ -9,13 +9,12 @@ from pydantic import BaseModel, Field, ValidationError
 
 from evenbeat.api.answers import JobDocument, Number
 from evenbeat.api.building import new_job, task_of
+from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
 from evenbeat.api.fields import MAX_DESCRIPTION, Limit, Offset
-from evenbeat.api.guards import DENIED, Operator, Viewer
 from evenbeat.api.idempotency import KeyHeader
 from evenbeat.api.jobs import CREATED, create
 from evenbeat.api.problems import responses
 from evenbeat.api.schemas import JobCreate, Json, Request
-from evenbeat.api.service import ServiceDep
 from evenbeat.domain.english import say_schedule
 from evenbeat.domain.job import JobSpec
 from evenbeat.domain.templates import (

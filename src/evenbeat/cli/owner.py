@@ -2,7 +2,7 @@
 
 import getpass
 
-from evenbeat.api.access import Access, Principal, Role
+from evenbeat.api.auth.tokens import Access, Principal, Role
 
 
 class Owner(Access):

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from evenbeat import __version__
-from evenbeat.api.access import Access, Role
+from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.app import Evenbeat
 from evenbeat.asgi import asgi
 from evenbeat.cli.loading import load_app

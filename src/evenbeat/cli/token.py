@@ -17,8 +17,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evenbeat.api.access import Access, Role
-from evenbeat.api.session import view_of
+from evenbeat.api.auth.sessions import view_of
+from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.app import Evenbeat
 from evenbeat.cli.output import safe
 from evenbeat.cli.worker import check_database, configured

@@ -6,8 +6,7 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
-from evenbeat.api.guards import Operator
-from evenbeat.api.service import Service, ServiceDep
+from evenbeat.api.dependencies import Operator, Service, ServiceDep
 from evenbeat.dashboard import job_form, pages, words
 from evenbeat.dashboard.forms import Form, FormDep, id_of
 from evenbeat.dashboard.job_form import Refused

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from fastapi import Request, Response
 
 from evenbeat import charts
-from evenbeat.api.guards import Operator, Viewer
-from evenbeat.api.service import Service, ServiceDep
+from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
 from evenbeat.balance import Preview, Rebalance
 from evenbeat.dashboard import drawings, pages, words
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of

@@ -5,9 +5,8 @@ from typing import NamedTuple
 from fastapi import Request, Response
 from markupsafe import Markup
 
-from evenbeat.api.guards import Viewer
+from evenbeat.api.dependencies import ServiceDep, Viewer
 from evenbeat.api.search import MAX_WORDS, marked
-from evenbeat.api.service import ServiceDep
 from evenbeat.dashboard import pages
 from evenbeat.store.documents import Document, Found
 

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 from fastapi import Request, Response
 
 from evenbeat.api.building import described_schedule, task_of
-from evenbeat.api.guards import Operator
+from evenbeat.api.dependencies import Operator, Service, ServiceDep
 from evenbeat.api.jobs import job_from, update_job
-from evenbeat.api.known_tasks import known_task
 from evenbeat.api.schemas import JobCreate, JobEdit
-from evenbeat.api.service import Service, ServiceDep
+from evenbeat.api.tasks import known_task
 from evenbeat.dashboard import job_form, pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
 from evenbeat.dashboard.job_form import Refused, TaskChoice

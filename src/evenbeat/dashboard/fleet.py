@@ -8,8 +8,7 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
-from evenbeat.api.guards import Operator, Viewer
-from evenbeat.api.service import Service, ServiceDep
+from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import FormDep, id_of
 from evenbeat.dashboard.notices import Notice

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from fastapi import Request, Response
 
 from evenbeat import charts
-from evenbeat.api.guards import Viewer
-from evenbeat.api.service import ServiceDep
+from evenbeat.api.dependencies import ServiceDep, Viewer
 from evenbeat.dashboard import pages, words
 from evenbeat.dashboard.forms import QueryDep, id_of
 from evenbeat.dashboard.jobs import Slice, tags_of

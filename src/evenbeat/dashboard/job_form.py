@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from evenbeat.api.dependencies import Service
 from evenbeat.api.documents import schedule_text
 from evenbeat.api.schemas import JobCreate, JobEdit
-from evenbeat.api.service import Service
 from evenbeat.dashboard.forms import Form
 from evenbeat.domain import webhooks
 from evenbeat.domain.dependencies import Dependency

@@ -7,10 +7,9 @@ from uuid import UUID
 from fastapi import Request, Response
 from pydantic import ValidationError
 
-from evenbeat.api.access import Role
-from evenbeat.api.guards import Operator, Viewer
+from evenbeat.api.auth.tokens import Role
+from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
 from evenbeat.api.queries import FilterFields
-from evenbeat.api.service import Service, ServiceDep
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of, parse
 from evenbeat.dashboard.notices import Notice

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fastapi import Request, Response
 
-from evenbeat.api.cookies import cookie_path
+from evenbeat.api.auth.sessions import cookie_path
 
 COOKIE = "evenbeat_notice"
 _MOST = 3

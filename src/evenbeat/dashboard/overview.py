@@ -7,8 +7,7 @@ from uuid import UUID
 from fastapi import Request, Response
 
 from evenbeat import charts
-from evenbeat.api.guards import Viewer
-from evenbeat.api.service import ServiceDep
+from evenbeat.api.dependencies import ServiceDep, Viewer
 from evenbeat.dashboard import pages, words
 from evenbeat.dashboard.spread import recent_distribution
 from evenbeat.placement.distribution import Distribution

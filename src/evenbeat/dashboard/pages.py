@@ -25,9 +25,8 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import NoMatchFound
 
 from evenbeat import __version__
-from evenbeat.api.access import Principal, Role
-from evenbeat.api.guards import known
-from evenbeat.api.service import Service
+from evenbeat.api.auth.tokens import Principal, Role
+from evenbeat.api.dependencies import Service, known
 from evenbeat.dashboard import filters, notices
 from evenbeat.dashboard.assets import version_of
 from evenbeat.dashboard.notices import Notice

@@ -2,7 +2,7 @@
 
 from fastapi import Request, Response
 
-from evenbeat.api.guards import Viewer
+from evenbeat.api.dependencies import Viewer
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.openapi import Reference
 from evenbeat.errors import NotFound

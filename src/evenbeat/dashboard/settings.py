@@ -7,10 +7,9 @@ from fastapi import Request, Response
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from evenbeat.api.access import Role
-from evenbeat.api.guards import Admin, Viewer
-from evenbeat.api.service import Service, ServiceDep
-from evenbeat.api.session import TokenView, view_of
+from evenbeat.api.auth.sessions import TokenView, view_of
+from evenbeat.api.auth.tokens import Role
+from evenbeat.api.dependencies import Admin, Service, ServiceDep, Viewer
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
 from evenbeat.dashboard.notices import Notice

@@ -6,10 +6,15 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from evenbeat.api.access import Access
-from evenbeat.api.cookies import cookie_path, forget, keep_signed_in
-from evenbeat.api.guards import MaybePrincipal, check_local, check_origin, denials_answered
-from evenbeat.api.service import ServiceDep
+from evenbeat.api.auth.sessions import cookie_path, forget, keep_signed_in
+from evenbeat.api.auth.tokens import Access
+from evenbeat.api.dependencies import (
+    MaybePrincipal,
+    ServiceDep,
+    check_local,
+    check_origin,
+    denials_answered,
+)
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import FormDep
 from evenbeat.domain.moments import zone_named

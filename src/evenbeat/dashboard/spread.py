@@ -9,7 +9,7 @@ import threading
 import time
 from weakref import WeakKeyDictionary
 
-from evenbeat.api.service import Service
+from evenbeat.api.dependencies import Service
 from evenbeat.app import Evenbeat
 from evenbeat.errors import EvenbeatError
 from evenbeat.placement.distribution import Distribution

@@ -9,8 +9,7 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
-from evenbeat.api.guards import Viewer
-from evenbeat.api.service import Service, ServiceDep
+from evenbeat.api.dependencies import Service, ServiceDep, Viewer
 from evenbeat.dashboard import pages, words
 from evenbeat.dashboard.fleet import name_of
 from evenbeat.dashboard.forms import Form, QueryDep

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from evenbeat.api.service import Service
+from evenbeat.api.dependencies import Service
 from evenbeat.dashboard import words
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import FINISHED, JobStatus

@@ -7,8 +7,7 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
-from evenbeat.api.guards import Operator, Viewer
-from evenbeat.api.service import ServiceDep
+from evenbeat.api.dependencies import Operator, ServiceDep, Viewer
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import QueryDep, id_of
 from evenbeat.dashboard.notices import Notice

@@ -13,9 +13,9 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from evenbeat.api.admin import JobId, Spoken, spoken, subreddit_of
 from evenbeat.api.answers import JobDocument
 from evenbeat.api.building import CRAWL
+from evenbeat.api.dependencies import DENIED, Admin, Operator, Service, ServiceDep
 from evenbeat.api.documents import job_document, schedule_text
 from evenbeat.api.fields import (
     MAX_DESCRIPTION,
@@ -28,13 +28,12 @@ from evenbeat.api.fields import (
     Timezone,
     Url,
 )
-from evenbeat.api.guards import DENIED, Admin, Operator
 from evenbeat.api.idempotency import Answer, KeyHeader, done_once, json_answer
 from evenbeat.api.jobs import job_from, update_job
-from evenbeat.api.known_tasks import known_task
 from evenbeat.api.problems import responses
 from evenbeat.api.schemas import JobCreate, JobEdit, Json, Request
-from evenbeat.api.service import Service, ServiceDep
+from evenbeat.api.tasks import known_task
+from evenbeat.compat.jobs import JobId, Spoken, spoken, subreddit_of
 from evenbeat.domain.job import Job, recurring_of
 from evenbeat.domain.states import FINISHED
 from evenbeat.errors import Conflict, InvalidInput, NotFound

@@ -12,15 +12,14 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from evenbeat.api.admin_words import SPOKEN, WORDS, Step, states_of_all, step_to
 from evenbeat.api.answers import BulkChanged, Number, RefusedDocument
+from evenbeat.api.dependencies import DENIED, Admin, Operator, Service, ServiceDep
 from evenbeat.api.documents import plain
 from evenbeat.api.fields import Limit, Offset
-from evenbeat.api.guards import DENIED, Admin, Operator
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import Words
 from evenbeat.api.schemas import MAX_BULK, Json, Request
-from evenbeat.api.service import Service, ServiceDep
+from evenbeat.compat.states import SPOKEN, WORDS, Step, states_of_all, step_to
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import EvenbeatError, IllegalTransition, NotFound

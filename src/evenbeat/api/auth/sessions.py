@@ -19,10 +19,17 @@ from pydantic import (
     model_validator,
 )
 
-from evenbeat.api.access import EVERYONE, MAX_SUBJECT, Access, Principal, Role, check_subject
-from evenbeat.api.cookies import forget, keep_signed_in
-from evenbeat.api.fields import Duration, Limit, Offset
-from evenbeat.api.guards import (
+from evenbeat.api.auth.tokens import (
+    EVERYONE,
+    MAX_SUBJECT,
+    SESSION,
+    Access,
+    Principal,
+    Role,
+    check_subject,
+)
+from evenbeat.api.dependencies import (
+    COOKIE,
     DENIED,
     Admin,
     MaybePrincipal,
@@ -32,9 +39,52 @@ from evenbeat.api.guards import (
     check_origin,
     denials_answered,
 )
+from evenbeat.api.fields import Duration, Limit, Offset
 from evenbeat.api.problems import responses
-from evenbeat.errors import NotAuthenticated
+from evenbeat.errors import InvalidInput, NotAuthenticated
 from evenbeat.store.access import Token
+
+_MOST_CHARACTERS = 3800
+"""Browsers keep 4096 bytes, name and attributes included, and silently drop what is longer."""
+
+
+def keep_signed_in(
+    request: Request, response: Response, token: str, expires_at: datetime | None
+) -> None:
+    """Let the browser show this token from now on, for a session's length at most."""
+    if len(token) > _MOST_CHARACTERS:
+        raise InvalidInput(
+            f"This token has {len(token)} characters; browsers keep {_MOST_CHARACTERS} in a cookie."
+            " Use one with fewer claims.",
+            field="token",
+        )
+    left = SESSION if expires_at is None else min(SESSION, expires_at - datetime.now(UTC))
+    response.set_cookie(
+        COOKIE,
+        token,
+        max_age=max(1, int(left.total_seconds())),
+        path=cookie_path(request),
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def forget(request: Request, response: Response) -> None:
+    """Let the browser forget the sign-in."""
+    response.delete_cookie(
+        COOKIE,
+        path=cookie_path(request),
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def cookie_path(request: Request) -> str:
+    """Where this service lies; another one beside it gets no cookie of ours."""
+    return request.scope.get("root_path", "").rstrip("/") or "/"
+
 
 router = APIRouter(tags=["Access"], responses=DENIED)
 

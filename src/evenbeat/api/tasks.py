@@ -11,7 +11,7 @@ from typing import Any
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.exceptions import SchemaError
 
-from evenbeat.api.service import Service
+from evenbeat.api.dependencies import Service
 from evenbeat.domain.defaults import spec_from
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import InvalidInput

@@ -11,6 +11,8 @@ changes something must come from a page of ours.
 import ipaddress
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -18,9 +20,34 @@ from fastapi import Depends, HTTPException, Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from evenbeat.api.access import EVERYONE, Access, Principal, Role
+from evenbeat.api.auth.tokens import EVERYONE, Access, Principal, Role
 from evenbeat.api.problems import responses
+from evenbeat.app import Evenbeat
+from evenbeat.engine.worker import Worker
 from evenbeat.errors import AccessDenied, ForeignRequest, NotAuthenticated, RoleTooLow
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The parts of one serving process. The worker is None where none runs beside the API."""
+
+    app: Evenbeat
+    access: Access
+    worker: Worker | None = None
+
+    @property
+    def now(self) -> datetime | None:
+        """The application's own time when it has one (tests travel), else None: the database's."""
+        return None if self.app.clock is None else self.app.clock.override()
+
+
+async def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceDep = Annotated[Service, Depends(_service)]
+
 
 COOKIE = "evenbeat_session"
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="evenbeat"'}

@@ -7,9 +7,8 @@ from uuid import UUID
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
-from evenbeat.api.guards import DENIED, Operator, Viewer
+from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
 from evenbeat.api.problems import responses
-from evenbeat.api.service import Service, ServiceDep
 from evenbeat.domain.job import MAX_NAME
 from evenbeat.errors import NotFound
 from evenbeat.store.glance import SILENT_AFTER

@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from evenbeat.api.access import (
+from evenbeat.api.auth.signing import Keys, secret_from_file
+from evenbeat.api.auth.tokens import (
     MAX_LIFETIME,
     Access,
     Issued,
@@ -32,7 +33,6 @@ from evenbeat.api.access import (
     check_subject,
     role_in,
 )
-from evenbeat.api.keys import Keys, secret_from_file
 from evenbeat.domain.ids import uuid7
 from evenbeat.errors import CannotIssue, InvalidInput, InvalidSettings, NotAuthenticated
 from evenbeat.settings import Settings, load_settings
@@ -346,7 +346,7 @@ def test_a_secret_that_cannot_be_made_says_what_to_set(tmp_path):
 MAKER = """
 import sys
 from pathlib import Path
-from evenbeat.api.keys import secret_from_file
+from evenbeat.api.auth.signing import secret_from_file
 print("ready", flush=True)
 sys.stdin.readline()
 print(secret_from_file(Path(sys.argv[1])).decode(), flush=True)

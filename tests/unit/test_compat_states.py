@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenbeat.api.admin_words import SPOKEN, WORDS, Step, states_of_all, step_to
+from evenbeat.compat.states import SPOKEN, WORDS, Step, states_of_all, step_to
 from evenbeat.domain.states import JobStatus, can_become
 from evenbeat.errors import IllegalTransition, InvalidInput
 

@@ -14,15 +14,15 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.api import hub as hub_module
-from evenbeat.api.hub import MOST_WAITING, Event, Hub, Listener
+from evenbeat.api import live_events
+from evenbeat.api.live_events import MOST_WAITING, Event, Hub, Listener
 from evenbeat.engine.worker import Worker
 from loopback import served
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(live_events, "POLL_SECONDS", 0.05)
 
 
 def told(lines: Iterator[str]) -> Iterator[tuple[str, str, Any]]:
@@ -92,7 +92,7 @@ def test_one_who_comes_back_goes_on_where_it_left(
 def test_those_who_leave_are_forgotten_and_the_poll_ends(
     api: FastAPI, token_for: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(live_events, "LINGER_SECONDS", 0.1)
     headers = {"Authorization": f"Bearer {token_for('viewer')}"}
     with served(api) as url, httpx.Client(headers=headers, timeout=20) as http:
         with http.stream("GET", f"{url}/api/v1/events") as stream:
@@ -123,7 +123,7 @@ def test_the_poll_ends_with_the_application_and_without_a_word(
     while hub.polling and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not hub.polling
-    assert [r.getMessage() for r in caplog.records if r.name == hub_module.__name__] == []
+    assert [r.getMessage() for r in caplog.records if r.name == live_events.__name__] == []
 
 
 def test_a_stream_needs_a_token_and_a_job(client: TestClient, client_for: Any) -> None:
@@ -136,7 +136,7 @@ def test_a_stream_needs_a_token_and_a_job(client: TestClient, client_for: Any) -
 def test_a_stream_ends_with_its_token(
     api: FastAPI, access: Any, token_for: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evenbeat.api.events.QUIET_SECONDS", 0.1)
+    monkeypatch.setattr("evenbeat.api.live_events.QUIET_SECONDS", 0.1)
     headers = {"Authorization": f"Bearer {token_for('viewer')}"}
     with served(api) as url, httpx.stream("GET", f"{url}/api/v1/events", headers=headers) as stream:
         lines = stream.iter_lines()
@@ -161,7 +161,7 @@ def test_a_slow_listener_gets_a_summary() -> None:
 def test_too_much_in_one_second_becomes_a_summary(
     app: Evenbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poll = hub_module._Poll(app.store, lambda: None, "s")
+    poll = live_events._Poll(app.store, lambda: None, "s")
     assert [event.kind for event in poll.run_once({None})] == ["figures"]
     with app.store.database.transaction() as connection:
         connection.execute("""

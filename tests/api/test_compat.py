@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.api.admin_words import WORDS
+from evenbeat.compat.states import WORDS
 from evenbeat.engine.worker import Worker
 from evenbeat.store.filters import JobFilter
 

@@ -1,0 +1,1 @@
+"""Who may use the service: tokens, how they are signed, and signing in."""

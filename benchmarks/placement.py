@@ -25,7 +25,7 @@ import numpy as np
 
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement import Beat, CronLoad, LoadModel, Rhythm, place, rebalance
-from evenbeat.placement.simulate import WEEK, Curve, Runs, replay, steady
+from evenbeat.placement.simulate import WEEK, Curve, PeriodicRuns, replay, steady
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, tzinfo=UTC)
 SINCE = LoadModel(NOW).since
@@ -157,7 +157,9 @@ def curve_of(jobs: list[Job], phases: list[int], weeks_on: int = 0) -> Curve:
     start = SINCE + weeks_on * WEEK
     at = [0 if job.midnight else phase for job, phase in zip(jobs, phases, strict=True)]
     pairs = zip(at, jobs, strict=True)
-    return replay(steady([Runs(phase - start, job.period, job.duration) for phase, job in pairs]))
+    return replay(
+        steady([PeriodicRuns(phase - start, job.period, job.duration) for phase, job in pairs])
+    )
 
 
 def wrong_by_two(jobs: list[Job], random: np.random.Generator) -> list[Job]:
@@ -315,7 +317,7 @@ def cost_of_one(counts: list[int]) -> None:
             model.add(placed.beat)
             adding.append(time.process_time() - middle)
             placing.append(middle - begun)
-        arrays = (model.seconds, model.hazy, model.cells, model.starts)
+        arrays = (model.seconds, model.uncertain_load, model.cells, model.starts)
         size = sum(array.nbytes for array in arrays) / 2**20
         print(
             f"  {count:>9,} jobs   {statistics.median(placing) * 1000:6.3f} / "

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from evenbeat.svg import Drawing, amount
+from evenbeat.charts.svg import Drawing, amount
 
 WIDTH, LEFT, RIGHT, TOP, ROW = 760.0, 190.0, 120.0, 46.0, 26.0
 

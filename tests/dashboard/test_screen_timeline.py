@@ -10,7 +10,7 @@ from browsing import Site, hindrances, weight
 from playwright.sync_api import Page, expect
 
 from evenbeat.api.auth.tokens import Role
-from evenbeat.dashboard.lanes import Bar, Lane, Period, draw, together
+from evenbeat.charts.timeline import Bar, Lane, TimelinePeriod, draw, together
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
@@ -19,7 +19,7 @@ from evenbeat.store.filters import JobFilter
 
 MINUTE = timedelta(minutes=1)
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
-PERIOD = Period(NOON - 40 * MINUTE, NOON + 20 * MINUTE, NOON, UTC)
+PERIOD = TimelinePeriod(NOON - 40 * MINUTE, NOON + 20 * MINUTE, NOON, UTC)
 
 
 def empty(site: Site) -> None:

@@ -218,7 +218,7 @@ def test_what_was_seen_is_not_read_again_and_again(world, monkeypatch):
     world.app.enqueue_many([world.job(HOUR) for _ in range(50)])
     balancer = Balancer(world.app.store, world.app.settings, override=world.app._now)
     balancer._load._look_seconds = 0
-    balancer.ready(world.now)
+    balancer.refresh(world.now)
     placement, seen = world.app.store.placement, []
     really = placement.placed
     monkeypatch.setattr(
@@ -227,7 +227,7 @@ def test_what_was_seen_is_not_read_again_and_again(world, monkeypatch):
     for _ in range(3):
         world.harness.clock.move_to(world.now + 61 * SECOND)
         other = world.app.add(world.job(HOUR)).id
-        balancer.ready(world.now)
+        balancer.refresh(world.now)
         assert balancer._load._known.model.jobs == world.app.store.read.jobs().total
         assert other in {job.id for job in seen[-1]}
     assert [len(found) for found in seen if len(found) > 2][1:] == []
@@ -258,7 +258,7 @@ def test_a_balancer_that_cannot_read_does_not_cost_the_job(world, monkeypatch, c
 
 
 def test_a_fault_in_placing_does_not_cost_the_job(world, monkeypatch, caplog):
-    monkeypatch.setattr("evenbeat.balance.known.place_many", lambda *_: 1 / 0)
+    monkeypatch.setattr("evenbeat.balance.load_cache.place_many", lambda *_: 1 / 0)
     job = world.add(HOUR)
     assert (job.next_run_at, job.placed_at) == (START + HOUR, None)
     assert "Placing failed" in caplog.text
@@ -271,7 +271,7 @@ def test_a_fault_in_keeping_count_does_not_make_anyone_add_a_job_twice(world, mo
         raise RuntimeError("broken")
 
     balancer.on_placement.append(broken)
-    for part in ("settle", "told"):
+    for part in ("confirm", "told"):
         monkeypatch.setattr(balancer._load, part, broken)
     job = world.add(HOUR)
     assert job.placed_at == world.now
@@ -310,5 +310,5 @@ def test_where_reading_everything_takes_long_it_happens_beside(world):
     deadline = time.monotonic() + 20
     while load.told(lambda model, _: model.jobs) != 1:
         assert time.monotonic() < deadline, "nobody read"
-        world.app.balancer.ready(world.now)
+        world.app.balancer.refresh(world.now)
         time.sleep(0.01)

@@ -24,19 +24,19 @@ class Fixed:
     def __init__(self, after: timedelta | None) -> None:
         self.after = after
         self.asked: list[tuple[str, timedelta, float | None]] = []
-        self.kept: list[UUID] = []
+        self.stored: list[UUID] = []
         self.dropped: list[UUID] = []
 
-    def ready(self, now):
+    def refresh(self, now):
         pass
 
-    def place(self, wishes, now):
-        self.asked += [(wish.kind, wish.every, wish.cost_ms) for wish in wishes]
-        return [None if self.after is None else now + self.after for _ in wishes]
+    def place(self, requests, now):
+        self.asked += [(request.kind, request.every, request.cost_ms) for request in requests]
+        return [None if self.after is None else now + self.after for _ in requests]
 
-    def settle(self, kept, dropped=(), *, committed=True):
+    def confirm(self, stored, dropped=(), *, committed=True):
         assert committed
-        self.kept += kept
+        self.stored += stored
         self.dropped += dropped
 
 
@@ -80,7 +80,7 @@ def test_only_balanced_intervals_without_a_beginning_ask_for_a_place(advised):
     many = [added.id for added in store.add_many(jobs, now=T0)]
     single = [store.add(job, now=T0).id for job in jobs]
     assert placer.asked == [("new", HOUR, 60_000)] * 2
-    assert placer.kept == [many[0], single[0]]
+    assert placer.stored == [many[0], single[0]]
     for one, other in zip(many, single, strict=True):
         assert store.read.job(one).next_run_at == store.read.job(other).next_run_at
     placed = store.read.job(many[0])
@@ -102,7 +102,7 @@ def test_jobs_that_are_not_stored_give_their_place_back(advised):
     again = store.add(job, now=T0)
     assert (again.id, again.created) == (first.id, False)
     store.add_many([job, job], now=T0)
-    assert placer.kept == [first.id]
+    assert placer.stored == [first.id]
     assert len(placer.dropped) == 3
 
 

@@ -7,8 +7,8 @@ from math import inf, nan
 import pytest
 
 from evenbeat import charts
-from evenbeat.charts import Point
-from evenbeat.svg import ticks, ticks_of_time
+from evenbeat.charts import DurationPoint
+from evenbeat.charts.svg import ticks, ticks_of_time
 
 SVG = "{http://www.w3.org/2000/svg}"
 WEEK = [float(n % 96) for n in range(672)]
@@ -22,7 +22,7 @@ EACH: dict[str, Draw] = {
     "before_after": lambda **more: charts.before_after(WEEK, [40.0] * 672, **more),
     "heatmap": lambda **more: charts.heatmap(WEEK, **more),
     "durations": lambda **more: charts.durations(
-        [Point(0, 3), Point(9, 70, ok=False)], median=30, p95=69, **more
+        [DurationPoint(0, 3), DurationPoint(9, 70, ok=False)], median=30, p95=69, **more
     ),
     "outcome_strip": lambda **more: charts.outcome_strip(["completed", "failed"], **more),
 }

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement import Beat, CronLoad, LoadModel, distribution
-from evenbeat.placement.beats import RUN, WEEK, epoch_second
 from evenbeat.placement.load import score
-from evenbeat.placement.simulate import Plans, Runs, compare, replay, steady
+from evenbeat.placement.periodic_load import RUN, WEEK, epoch_second
+from evenbeat.placement.simulate import ListedRuns, PeriodicRuns, compare, replay, steady
 
 MONDAY = datetime(2026, 2, 2, tzinfo=UTC)
 START = epoch_second(MONDAY)
@@ -49,7 +49,7 @@ def model_of(*beats: Beat) -> LoadModel:
 def state_of(model: LoadModel) -> tuple[bytes, bytes, bytes, bytes, int]:
     return (
         model.seconds.tobytes(),
-        model.hazy.tobytes(),
+        model.uncertain_load.tobytes(),
         model.cells.tobytes(),
         model.starts.tobytes(),
         model.jobs,
@@ -117,7 +117,7 @@ def test_paused_jobs_weigh_nothing() -> None:
 def test_the_model_is_what_a_replay_counts(period: int, phase: int, duration: int) -> None:
     whole = max(1, duration // 1000)
     model = model_of(Beat(period, phase, whole * 1000))
-    curve = replay(steady([Runs(phase - START, period, whole)]))
+    curve = replay(steady([PeriodicRuns(phase - START, period, whole)]))
     assert np.array_equal(model.seconds, curve.per_second * RUN)
     assert np.array_equal(model.cells, model.seconds.reshape(-1, 60).sum(axis=1))
 
@@ -256,20 +256,20 @@ def test_cron_jobs_that_cause_the_peak_are_named_with_what_they_would_gain() -> 
 
 
 def test_doubt_is_the_mean_of_half_and_twice_as_long() -> None:
-    hazy = model_of(Beat(WEEK, START + 100, 60_000)).hazy
-    assert set(hazy[100:130].tolist()) == {RUN}
-    assert set(hazy[130:220].tolist()) == {RUN // 2}
-    assert hazy[99] == hazy[220] == 0
+    uncertain_load = model_of(Beat(WEEK, START + 100, 60_000)).uncertain_load
+    assert set(uncertain_load[100:130].tolist()) == {RUN}
+    assert set(uncertain_load[130:220].tolist()) == {RUN // 2}
+    assert uncertain_load[99] == uncertain_load[220] == 0
 
 
 def test_cron_is_doubted_as_well() -> None:
     model = LoadModel(MONDAY)
     model.add_crons({name: CronLoad(Cron("0 5 * * *"), 60_000) for name in "ab"})
-    assert model.hazy[5 * HOUR] == 2 * RUN
-    assert model.hazy[5 * HOUR + 119] == RUN
+    assert model.uncertain_load[5 * HOUR] == 2 * RUN
+    assert model.uncertain_load[5 * HOUR + 119] == RUN
     model.remove_cron("a")
     model.remove_cron("b")
-    assert not model.hazy.any()
+    assert not model.uncertain_load.any()
 
 
 @given(st.lists(beats, min_size=1, max_size=30))
@@ -287,19 +287,23 @@ def test_many_are_doubted_like_each(some: list[Beat]) -> None:
 
 
 def test_replay_counts_every_second() -> None:
-    curve = replay([Runs(2, 5, 3), Runs(4, 0, 100)], horizon=10)
+    curve = replay([PeriodicRuns(2, 5, 3), PeriodicRuns(4, 0, 100)], horizon=10)
     assert curve.per_second.tolist() == [0, 0, 1, 1, 2, 1, 1, 2, 2, 2]
     assert (curve.peak, curve.mean) == (2, 1.2)
 
 
 def test_plans_without_an_interval_are_replayed() -> None:
-    job = Plans(np.array([-4, 1, 3, 8]), 3)
+    job = ListedRuns(np.array([-4, 1, 3, 8]), 3)
     assert replay([job], horizon=10).per_second.tolist() == [0, 1, 1, 1, 1, 1, 0, 0, 1, 1]
-    nothing = Plans(np.array([], np.int64), 3)
+    nothing = ListedRuns(np.array([], np.int64), 3)
     assert replay([nothing], horizon=3).per_second.tolist() == [0, 0, 0]
 
 
 def test_before_and_after_side_by_side() -> None:
-    both = compare([Runs(0, 60, 30)] * 2, [Runs(0, 60, 30), Runs(30, 60, 30)], horizon=600)
+    both = compare(
+        [PeriodicRuns(0, 60, 30)] * 2,
+        [PeriodicRuns(0, 60, 30), PeriodicRuns(30, 60, 30)],
+        horizon=600,
+    )
     assert (both.before.ratio, both.after.ratio) == (2.0, 1.0)
     assert both.after.per_minute().tolist() == [1.0] * 10

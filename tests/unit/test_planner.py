@@ -17,7 +17,7 @@ from evenbeat.placement import (
     Beat,
     CronLoad,
     LoadModel,
-    Plan,
+    RebalancePlan,
     Rhythm,
     beat_of,
     place,
@@ -26,8 +26,8 @@ from evenbeat.placement import (
     rebalance,
 )
 from evenbeat.placement.load import table_of
-from evenbeat.placement.relief import too_many
-from evenbeat.placement.simulate import Runs, replay, run_times, steady
+from evenbeat.placement.period_mover import too_many
+from evenbeat.placement.simulate import PeriodicRuns, replay, run_times, steady
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, 250_000, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -58,7 +58,7 @@ def hourly(number: int = 1, after: timedelta = HOUR) -> Row:
     return Row(UUID(int=number), 3600, NOW + after, 60_000)
 
 
-def applied(rows: Sequence[Row], plan: Plan) -> list[Row]:
+def applied(rows: Sequence[Row], plan: RebalancePlan) -> list[Row]:
     """The snapshot after the plan's moves, as the store would write them."""
     to = {move.job_id: move.new_time for move in plan.moves}
     return [
@@ -154,7 +154,7 @@ def test_the_peak_stays_near_the_mean(count: int, bound: float, seed: int) -> No
     for period, lasting in mixed(count, seed):
         placed = place(model, Rhythm(timedelta(seconds=period), lasting * 1000.0), NOW)
         model.add(placed.beat)
-        runs.append(Runs(placed.beat.phase - model.since, period, lasting))
+        runs.append(PeriodicRuns(placed.beat.phase - model.since, period, lasting))
     curve = replay(steady(runs))
     # Where few run at once, whole runs are coarse: two above the mean may exceed the ratio.
     assert curve.peak <= max(bound * curve.mean, curve.mean + 2)
@@ -169,8 +169,8 @@ def test_wrong_durations_hurt_less_than_chance() -> None:
     for (period, lasting), wrong in zip(jobs, told, strict=True):
         placed = place(model, Rhythm(timedelta(seconds=period), wrong * 1000), NOW)
         model.add(placed.beat)
-        ours.append(Runs(placed.beat.phase - model.since, period, lasting))
-    by_chance = [Runs(int(random.integers(0, p)), p, lasting) for p, lasting in jobs]
+        ours.append(PeriodicRuns(placed.beat.phase - model.since, period, lasting))
+    by_chance = [PeriodicRuns(int(random.integers(0, p)), p, lasting) for p, lasting in jobs]
     assert replay(steady(ours)).peak < replay(steady(by_chance)).peak
 
 

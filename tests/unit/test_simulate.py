@@ -13,7 +13,7 @@ from evenbeat.cli.job_files import read_crontab, read_list
 from evenbeat.cli.simulate import simulate
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
-from evenbeat.placement.forecast import Known, every_of, forecast
+from evenbeat.placement.forecast import RecurringJob, every_of, forecast
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -50,8 +50,8 @@ def test_cron_that_means_an_interval(expression: str, every: timedelta | None) -
 
 
 def test_bunched_cron_jobs_come_apart() -> None:
-    jobs = [Known(f"job {n}", Cron("0 0 * * *"), 10 * MINUTE) for n in range(20)]
-    found = forecast([*jobs, Known("report", Cron("30 9 * * *"))], NOW)
+    jobs = [RecurringJob(f"job {n}", Cron("0 0 * * *"), 10 * MINUTE) for n in range(20)]
+    found = forecast([*jobs, RecurringJob("report", Cron("30 9 * * *"))], NOW)
     assert (found.before.peak, found.after.peak) == (20, 1)
     assert found.since == datetime(2026, 2, 2, tzinfo=UTC)
     assert len(found.turned) == 20
@@ -61,8 +61,8 @@ def test_bunched_cron_jobs_come_apart() -> None:
 
 
 def test_pinned_jobs_stay_and_others_avoid_them() -> None:
-    pinned = Known("pinned", Interval(HOUR, NOW), 30 * MINUTE, pinned=True)
-    found = forecast([pinned, Known("free", Interval(HOUR), 29 * MINUTE)], NOW)
+    pinned = RecurringJob("pinned", Interval(HOUR, NOW), 30 * MINUTE, pinned=True)
+    found = forecast([pinned, RecurringJob("free", Interval(HOUR), 29 * MINUTE)], NOW)
     assert (found.placed, found.after.peak) == (1, 1)
     assert found.kept[0].schedule == "every 1h"
 
@@ -72,7 +72,7 @@ recurring = st.one_of(
     st.sampled_from(["0 * * * *", "30 9 * * *", "@monthly", "*/7 * * * *"]).map(Cron),
 )
 known = st.builds(
-    Known,
+    RecurringJob,
     st.just("job"),
     recurring,
     st.integers(0, 10**5).map(lambda s: timedelta(seconds=s)),
@@ -82,7 +82,7 @@ known = st.builds(
 
 @given(st.lists(known, max_size=6))
 @settings(max_examples=25, deadline=None)
-def test_no_job_is_lost_in_a_forecast(jobs: list[Known]) -> None:
+def test_no_job_is_lost_in_a_forecast(jobs: list[RecurringJob]) -> None:
     found = forecast(jobs, NOW)
     assert found.placed + len(found.turned) + len(found.kept) == len(jobs) == found.jobs
     if not found.kept:
@@ -92,7 +92,7 @@ def test_no_job_is_lost_in_a_forecast(jobs: list[Known]) -> None:
 # ---------------------------------------------------------------- crontab
 
 
-def crontab(path: Path, text: str) -> list[Known]:
+def crontab(path: Path, text: str) -> list[RecurringJob]:
     file = path / "crontab"
     file.write_text(text)
     return read_crontab(file, MINUTE, "UTC")
@@ -114,9 +114,9 @@ CRON_TZ=Europe/Berlin
 """,
     )
     assert jobs == [
-        Known("/opt/sync --all", Cron("0 * * * *"), MINUTE),
-        Known("root /opt/backup # nightly", Cron("0 0 * * *"), 5 * MINUTE),
-        Known("/opt/report", Cron("@daily", "Europe/Berlin"), MINUTE),
+        RecurringJob("/opt/sync --all", Cron("0 * * * *"), MINUTE),
+        RecurringJob("root /opt/backup # nightly", Cron("0 0 * * *"), 5 * MINUTE),
+        RecurringJob("/opt/report", Cron("@daily", "Europe/Berlin"), MINUTE),
     ]
 
 
@@ -139,7 +139,7 @@ def test_a_wrong_crontab_is_refused_by_line(tmp_path: Path, text: str, says: str
 # ---------------------------------------------------------------- lists
 
 
-def listed(path: Path, text: str, name: str = "jobs.json") -> list[Known]:
+def listed(path: Path, text: str, name: str = "jobs.json") -> list[RecurringJob]:
     file = path / name
     file.write_text(text)
     return read_list(file, MINUTE, "UTC")
@@ -152,10 +152,10 @@ ROWS = [
     {"name": "d", "every": 90, "next_run_at": "2026-02-04T14:15:00Z"},
 ]
 JOBS = [
-    Known("a", Interval(30 * MINUTE), timedelta(seconds=90)),
-    Known("b", Cron("0 9 * * *", "Europe/Berlin"), MINUTE),
-    Known("job 3", Interval(6 * HOUR), MINUTE, pinned=True),
-    Known(
+    RecurringJob("a", Interval(30 * MINUTE), timedelta(seconds=90)),
+    RecurringJob("b", Cron("0 9 * * *", "Europe/Berlin"), MINUTE),
+    RecurringJob("job 3", Interval(6 * HOUR), MINUTE, pinned=True),
+    RecurringJob(
         "d", Interval(timedelta(seconds=90), datetime(2026, 2, 4, 14, 15, tzinfo=UTC)), MINUTE
     ),
 ]  # fmt: skip
@@ -259,7 +259,7 @@ def test_simulate_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_the_document_and_the_picture_agree() -> None:
-    found = forecast([Known("a", Interval(HOUR), 6 * MINUTE)] * 4, NOW)
+    found = forecast([RecurringJob("a", Interval(HOUR), 6 * MINUTE)] * 4, NOW)
     assert document(found)["before"]["expected_peak"] == 4
     assert "Before: 4 workers needed, 0.4 busy on average" in picture(found)
 

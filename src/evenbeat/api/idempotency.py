@@ -65,7 +65,7 @@ def done_once(
     if any(isinstance(job.spec.schedule, Interval) for job in jobs):
         # Placing them reads the load, which takes connections. Whoever did that while holding one
         # would, with enough company, wait for a connection that nobody gives back.
-        service.app.balancer.ready(service.now)
+        service.app.balancer.refresh(service.now)
     if key is None:
         return database.atomically(work)
     fingerprint = _fingerprint(request)

@@ -5,6 +5,6 @@ rebalances. It is made on first use, because NumPy takes a while to import.
 """
 
 from evenbeat.balance.balancer import Balancer
-from evenbeat.balance.results import Counters, Preview, Rebalance
+from evenbeat.balance.results import Counters, PlanPreview, Rebalance
 
-__all__ = ["Balancer", "Counters", "Preview", "Rebalance"]
+__all__ = ["Balancer", "Counters", "PlanPreview", "Rebalance"]

@@ -10,17 +10,23 @@ from datetime import datetime, timedelta
 from math import ceil
 from uuid import UUID
 
-from evenbeat.balance.applying import Applying, checked_moves
-from evenbeat.balance.known import LOOK_SECONDS, KnownLoad, Seat
-from evenbeat.balance.results import Counters, Preview, Rebalance
+from evenbeat.balance.load_cache import LOOK_SECONDS, LoadCache, Reservation
+from evenbeat.balance.rebalancer import Rebalancer, checked_moves
+from evenbeat.balance.results import Counters, PlanPreview, Rebalance
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.schedule import Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.events import BalanceEvent, EventBus, EventKind
 from evenbeat.placement import Distribution, LoadModel, Placed, Rhythm, distribution
-from evenbeat.placement.beats import SLOT, at_second, epoch_second
+from evenbeat.placement.periodic_load import SLOT, at_second, epoch_second
 from evenbeat.settings import Settings
-from evenbeat.store.placement import MoveRecord, Point, RebalanceRecord, Undone, Wish
+from evenbeat.store.placement import (
+    DistributionPoint,
+    MoveRecord,
+    PlacementRequest,
+    RebalanceRecord,
+    UndoResult,
+)
 from evenbeat.store.store import Store
 
 logger = logging.getLogger("evenbeat.balance")
@@ -55,45 +61,47 @@ class Balancer:
         self._settings = settings
         self._override = override
         self._events = events or EventBus()
-        self._load = KnownLoad(store, look_seconds=look_seconds)
-        self._applying = Applying(store, override)
+        self._load = LoadCache(store, look_seconds=look_seconds)
+        self._applying = Rebalancer(store, override)
         self._counting = threading.Lock()
         self._placements: Counter[str] = Counter(new=0, reschedule=0)
 
     # -- placing (what the store asks for) -------------------------------------------------------
 
-    def ready(self, now: datetime | None) -> None:
+    def refresh(self, now: datetime | None) -> None:
         """Bring the known load up to date if that is due. Call it outside of transactions."""
         if self._load.refresh(now):
             with _only_told("The load was read, but could not be described"):
                 self._load.told(_tell_read)
 
-    def place(self, wishes: Sequence[Wish], now: datetime) -> list[datetime | None]:
+    def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:
         """Where each job should begin, later than now by one interval at most. The places are
-        taken at once; `settle` says which of them were needed."""
+        taken at once; `confirm` says which of them were needed."""
         begun = time.perf_counter()
         try:
-            placed = self._load.seat(wishes, now)
+            placed = self._load.reserve(requests, now)
         except Exception:
             # A job without advice runs an interval from now; one that is not added runs never.
             logger.exception("Placing failed; jobs begin one interval from now")
-            return [None] * len(wishes)
-        each = (time.perf_counter() - begun) / max(1, len(wishes))
+            return [None] * len(requests)
+        each = (time.perf_counter() - begun) / max(1, len(requests))
         with _only_told("Whoever watches placements failed"):
             for observe in self.on_placement:
-                for wish in wishes:
-                    observe(wish.kind, each)
+                for request in requests:
+                    observe(request.kind, each)
         return [place.at for place in placed]
 
-    def settle(
-        self, kept: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
+    def confirm(
+        self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
     ) -> None:
         """Count and tell what was placed; free the places of jobs that were not stored."""
         # The jobs are stored: an error now would make the caller store them again.
         with _only_told("Counting what was placed failed"):
-            settled = self._load.settle(kept, dropped, committed=committed)
+            settled = self._load.confirm(stored, dropped, committed=committed)
             with self._counting:
-                self._placements.update(seat.wish.kind for seat in settled if seat.wish is not None)
+                self._placements.update(
+                    seat.request.kind for seat in settled if seat.request is not None
+                )
             _tell_placed(settled)
 
     def where(self, every: timedelta | float | str, cost_ms: float | None = None) -> Placed:
@@ -102,7 +110,7 @@ class Balancer:
         if cost_ms is not None and not 0 < cost_ms < 1e12:
             raise InvalidInput(f"cost_ms must be above zero, got {cost_ms!r}.", field="cost_ms")
         override = self._override()
-        self.ready(override)
+        self.refresh(override)
         return self._load.look(Rhythm(interval.every, cost_ms), self._store.clock(override))
 
     # -- how even it is --------------------------------------------------------------------------
@@ -112,7 +120,7 @@ class Balancer:
         self._load.reread(self._override())
         return self._load.told(distribution)
 
-    def history(self, since: datetime | None = None) -> list[Point]:
+    def history(self, since: datetime | None = None) -> list[DistributionPoint]:
         """How even it was, a point every five minutes for thirty days, oldest first."""
         return self._store.placement.history(since)
 
@@ -140,7 +148,7 @@ class Balancer:
 
     # -- making it more even ---------------------------------------------------------------------
 
-    def preview(self, max_moves: int | None = None) -> Preview:
+    def preview(self, max_moves: int | None = None) -> PlanPreview:
         """What a rebalance would do. Writes nothing."""
         return self._applying.preview(checked_moves(max_moves))
 
@@ -154,7 +162,7 @@ class Balancer:
         _tell_rebalance(done)
         return done
 
-    def undo(self, rebalance_id: UUID, *, by: str | None = None) -> Undone:
+    def undo(self, rebalance_id: UUID, *, by: str | None = None) -> UndoResult:
         """Put back every job that is still where a rebalance put it. Once only: `Conflict` the
         second time, `NotFound` for an unknown one."""
         undone = self._store.placement.undo(rebalance_id, by=by, now=self._override())
@@ -254,17 +262,17 @@ def _alert(told: Distribution) -> dict[str, object]:
     }
 
 
-def _tell_placed(settled: Sequence[Seat]) -> None:
+def _tell_placed(settled: Sequence[Reservation]) -> None:
     if not settled or not logger.isEnabledFor(logging.INFO):
         return
     for seat in settled[:_MOST_LINES]:
-        wish, placed = seat.wish, seat.placed
-        if wish is not None and placed is not None:
+        request, placed = seat.request, seat.placed
+        if request is not None and placed is not None:
             slot = at_second(epoch_second(placed.at) // SLOT * SLOT)
             logger.info(
-                "Placed new job" if wish.kind == "new" else "Placed job anew",
+                "Placed new job" if request.kind == "new" else "Placed job anew",
                 extra={
-                    "job_id": str(wish.job_id),
+                    "job_id": str(request.job_id),
                     "slot": f"{slot:%Y-%m-%dT%H:%M:%SZ}",
                     "load": round(placed.load, 2),
                 },

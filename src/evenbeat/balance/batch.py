@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from evenbeat.placement import Beat, LoadModel, Placed, Rhythm, place
-from evenbeat.placement.beats import (
+from evenbeat.placement.periodic_load import (
     RUN,
     WEEK,
     Box,
@@ -23,7 +23,7 @@ from evenbeat.placement.beats import (
     duration_ms,
     epoch_second,
 )
-from evenbeat.placement.outlook import seen_peak
+from evenbeat.placement.start_candidates import seen_peak
 
 # From so many jobs alike on, levelling is worth its while.
 MANY = 24

@@ -5,15 +5,15 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from evenbeat.placement import Distribution, Move, Plan, Skipped
+from evenbeat.placement import Distribution, Move, RebalancePlan, SkippedJob
 
 
-class Preview(NamedTuple):
+class PlanPreview(NamedTuple):
     """What a rebalance would do. Give `plan_id` to `rebalance` to have just this applied."""
 
     plan_id: str
     at: datetime
-    plan: Plan
+    plan: RebalancePlan
 
     @property
     def moves(self) -> list[Move]:
@@ -21,7 +21,7 @@ class Preview(NamedTuple):
         return self.plan.moves
 
     @property
-    def skipped(self) -> list[Skipped]:
+    def skipped(self) -> list[SkippedJob]:
         """The jobs that may not move, each with the rule that holds it."""
         return self.plan.skipped
 
@@ -33,7 +33,7 @@ class Rebalance(NamedTuple):
     created_at: datetime
     created_by: str | None
     moved: list[Move]
-    skipped: list[Skipped]
+    skipped: list[SkippedJob]
     before: Distribution
     after: Distribution
 

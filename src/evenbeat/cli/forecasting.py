@@ -19,7 +19,7 @@ from evenbeat.cli.worker import check_database, configured
 from evenbeat.domain.duration import format_duration
 from evenbeat.errors import InvalidInput
 from evenbeat.placement.documents import timestamp
-from evenbeat.placement.forecast import Forecast, Known, forecast, known_of
+from evenbeat.placement.forecast import Forecast, RecurringJob, forecast, known_of
 from evenbeat.placement.simulate import Curve
 
 __all__ = ["document", "picture", "read_crontab", "read_list", "read_live", "show", "summary"]
@@ -28,7 +28,7 @@ _SPARKS = " ▁▂▃▄▅▆▇█"
 _MOST_NAMED = 10
 
 
-def show(known: Sequence[Known], *, svg: Path | None, title: str, as_json: bool) -> None:
+def show(known: Sequence[RecurringJob], *, svg: Path | None, title: str, as_json: bool) -> None:
     """Replay the present week, and tell about it on standard output."""
     found = forecast(known, datetime.now(UTC))
     if svg is not None:
@@ -39,7 +39,7 @@ def show(known: Sequence[Known], *, svg: Path | None, title: str, as_json: bool)
         _console().print(summary(found, svg))
 
 
-def read_live(database: str | None) -> list[Known]:
+def read_live(database: str | None) -> list[RecurringJob]:
     """The jobs of the database that are not paused."""
     app = configured(Evenbeat(), None, database)
     check_database(app.settings)

@@ -12,7 +12,7 @@ from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.crontab import Entry, Odd, lines
 from evenbeat.importers.files import LINE, line_of, parsed, rows_of, text_of
-from evenbeat.placement.forecast import Known
+from evenbeat.placement.forecast import RecurringJob
 
 FIELDS = (
     "name", "every", "cron", "interval_minutes", "interval_type", "timezone", "duration",
@@ -27,22 +27,22 @@ _LISTED = '[{"name": "report", "every": "6h", "duration": "90s"}, {"cron": "0 0 
 # ---------------------------------------------------------------- crontab
 
 
-def read_crontab(path: Path, lasting: timedelta, timezone: str) -> list[Known]:
+def read_crontab(path: Path, lasting: timedelta, timezone: str) -> list[RecurringJob]:
     """The jobs of a crontab, of a user or of the system: who runs a command does not matter here.
     `@reboot` has no place in a week."""
-    jobs: list[Known] = []
+    jobs: list[RecurringJob] = []
     for line in lines(text_of(path), timezone):
         if isinstance(line, Odd) and not line.at_start:
             raise InvalidInput(f"{path}, line {line.number}: {line.why}", field="crontab")
         if isinstance(line, Entry):
-            jobs.append(Known(line.raw, line.cron, line.lasting or lasting))
+            jobs.append(RecurringJob(line.raw, line.cron, line.lasting or lasting))
     return _some(jobs, path, "such as: 0 * * * * /usr/local/bin/sync")
 
 
 # ---------------------------------------------------------------- JSON and YAML
 
 
-def read_list(path: Path, lasting: timedelta, timezone: str) -> list[Known]:
+def read_list(path: Path, lasting: timedelta, timezone: str) -> list[RecurringJob]:
     """The jobs of a JSON or YAML list, or of one under the key `jobs`."""
     rows = rows_of(parsed(path), path, _LISTED)
     jobs = []
@@ -55,7 +55,7 @@ def read_list(path: Path, lasting: timedelta, timezone: str) -> list[Known]:
     return _some(jobs, path, f"such as {_LISTED}")
 
 
-def _known(row: object, lasting: timedelta, timezone: str, number: int) -> Known:
+def _known(row: object, lasting: timedelta, timezone: str, number: int) -> RecurringJob:
     if not isinstance(row, Mapping):
         raise InvalidInput(f"a job is a set of fields, not {_shown(row)}.")
     if unknown := [str(key) for key in row if key not in FIELDS and key != LINE]:
@@ -68,7 +68,7 @@ def _known(row: object, lasting: timedelta, timezone: str, number: int) -> Known
     if placement not in PLACEMENTS:
         raise InvalidInput(f"placement is {', '.join(PLACEMENTS)}, not {_shown(placement)}.")
     takes = parse_duration(row["duration"], field="duration") if "duration" in row else lasting
-    return Known(name, _schedule(row, zone), takes, placement != "balanced")
+    return RecurringJob(name, _schedule(row, zone), takes, placement != "balanced")
 
 
 def _schedule(row: Mapping[str, Any], timezone: str) -> Interval | Cron:
@@ -107,7 +107,7 @@ def _moment(value: object) -> datetime | None:
     return as_utc(moment, field="next_run_at")
 
 
-def _some(jobs: list[Known], path: Path, example: str) -> list[Known]:
+def _some(jobs: list[RecurringJob], path: Path, example: str) -> list[RecurringJob]:
     if not jobs:
         raise InvalidInput(f"{path} holds no jobs, {example}.")
     return jobs

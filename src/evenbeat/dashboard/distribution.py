@@ -9,15 +9,15 @@ from fastapi import Request, Response
 
 from evenbeat import charts
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
-from evenbeat.balance import Preview, Rebalance
+from evenbeat.balance import PlanPreview, Rebalance
 from evenbeat.dashboard import drawings, pages, words
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
 from evenbeat.dashboard.notices import Notice
 from evenbeat.dashboard.spread import present_distribution, renew_distribution
 from evenbeat.errors import Conflict, InvalidInput
-from evenbeat.placement import Distribution, Skipped
+from evenbeat.placement import Distribution, SkippedJob
 from evenbeat.placement.distribution import ACCEPTABLE
-from evenbeat.store.placement import Undone
+from evenbeat.store.placement import UndoResult
 
 router = pages.router()
 
@@ -48,7 +48,7 @@ class Stay(NamedTuple):
 
     words: str
     number: int
-    jobs: list[Skipped]
+    jobs: list[SkippedJob]
 
 
 @router.get("/distribution", name="distribution")
@@ -186,9 +186,9 @@ def _preview(
     )
 
 
-def _stays(skipped: Sequence[Skipped]) -> list[Stay]:
+def _stays(skipped: Sequence[SkippedJob]) -> list[Stay]:
     """Jobs that stay by reason, the commonest first."""
-    named: defaultdict[str, list[Skipped]] = defaultdict(list)
+    named: defaultdict[str, list[SkippedJob]] = defaultdict(list)
     for job in skipped:
         if len(named[job.reason]) < _NAMED:
             named[job.reason].append(job)
@@ -208,7 +208,7 @@ def _told(done: Rebalance) -> str:
     )
 
 
-def _told_undone(undone: Undone) -> str:
+def _told_undone(undone: UndoResult) -> str:
     back = f"Put back {words.count(len(undone.restored), 'job')}."
     if not undone.left_alone:
         return back
@@ -255,7 +255,7 @@ def _week_chart(told: Distribution, show: str, now: datetime, zone: tzinfo) -> s
     return drawings.heat(values, title=title, unit=unit, now=drawings.Mark(present))
 
 
-def _both(found: Preview, zone: tzinfo) -> str:
+def _both(found: PlanPreview, zone: tzinfo) -> str:
     before, after = found.plan.before, found.plan.after
     return charts.before_after(
         shifted(before.week_peak, found.at, zone),

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple
 
 from evenbeat.charts import SLOTS_A_DAY, WEEKDAYS
-from evenbeat.store.placement import Point
-from evenbeat.svg import LEVELS, Drawing, amount, clean, finite, num
+from evenbeat.charts.svg import LEVELS, Drawing, amount, clean, finite, num
+from evenbeat.store.placement import DistributionPoint
 
 _LEFT, _RIGHT = 34.0, 4.0
 _HOURS = 24
@@ -90,7 +90,7 @@ def _legend(drawing: Drawing, top: float, unit: str) -> None:
 # -- the score over time -------------------------------------------------------------------------
 
 
-def score_line(points: Sequence[Point], zone: tzinfo, *, width: float = 460) -> str:
+def score_line(points: Sequence[DistributionPoint], zone: tzinfo, *, width: float = 460) -> str:
     """The score from 0 to 1 over the time of the points; where none was noted there is a gap."""
     height, left, below = 150.0, 30.0, 20.0
     first, last = points[0].at, points[-1].at
@@ -121,7 +121,7 @@ _MOST_POINTS = 300
 _A_GAP = timedelta(hours=2)
 
 
-def _thinned(points: Sequence[Point]) -> list[Point]:
+def _thinned(points: Sequence[DistributionPoint]) -> list[DistributionPoint]:
     """At most so many, evenly, the last one among them."""
     every = max(1, -(-len(points) // _MOST_POINTS))
     return list(reversed(points[::-1][::every]))

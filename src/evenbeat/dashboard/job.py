@@ -105,7 +105,9 @@ def _ok(run: PastRun) -> bool:
 
 def _chart(past: list[PastRun], figures: Figures, zone: tzinfo) -> str:
     points = [
-        charts.Point(run.started_at.timestamp(), run.duration_ms / 1000, _ok(run), _tip(run, zone))
+        charts.DurationPoint(
+            run.started_at.timestamp(), run.duration_ms / 1000, _ok(run), _tip(run, zone)
+        )
         for run in past
         if run.duration_ms is not None and run.status in ("completed", "failed")
     ]
@@ -125,7 +127,7 @@ def _tip(run: PastRun, zone: tzinfo) -> str:
     return f"{words.exact(run.started_at, zone)}: {words.duration(run.duration_ms)}, {run.status}"
 
 
-def _edges(points: list[charts.Point], zone: tzinfo) -> list[str]:
+def _edges(points: list[charts.DurationPoint], zone: tzinfo) -> list[str]:
     """The moments in the middle of six equal parts of the time that the dots cover."""
     begin, end = points[0].at, points[-1].at
     if end - begin < 1:

@@ -10,10 +10,10 @@ from uuid import UUID
 from fastapi import Request, Response
 
 from evenbeat.api.dependencies import Service, ServiceDep, Viewer
+from evenbeat.charts.timeline import Bar, Lane, TimelinePeriod, draw, together
 from evenbeat.dashboard import pages, words
 from evenbeat.dashboard.fleet import name_of
 from evenbeat.dashboard.forms import Form, QueryDep
-from evenbeat.dashboard.lanes import Bar, Lane, Period, draw, together
 from evenbeat.domain.job import Job, recurring_of, window_of
 from evenbeat.domain.window import due_at
 from evenbeat.errors import InvalidInput
@@ -64,7 +64,7 @@ def timeline(request: Request, _viewer: Viewer, service: ServiceDep, query: Quer
     view = _choice(query, "view", ("chart", "table"), "chart")
     chosen = {"hours": hours, "by": by, "view": view}
     past = timedelta(hours=hours) * _PAST
-    period = Period(now - past, now - past + timedelta(hours=hours), now, zone)
+    period = TimelinePeriod(now - past, now - past + timedelta(hours=hours), now, zone)
     seen = _seen(service, period)
     workers = _names_of_workers(service)
     of_run, of_job = pages.urls(request, "execution", "execution_id"), _job_urls(request)
@@ -108,7 +108,7 @@ def _choice(query: Form, name: str, allowed: tuple[str, ...], otherwise: str) ->
 # -- what there is ---------------------------------------------------------------------------------
 
 
-def _seen(service: Service, period: Period) -> Seen:
+def _seen(service: Service, period: TimelinePeriod) -> Seen:
     read = service.app.store.read
     soon = period.now + timedelta(seconds=1)
     runs = _runs(service, period.since, soon)
@@ -140,7 +140,7 @@ def _first_due(job: Job, now: datetime) -> datetime:
     return max(job.next_run_at or now, now)
 
 
-def _plans(job: Job, period: Period) -> Iterator[Planned]:
+def _plans(job: Job, period: TimelinePeriod) -> Iterator[Planned]:
     """Every run of a job that is expected within the period, in order."""
     lasting = _lasting(job)
     yield Planned(_first_due(job, period.now), job.id, job, lasting)
@@ -159,7 +159,7 @@ def _plans(job: Job, period: Period) -> Iterator[Planned]:
             last = due
 
 
-def _number_of_plans(job: Job, period: Period) -> int:
+def _number_of_plans(job: Job, period: TimelinePeriod) -> int:
     schedule, plan = recurring_of(job), max(job.plan_time or period.now, period.now)
     return 1 if schedule is None else 1 + schedule.count(plan, period.until)
 
@@ -217,7 +217,9 @@ def _job_urls(request: Request) -> Urls:
     return pages.urls(request, "job", "job_id")
 
 
-def _ran(of_run: Urls, run: TimelineRun, workers: dict[UUID, str], by: str, period: Period) -> Bar:
+def _ran(
+    of_run: Urls, run: TimelineRun, workers: dict[UUID, str], by: str, period: TimelinePeriod
+) -> Bar:
     end = run.completed_at or period.now
     name = run.name or run.task or "deleted job"
     took = words.duration((end - run.started_at) / timedelta(milliseconds=1))

@@ -20,7 +20,7 @@ from evenbeat.observe.collectors import (
     ProcessCollector,
 )
 from evenbeat.observe.kept import Kept
-from evenbeat.observe.placing import Balancing, PlacementCollector
+from evenbeat.observe.placement_metrics import Balancing, PlacementCollector
 from evenbeat.observe.tallies import Tallies
 from evenbeat.store.store import Store
 

@@ -4,7 +4,6 @@
 `rebalance` plans moves, `distribution` tells how even it all is, `simulate` replays a week.
 """
 
-from evenbeat.placement.beats import Beat
 from evenbeat.placement.distribution import Distribution, distribution
 from evenbeat.placement.documents import (
     distribution_document,
@@ -12,14 +11,15 @@ from evenbeat.placement.documents import (
     rebalance_document,
     undo_document,
 )
-from evenbeat.placement.load import CronLoad, Entry, LoadModel, beat_of, cron_of, crons_of
+from evenbeat.placement.load import CronLoad, LoadModel, SnapshotJob, beat_of, cron_of, crons_of
+from evenbeat.placement.periodic_load import Beat
 from evenbeat.placement.planner import Placed, Rhythm, place
 from evenbeat.placement.rebalancing import (
     PLACEMENT_COOLDOWN,
     PROTECTION_WINDOW,
     Move,
-    Plan,
-    Skipped,
+    RebalancePlan,
+    SkippedJob,
     protection_window,
     reason_to_stay,
     rebalance,
@@ -31,13 +31,13 @@ __all__ = [
     "Beat",
     "CronLoad",
     "Distribution",
-    "Entry",
     "LoadModel",
     "Move",
     "Placed",
-    "Plan",
+    "RebalancePlan",
     "Rhythm",
-    "Skipped",
+    "SkippedJob",
+    "SnapshotJob",
     "beat_of",
     "cron_of",
     "crons_of",

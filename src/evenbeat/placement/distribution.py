@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from evenbeat.domain.schedule import Cron
-from evenbeat.placement import beats
-from evenbeat.placement.beats import CELL, RUN, SLOT, WEEK, Load
+from evenbeat.placement import periodic_load
 from evenbeat.placement.load import LoadModel
+from evenbeat.placement.periodic_load import CELL, RUN, SLOT, WEEK, Load
 
 ACCEPTABLE = 0.7
 _NAMED = 3
@@ -131,7 +131,7 @@ def _without(model: LoadModel, culprits: Mapping[Cron, Load]) -> int:
 
 
 def _when(model: LoadModel, second: int) -> str:
-    return f"{beats.at_second(model.since + second):%A at %H:%M} UTC"
+    return f"{periodic_load.at_second(model.since + second):%A at %H:%M} UTC"
 
 
 def _mean(model: LoadModel) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from evenbeat.placement.distribution import Distribution
-from evenbeat.placement.rebalancing import Move, Plan, Skipped
+from evenbeat.placement.rebalancing import Move, RebalancePlan, SkippedJob
 
 Document = dict[str, Any]
 
@@ -52,7 +52,7 @@ class Stayed(Protocol):
     def reason(self) -> str: ...
 
 
-def preview_document(plan: Plan, plan_id: str | None = None) -> Document:
+def preview_document(plan: RebalancePlan, plan_id: str | None = None) -> Document:
     """What a rebalance would do; `plan_id` has just this applied."""
     return {
         "plan_id": plan_id,
@@ -79,7 +79,7 @@ def preview_document(plan: Plan, plan_id: str | None = None) -> Document:
 def rebalance_document(
     rebalance_id: UUID | str,
     moved: Sequence[Move],
-    skipped: Sequence[Skipped],
+    skipped: Sequence[SkippedJob],
     before: Distribution,
     after: Distribution,
 ) -> Document:

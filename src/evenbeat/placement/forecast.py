@@ -14,17 +14,17 @@ import numpy as np
 from evenbeat.domain.cron import NAMED_CRON
 from evenbeat.domain.duration import format_duration
 from evenbeat.domain.schedule import Cron, Interval
-from evenbeat.placement import beats
-from evenbeat.placement.beats import Beat
-from evenbeat.placement.load import CronLoad, Entry, LoadModel
+from evenbeat.placement import periodic_load
+from evenbeat.placement.load import CronLoad, LoadModel, SnapshotJob
+from evenbeat.placement.periodic_load import Beat
 from evenbeat.placement.planner import Rhythm, place
-from evenbeat.placement.simulate import Curve, Plans, Runs, compare, steady
+from evenbeat.placement.simulate import Curve, ListedRuns, PeriodicRuns, compare, steady
 
 _DAY = 86_400
 _MONDAY = datetime.fromisoformat("2026-01-05T00:00:00Z")  # any Monday midnight
 
 
-class Known(NamedTuple):
+class RecurringJob(NamedTuple):
     """A recurring job to forecast. Intervals without an anchor all start together, as those do
     that were created by one script."""
 
@@ -34,7 +34,7 @@ class Known(NamedTuple):
     pinned: bool = False
 
 
-class Turned(NamedTuple):
+class ConvertedJob(NamedTuple):
     """A cron job that becomes a balanced interval."""
 
     name: str
@@ -42,7 +42,7 @@ class Turned(NamedTuple):
     every: timedelta
 
 
-class Kept(NamedTuple):
+class UnchangedJob(NamedTuple):
     """A job that keeps its times, and why."""
 
     name: str
@@ -56,17 +56,17 @@ class Forecast(NamedTuple):
     since: datetime
     jobs: int
     placed: int
-    turned: list[Turned]
-    kept: list[Kept]
+    turned: list[ConvertedJob]
+    kept: list[UnchangedJob]
     before: Curve
     after: Curve
 
 
-def forecast(jobs: Sequence[Known], now: datetime) -> Forecast:
+def forecast(jobs: Sequence[RecurringJob], now: datetime) -> Forecast:
     """Replay the week (Monday to Sunday, UTC) that `now` lies in."""
     since = monday_of(now)
     turned = [
-        Turned(job.name, job.schedule.expression, every)
+        ConvertedJob(job.name, job.schedule.expression, every)
         for job in jobs
         if isinstance(job.schedule, Cron) and (every := _interval_of(job)) is not None
     ]
@@ -81,16 +81,16 @@ def monday_of(now: datetime) -> datetime:
     return now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=now.weekday())
 
 
-def known_of(entry: Entry) -> Known:
+def known_of(entry: SnapshotJob) -> RecurringJob:
     """A job of the database."""
-    lasting = timedelta(milliseconds=beats.duration_ms(entry.cost_ms))
+    lasting = timedelta(milliseconds=periodic_load.duration_ms(entry.cost_ms))
     name = entry.name or str(entry.id)
     if entry.schedule_kind == "cron":
-        return Known(name, Cron(entry.cron_expression or "", entry.timezone), lasting)
+        return RecurringJob(name, Cron(entry.cron_expression or "", entry.timezone), lasting)
     every = timedelta(seconds=entry.interval_seconds or 1)
     anchor = entry.next_run_at or entry.plan_time or entry.anchor_at
     fixed = entry.placement not in (None, "balanced") or entry.execution_window is not None
-    return Known(name, Interval(every, anchor), lasting, fixed)
+    return RecurringJob(name, Interval(every, anchor), lasting, fixed)
 
 
 # ---------------------------------------------------------------- cron that means an interval
@@ -101,39 +101,41 @@ def every_of(cron: Cron) -> timedelta | None:
     fields = NAMED_CRON.get(cron.expression, cron.expression).split()
     if fields[2:] != ["*", "*", "*"] and cron.expression != "@weekly":  # which names no day
         return None
-    starts = beats.cron_starts(Cron(cron.expression), beats.epoch_second(_MONDAY))
+    starts = periodic_load.cron_starts(Cron(cron.expression), periodic_load.epoch_second(_MONDAY))
     gaps = set(np.diff(starts).tolist())
     if len(gaps) != 1 or starts[-1] % _DAY % min(gap := gaps.pop(), _DAY):
         return None
     return timedelta(seconds=gap)
 
 
-def _interval_of(job: Known) -> timedelta | None:
+def _interval_of(job: RecurringJob) -> timedelta | None:
     """The interval at which a job may be placed, unless it keeps its times."""
     if job.pinned:
         return None
     return every_of(job.schedule) if isinstance(job.schedule, Cron) else job.schedule.every
 
 
-def _kept(job: Known) -> Kept:
+def _kept(job: RecurringJob) -> UnchangedJob:
     if isinstance(job.schedule, Cron):
         why = "pinned" if job.pinned else "cron at a chosen time"
-        return Kept(job.name, job.schedule.expression, why)
-    return Kept(job.name, f"every {format_duration(job.schedule.every)}", "pinned")
+        return UnchangedJob(job.name, job.schedule.expression, why)
+    return UnchangedJob(job.name, f"every {format_duration(job.schedule.every)}", "pinned")
 
 
 # ---------------------------------------------------------------- runs
 
 
-def _as_is(job: Known, since: datetime) -> Runs | Plans:
+def _as_is(job: RecurringJob, since: datetime) -> PeriodicRuns | ListedRuns:
     lasting = _seconds(job.duration)
     if isinstance(job.schedule, Cron):
-        return Plans(beats.cron_starts(job.schedule, beats.epoch_second(since)), lasting)
+        return ListedRuns(
+            periodic_load.cron_starts(job.schedule, periodic_load.epoch_second(since)), lasting
+        )
     first = 0 if job.schedule.anchor is None else int((job.schedule.anchor - since).total_seconds())
-    return steady([Runs(first, _seconds(job.schedule.every), lasting)])[0]
+    return steady([PeriodicRuns(first, _seconds(job.schedule.every), lasting)])[0]
 
 
-def _as_placed(jobs: Sequence[Known], since: datetime) -> list[Runs | Plans]:
+def _as_placed(jobs: Sequence[RecurringJob], since: datetime) -> list[PeriodicRuns | ListedRuns]:
     """Keep what keeps its times; then place the others, those first that are hardest to place."""
     kept = [job for job in jobs if _interval_of(job) is None]
     model = _model_of(kept, since)
@@ -143,11 +145,13 @@ def _as_placed(jobs: Sequence[Known], since: datetime) -> list[Runs | Plans]:
         seconds = _seconds(lasting)
         found = place(model, Rhythm(timedelta(seconds=_seconds(every)), seconds * 1000.0), since)
         model.add(found.beat)
-        replayed += steady([Runs(found.beat.phase - model.since, found.beat.period, seconds)])
+        replayed += steady(
+            [PeriodicRuns(found.beat.phase - model.since, found.beat.period, seconds)]
+        )
     return replayed
 
 
-def _model_of(kept: Sequence[Known], since: datetime) -> LoadModel:
+def _model_of(kept: Sequence[RecurringJob], since: datetime) -> LoadModel:
     model, crons = LoadModel(since), {}
     for number, job in enumerate(kept):
         cost = _seconds(job.duration) * 1000

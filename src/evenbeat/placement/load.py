@@ -3,9 +3,9 @@
 Load adds up, so the model keeps the sum and no list of jobs: four arrays of fixed size hold a
 million jobs as well as one. Seconds serve to place, cells (minutes) and slots to look at.
 
-Durations are guesses. `hazy` is the load with doubt: the mean of what it would be if every run took
-half as long and if every run took twice as long. Where the model sees several places as good, a job
-goes where this one is lowest, so that an overrun meets room instead of the next run.
+Durations are guesses. `uncertain_load` is the mean of what the load would be if every run took half
+as long and if every run took twice as long. Where several starts are equally good, a job goes where
+this one is lowest, so that an overrun meets room instead of the next run.
 
 Intervals that divide the week are exact for ever. Others are exact for the week that starts at
 `since`; their beat against the week drifts, so a model is rebuilt every few minutes.
@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from evenbeat.domain.moments import EPOCH
 from evenbeat.domain.schedule import Cron
 from evenbeat.errors import InvalidInput
-from evenbeat.placement import beats
-from evenbeat.placement.beats import CELL, FEW, HALF, RUN, SLOT, WEEK, Beat, Ints, Load
+from evenbeat.placement import periodic_load
+from evenbeat.placement.periodic_load import CELL, FEW, HALF, RUN, SLOT, WEEK, Beat, Ints, Load
 
 _CHUNK = 2_000_000
 
 
-class Entry(Protocol):
+class SnapshotJob(Protocol):
     """A recurring job as the store describes it; `LoadEntry` is one."""
 
     @property
@@ -71,21 +71,21 @@ class CronLoad(NamedTuple):
     duration_ms: int
 
 
-def beat_of(entry: Entry) -> Beat:
+def beat_of(entry: SnapshotJob) -> Beat:
     """The beat of an interval job: the phase of its next run, or else of its anchor."""
     phase = entry.next_run_at or entry.plan_time or entry.anchor_at
-    cost = beats.duration_ms(entry.cost_ms)
-    return Beat(entry.interval_seconds or 1, beats.epoch_second(phase or EPOCH), cost)
+    cost = periodic_load.duration_ms(entry.cost_ms)
+    return Beat(entry.interval_seconds or 1, periodic_load.epoch_second(phase or EPOCH), cost)
 
 
-def table_of(entries: Sequence[Entry]) -> tuple[Ints, Ints]:
+def table_of(entries: Sequence[SnapshotJob]) -> tuple[Ints, Ints]:
     """The beats of many interval jobs as rows (period, phase, duration in ms), and their phases in
     microseconds since 1970: what `beat_of` says, in a fraction of the time."""
     count = len(entries)
     phases = (e.next_run_at or e.plan_time or e.anchor_at or EPOCH for e in entries)
-    due = np.fromiter((beats.epoch_microsecond(phase) for phase in phases), np.int64, count)
-    costs = (beats.UNKNOWN_MS if e.cost_ms is None else e.cost_ms for e in entries)
-    lasting = np.clip(np.rint(np.fromiter(costs, np.float64, count)), 1, beats.LONGEST_MS)
+    due = np.fromiter((periodic_load.epoch_microsecond(phase) for phase in phases), np.int64, count)
+    costs = (periodic_load.UNKNOWN_MS if e.cost_ms is None else e.cost_ms for e in entries)
+    lasting = np.clip(np.rint(np.fromiter(costs, np.float64, count)), 1, periodic_load.LONGEST_MS)
     every = np.fromiter((e.interval_seconds or 1 for e in entries), np.int64, count)
     return np.column_stack([every, due // 1_000_000, lasting.astype(np.int64)]), due
 
@@ -106,7 +106,7 @@ class CronJob(Protocol):
 def cron_of(entry: CronJob) -> CronLoad:
     """The load of a cron job."""
     cron = Cron(entry.cron_expression or "", entry.timezone)
-    return CronLoad(cron, beats.duration_ms(entry.cost_ms))
+    return CronLoad(cron, periodic_load.duration_ms(entry.cost_ms))
 
 
 def crons_of(entries: Iterable[CronJob]) -> dict[str, CronLoad]:
@@ -123,16 +123,16 @@ class LoadModel:
     """Expected load over the week from `since` (the start of a slot). Not thread-safe."""
 
     def __init__(self, since: datetime) -> None:
-        self.since = beats.epoch_second(since) // SLOT * SLOT
+        self.since = periodic_load.epoch_second(since) // SLOT * SLOT
         self.jobs = 0
         self.seconds: Load = np.zeros(WEEK, np.int32)
-        self.hazy: Load = np.zeros(WEEK, np.int32)
+        self.uncertain_load: Load = np.zeros(WEEK, np.int32)
         self.cells: Ints = np.zeros(WEEK // CELL, np.int64)
         self.starts: Ints = np.zeros(WEEK // SLOT, np.int64)
         self.crons: dict[str, CronLoad] = {}
 
     @classmethod
-    def of(cls, snapshot: Iterable[Entry], now: datetime) -> "LoadModel":
+    def of(cls, snapshot: Iterable[SnapshotJob], now: datetime) -> "LoadModel":
         """The model of everything in the snapshot that is not paused."""
         active = [entry for entry in snapshot if entry.status != "paused"]
         model = cls(now)
@@ -144,12 +144,14 @@ class LoadModel:
 
     def add(self, beat: Beat, count: int = 1) -> None:
         """Count in a job, or several alike; the cost does not depend on how many are known."""
-        box, start = beats.box_of(beat.period, beat.duration_ms), beat.phase - self.since
-        beats.add_beat(self.seconds, box, start, count)
+        box, start = periodic_load.box_of(beat.period, beat.duration_ms), beat.phase - self.since
+        periodic_load.add_beat(self.seconds, box, start, count)
         for in_doubt in (-(-beat.duration_ms // 2), 2 * beat.duration_ms):
-            beats.add_beat(self.hazy, beats.box_of(beat.period, in_doubt, HALF), start, count)
+            periodic_load.add_beat(
+                self.uncertain_load, periodic_load.box_of(beat.period, in_doubt, HALF), start, count
+            )
         self.cells += _cells_of(box, start) * count
-        self.starts += beats.per_slot(box.fold, start, box.height) * count
+        self.starts += periodic_load.per_slot(box.fold, start, box.height) * count
         self.jobs += count
 
     def remove(self, beat: Beat, count: int = 1) -> None:
@@ -175,7 +177,7 @@ class LoadModel:
         """Count in many jobs; with `counts`, the rows of a grouped query."""
         if many:
             number = None if counts is None else np.array(counts, np.int64)
-            self.add_table(beats.table_of(many), number)
+            self.add_table(periodic_load.table_of(many), number)
 
     def add_table(self, table: Ints, counts: Ints | None = None) -> None:
         """The same for rows (period, phase, duration in ms)."""
@@ -193,10 +195,14 @@ class LoadModel:
                 self.add(Beat(*row), count)
             return
         box, starts, parts = boxes_of(rows, self.since)
-        beats.lay(self.seconds, _fold_of(starts, parts, counts, box.fold))
+        periodic_load.lay(self.seconds, _fold_of(starts, parts, counts, box.fold))
         for in_doubt in (-(-rows[:, 2] // 2), 2 * rows[:, 2]):
-            _, _, hazy = boxes_of(np.column_stack([rows[:, :2], in_doubt]), self.since, HALF)
-            beats.lay(self.hazy, _fold_of(starts, hazy, counts, box.fold))
+            _, _, uncertain_load = boxes_of(
+                np.column_stack([rows[:, :2], in_doubt]), self.since, HALF
+            )
+            periodic_load.lay(
+                self.uncertain_load, _fold_of(starts, uncertain_load, counts, box.fold)
+            )
         begun = np.bincount(starts, weights=parts[2] * counts, minlength=box.fold)
         self.starts += _per_slot(np.resize(begun.astype(np.int64), WEEK))
         self.jobs += int(counts.sum())
@@ -213,14 +219,14 @@ class LoadModel:
         changes = np.zeros((2, WEEK + 1))
         begun = np.zeros(WEEK, np.int64)
         for cron, lasting in durations.items():
-            starts = beats.cron_starts(cron, self.since)
+            starts = periodic_load.cron_starts(cron, self.since)
             doubted = [-(-ms // 2) for ms in lasting] + [2 * ms for ms in lasting]
             for row, each, run in ((0, lasting, RUN), (1, doubted, HALF)):
                 for chunk in _chunks(each, len(starts)):
-                    beats.change(changes[row], starts, chunk, run)
+                    periodic_load.change(changes[row], starts, chunk, run)
             begun[starts[1:]] += RUN * len(lasting) * sign
-        self.seconds += beats.level_of(changes[0]) * np.int32(sign)
-        self.hazy += beats.level_of(changes[1]) * np.int32(sign)
+        self.seconds += periodic_load.level_of(changes[0]) * np.int32(sign)
+        self.uncertain_load += periodic_load.level_of(changes[1]) * np.int32(sign)
         self.starts += _per_slot(begun)
         self.jobs += sign * len(jobs)
         if jobs:
@@ -228,11 +234,11 @@ class LoadModel:
 
     def cron_seconds(self, cron: Cron, durations: Sequence[int], run: int = RUN) -> Load:
         """The load of cron jobs that share an expression."""
-        starts = beats.cron_starts(cron, self.since)
+        starts = periodic_load.cron_starts(cron, self.since)
         changes = np.zeros(WEEK + 1)
         for chunk in _chunks(durations, len(starts)):
-            beats.change(changes, starts, chunk, run)
-        return beats.level_of(changes)
+            periodic_load.change(changes, starts, chunk, run)
+        return periodic_load.level_of(changes)
 
     def _sum_cells(self) -> None:
         self.cells = self.seconds.reshape(-1, CELL).sum(axis=1, dtype=np.int64)
@@ -271,10 +277,10 @@ def score(mean: float, peak: float) -> float:
     return min(1.0, max(1.0, mean) / max(1.0, peak))
 
 
-def boxes_of(rows: Ints, since: int, run: int = RUN) -> tuple[beats.Box, Ints, list[Ints]]:
+def boxes_of(rows: Ints, since: int, run: int = RUN) -> tuple[periodic_load.Box, Ints, list[Ints]]:
     """The boxes of beats (period, phase, duration) that share a period: their starts within the
     fold, and (whole, part, height) as arrays."""
-    box = beats.box_of(int(rows[0, 0]), 1, run)
+    box = periodic_load.box_of(int(rows[0, 0]), 1, run)
     lasting = np.minimum(rows[:, 2], box.fold * 1000)
     whole, rest = np.divmod(lasting, 1000)
     part = -(-rest * box.height // 1000)
@@ -282,10 +288,10 @@ def boxes_of(rows: Ints, since: int, run: int = RUN) -> tuple[beats.Box, Ints, l
 
 
 def _fold_of(starts: Ints, parts: list[Ints], counts: Ints, fold: int) -> Load:
-    return beats.fold_load(starts, [parts[0], parts[1] * counts, parts[2] * counts], fold)
+    return periodic_load.fold_load(starts, [parts[0], parts[1] * counts, parts[2] * counts], fold)
 
 
-def _cells_of(box: beats.Box, start: int) -> Ints:
+def _cells_of(box: periodic_load.Box, start: int) -> Ints:
     # Busy time up to a moment is known in closed form: whole folds, then the open one.
     edges = np.arange(0, WEEK + 1, CELL) - start % box.fold
     folds, within = np.divmod(edges, box.fold)

@@ -3,10 +3,10 @@
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from evenbeat.placement import beats
-from evenbeat.placement.beats import RUN, WEEK, Beat
+from evenbeat.placement import periodic_load
 from evenbeat.placement.load import LoadModel
-from evenbeat.placement.outlook import best_start, calmest_stretch, outlook_of
+from evenbeat.placement.periodic_load import RUN, WEEK, Beat
+from evenbeat.placement.start_candidates import best_start, calmest_stretch, outlook_of
 
 _GOLDEN = 0.618_033_988_749_894_9
 
@@ -29,18 +29,18 @@ class Placed(NamedTuple):
 def place(model: LoadModel, job: Rhythm, now: datetime) -> Placed:
     """Choose the first run, later than `now` by one interval at most. The model stays as it is."""
     period = int(job.every.total_seconds())
-    duration = beats.duration_ms(job.cost_ms)
-    box = beats.box_of(period, duration)
+    duration = periodic_load.duration_ms(job.cost_ms)
+    box = periodic_load.box_of(period, duration)
     outlook = outlook_of(model.seconds, box, calmest_stretch(model, box))
     start = best_start(model, box, outlook)
     first = _first_after(now, model.since + start, box.fold) + _weeks_on(model.jobs, period)
     lowest = float(outlook.seen.min()) / RUN
-    return Placed(beats.at_second(first), Beat(period, first, duration), lowest)
+    return Placed(periodic_load.at_second(first), Beat(period, first, duration), lowest)
 
 
 def _first_after(now: datetime, second: int, fold: int) -> int:
     """The first repetition of a second that is later than now."""
-    present = beats.epoch_second(now)
+    present = periodic_load.epoch_second(now)
     return present + 1 + (second - present - 1) % fold
 
 

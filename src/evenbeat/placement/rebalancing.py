@@ -22,13 +22,13 @@ from uuid import UUID
 
 import numpy as np
 
-from evenbeat.placement import beats
-from evenbeat.placement.beats import RUN, WEEK, Ints
+from evenbeat.placement import periodic_load
 from evenbeat.placement.distribution import Distribution, distribution
-from evenbeat.placement.jobs import by_period
-from evenbeat.placement.load import Entry, LoadModel, table_of
-from evenbeat.placement.outlook import crowds_of
+from evenbeat.placement.load import LoadModel, SnapshotJob, table_of
+from evenbeat.placement.movable_jobs import by_period
+from evenbeat.placement.periodic_load import RUN, WEEK, Ints
 from evenbeat.placement.rounds import STAYS, Attempt, Round
+from evenbeat.placement.start_candidates import crowds_of
 
 PROTECTION_WINDOW = timedelta(minutes=30)
 LEAST_PROTECTION = timedelta(seconds=60)
@@ -52,11 +52,11 @@ class Move(NamedTuple):
     @property
     def reason(self) -> str:
         """Why it moves, in words."""
-        when = beats.at_second(self.crowded_at)
+        when = periodic_load.at_second(self.crowded_at)
         return f"leaves {when:%A %H:%M} UTC, where {ceil(self.crowd):,} run at once"
 
 
-class Skipped(NamedTuple):
+class SkippedJob(NamedTuple):
     """A job that stays, and the rule that holds it."""
 
     job_id: UUID
@@ -64,16 +64,18 @@ class Skipped(NamedTuple):
     name: str | None = None
 
 
-class Plan(NamedTuple):
+class RebalancePlan(NamedTuple):
     """What a rebalance would do, with the distribution before and after."""
 
     moves: list[Move]
-    skipped: list[Skipped]
+    skipped: list[SkippedJob]
     before: Distribution
     after: Distribution
 
 
-def rebalance(snapshot: Sequence[Entry], now: datetime, max_moves: int | None = None) -> Plan:
+def rebalance(
+    snapshot: Sequence[SnapshotJob], now: datetime, max_moves: int | None = None
+) -> RebalancePlan:
     """Plan the moves that lower the peak, deterministically for a snapshot and a moment.
 
     Straight after its moves (which stamp `placed_at`) another finds none. One that `max_moves`
@@ -92,22 +94,22 @@ def rebalance(snapshot: Sequence[Entry], now: datetime, max_moves: int | None = 
         _move(movable[n], second, crowd)
         for n, second, crowd in zip(moved.tolist(), to, crowds, strict=True)
     ]
-    return Plan(moves, skipped, before, distribution(search.model_after(), names))
+    return RebalancePlan(moves, skipped, before, distribution(search.model_after(), names))
 
 
-def _is_cron(entry: Entry) -> bool:
+def _is_cron(entry: SnapshotJob) -> bool:
     return entry.schedule_kind == "cron"
 
 
-def _move(entry: Entry, second: int, crowd: tuple[float, int]) -> Move:
+def _move(entry: SnapshotJob, second: int, crowd: tuple[float, int]) -> Move:
     assert entry.next_run_at is not None  # noqa: S101 - only jobs with a next run are movable
-    return Move(entry.id, entry.next_run_at, beats.at_second(second), entry.name, *crowd)
+    return Move(entry.id, entry.next_run_at, periodic_load.at_second(second), entry.name, *crowd)
 
 
 # ---------------------------------------------------------------- who may move
 
 
-def reason_to_stay(entry: Entry, now: datetime) -> str | None:
+def reason_to_stay(entry: SnapshotJob, now: datetime) -> str | None:
     """The rule that keeps a job where it is, if any."""
     if entry.schedule_kind != "interval":
         return "cron"
@@ -124,7 +126,7 @@ def reason_to_stay(entry: Entry, now: datetime) -> str | None:
     return _too_fresh(entry, entry.next_run_at - now, now)
 
 
-def _too_fresh(entry: Entry, ahead: timedelta, now: datetime) -> str | None:
+def _too_fresh(entry: SnapshotJob, ahead: timedelta, now: datetime) -> str | None:
     if ahead <= protection_window(entry.interval_seconds or 1):
         return "protection_window"
     if entry.placed_at is not None and now - entry.placed_at < PLACEMENT_COOLDOWN:
@@ -140,14 +142,16 @@ def protection_window(interval_seconds: int) -> timedelta:
     return max(LEAST_PROTECTION, min(PROTECTION_WINDOW, half))
 
 
-def _sorted_out(snapshot: Sequence[Entry], now: datetime) -> tuple[list[Skipped], list[Entry]]:
+def _sorted_out(
+    snapshot: Sequence[SnapshotJob], now: datetime
+) -> tuple[list[SkippedJob], list[SnapshotJob]]:
     skipped, movable = [], []
     for entry in snapshot:
         reason = reason_to_stay(entry, now)
         if reason is None:
             movable.append(entry)
         else:
-            skipped.append(Skipped(entry.id, reason, entry.name))
+            skipped.append(SkippedJob(entry.id, reason, entry.name))
     return skipped, movable
 
 
@@ -157,7 +161,7 @@ def _sorted_out(snapshot: Sequence[Entry], now: datetime) -> tuple[list[Skipped]
 class _Search:
     """The state of a rebalance between rounds."""
 
-    def __init__(self, model: LoadModel, movable: Sequence[Entry], now: datetime) -> None:
+    def __init__(self, model: LoadModel, movable: Sequence[SnapshotJob], now: datetime) -> None:
         self.since = model.since
         self.model = model
         self.seconds = model.seconds
@@ -216,7 +220,7 @@ class _Search:
         """No target is reached below the mean, a single run, or what stays fixed anyway."""
         fixed = self.seconds.copy()
         for jobs in self.jobs:
-            beats.lay(fixed, -jobs.load(self.since))
+            periodic_load.lay(fixed, -jobs.load(self.since))
         mean = -(-int(self.seconds.sum(dtype=np.int64)) // WEEK)
         return -(-max(mean, RUN, int(fixed.max())) // RUN) * RUN
 
@@ -238,5 +242,5 @@ def _step(load: int) -> int:
 def _earliest(periods: Ints, now: datetime) -> Ints:
     """The first second that is not protected, for each."""
     different, which = np.unique(periods, return_inverse=True)
-    ends = [beats.epoch_second(now + protection_window(p)) + 1 for p in different.tolist()]
+    ends = [periodic_load.epoch_second(now + protection_window(p)) + 1 for p in different.tolist()]
     return np.array(ends, np.int64)[which]

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenbeat.placement import beats
-from evenbeat.placement.beats import RUN, Ints, Load
-from evenbeat.placement.jobs import Jobs
-from evenbeat.placement.relief import Relief
+from evenbeat.placement import periodic_load
+from evenbeat.placement.movable_jobs import MovableJobs
+from evenbeat.placement.period_mover import PeriodMover
+from evenbeat.placement.periodic_load import RUN, Ints, Load
 
 STAYS = -1
 
@@ -31,7 +31,7 @@ class Attempt:
         self.budget = budget
         self.moved = 0
 
-    def run(self, periods: Sequence[Jobs], count: int) -> Round | None:
+    def run(self, periods: Sequence[MovableJobs], count: int) -> Round | None:
         """Relieve the periods in turn, again and again while that helps: what fits nowhere now may
         fit once others have made room. `count` is that of all jobs, whichever of them may move."""
         to = np.full(count, STAYS)
@@ -44,13 +44,13 @@ class Attempt:
         reached = int(self.seconds.max()) <= self.target and self.moved <= self.budget
         return Round(self.seconds, to) if reached else None
 
-    def _relieve(self, jobs: Jobs, to: Ints) -> None:
+    def _relieve(self, jobs: MovableJobs, to: Ints) -> None:
         if not len(jobs.number) or self.moved > self.budget:
             return
-        relief = Relief(jobs, self.since, self.seconds, self.target)
+        relief = PeriodMover(jobs, self.since, self.seconds, self.target)
         relief.run(to, self.budget - self.moved)
         if relief.moved:
-            beats.lay(self.seconds, relief.change)
+            periodic_load.lay(self.seconds, relief.change)
             self.moved += relief.moved
 
     def _hopeful(self, moved: int) -> bool:

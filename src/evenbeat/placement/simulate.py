@@ -16,7 +16,7 @@ Counts = NDArray[np.int64]
 WEEK = 604_800
 
 
-class Runs(NamedTuple):
+class PeriodicRuns(NamedTuple):
     """A job to replay, in seconds: it runs at first, first + period, and so on; 0 for no period."""
 
     first: int
@@ -24,7 +24,7 @@ class Runs(NamedTuple):
     duration: int
 
 
-class Plans(NamedTuple):
+class ListedRuns(NamedTuple):
     """A job to replay whose runs follow no interval: all its starts in order, in seconds."""
 
     starts: Counts
@@ -76,7 +76,7 @@ class Comparison(NamedTuple):
     after: Curve
 
 
-def replay(jobs: Sequence[Runs | Plans], *, horizon: int = WEEK) -> Curve:
+def replay(jobs: Sequence[PeriodicRuns | ListedRuns], *, horizon: int = WEEK) -> Curve:
     """Count what runs at each second of [0, horizon). A job never overlaps itself: a run longer
     than its interval delays the next, and the job runs without a break."""
     changes = np.zeros(horizon + 1, np.int64)
@@ -87,8 +87,8 @@ def replay(jobs: Sequence[Runs | Plans], *, horizon: int = WEEK) -> Curve:
     return Curve(np.cumsum(changes[:-1]))
 
 
-def _starts(job: Runs | Plans, horizon: int) -> tuple[Counts, Counts | int]:
-    if isinstance(job, Plans):
+def _starts(job: PeriodicRuns | ListedRuns, horizon: int) -> tuple[Counts, Counts | int]:
+    if isinstance(job, ListedRuns):
         lasting = np.full(len(job.starts), job.duration)
         lasting[:-1] = np.minimum(lasting[:-1], np.diff(job.starts))
         return job.starts, lasting
@@ -97,13 +97,16 @@ def _starts(job: Runs | Plans, horizon: int) -> tuple[Counts, Counts | int]:
     return np.arange(job.first, horizon, job.period), min(job.duration, job.period)
 
 
-def steady(jobs: Sequence[Runs]) -> list[Runs]:
+def steady(jobs: Sequence[PeriodicRuns]) -> list[PeriodicRuns]:
     """The same jobs as if they had always been running: their first runs lie before the week."""
     return [job._replace(first=job.first % job.period - job.period) for job in jobs]
 
 
 def compare(
-    before: Sequence[Runs | Plans], after: Sequence[Runs | Plans], *, horizon: int = WEEK
+    before: Sequence[PeriodicRuns | ListedRuns],
+    after: Sequence[PeriodicRuns | ListedRuns],
+    *,
+    horizon: int = WEEK,
 ) -> Comparison:
     """Both curves, for a picture of what a change would gain."""
     return Comparison(replay(before, horizon=horizon), replay(after, horizon=horizon))

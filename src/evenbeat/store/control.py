@@ -27,7 +27,14 @@ from evenbeat.store.dependencies import Dependencies
 from evenbeat.store.edits import schedule_changed, status_after_edit, unanchored, with_its_rhythm
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.limits import LimitTable
-from evenbeat.store.placement import Advice, Wish, anew, placed_run, resuming_wish, wish_of
+from evenbeat.store.placement import (
+    PlacementRequest,
+    PlacerFactory,
+    placed_run,
+    placement_request,
+    rescheduled,
+    resume_request,
+)
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import MAX_JSON_BYTES, encode_json, spec_columns
 
@@ -62,7 +69,7 @@ class Control:
         database: Database,
         *,
         max_json_bytes: int = MAX_JSON_BYTES,
-        placer: Advice | None = None,
+        placer: PlacerFactory | None = None,
     ) -> None:
         self._database = database
         self._reads = Reads(database)
@@ -86,7 +93,7 @@ class Control:
         recurring jobs at the next plan of their rhythm."""
         self._get_ready(now)
         changed = self._database.atomically(lambda open_: self._resume(ids, now, open_))
-        self._settle(changed)
+        self._confirm(changed)
         if waiting := _after_others(changed):
             self._dependencies.start_if_possible(only=waiting, now=now)
             changed = self._as_they_are(changed)
@@ -158,7 +165,7 @@ class Control:
         }
         self._get_ready(now)
         job = self._database.atomically(lambda open_: self._update(job_id, edit, given, open_))
-        self._settle([job])
+        self._confirm([job])
         if (limits := spec_of(job).limits) is not None:
             self._limits.note([limits], now=now)
         return job
@@ -189,9 +196,9 @@ class Control:
     ) -> list[Job]:
         paused = self._jobs("paused_for_update", {"ids": list(ids)}, connection)
         moment = self._database.clock(now, connection)
-        found = [resuming_wish(job, moment) for job in paused]
-        wishes = {wish.job_id: wish for wish in found if wish is not None}
-        places = self._places(list(wishes.values()), moment)
+        found = [resume_request(job, moment) for job in paused]
+        requests = {request.job_id: request for request in found if request is not None}
+        places = self._places(list(requests.values()), moment)
         runs = [_resumed(job, places.get(job.id), moment) for job in paused]
         params = {
             "ids": [job.id for job in paused],
@@ -323,28 +330,30 @@ class Control:
         # A one-off keeps its moment unless the edit names another.
         start = job.plan_time if spec.schedule == spec_of(job).schedule == Once() else None
         spec = with_its_rhythm(job, spec)
-        wish = wish_of(job.id, spec, start)
-        if wish is None or job.status in _AT_REST:
+        request = placement_request(job.id, spec, start)
+        if request is None or job.status in _AT_REST:
             run = first_run(spec, start, now)
             return run._replace(placed_at=job.placed_at if run.anchor_at == job.anchor_at else None)
-        places = self._places([anew(job, wish)], now)
+        places = self._places([rescheduled(job, request)], now)
         return placed_run(spec, places.get(job.id), now)
 
     def _get_ready(self, now: datetime | None) -> None:
         """Let the placer read what it needs before a transaction is open: it must not wait for a
         connection that waits for the placer."""
         if self._placer is not None:
-            self._placer().ready(now)
+            self._placer().refresh(now)
 
-    def _places(self, wishes: Sequence[Wish], now: datetime) -> dict[UUID, datetime | None]:
-        if not wishes or self._placer is None:
+    def _places(
+        self, requests: Sequence[PlacementRequest], now: datetime
+    ) -> dict[UUID, datetime | None]:
+        if not requests or self._placer is None:
             return {}
-        places = self._placer().place(wishes, now)
-        return {wish.job_id: place for wish, place in zip(wishes, places, strict=True)}
+        places = self._placer().place(requests, now)
+        return {request.job_id: place for request, place in zip(requests, places, strict=True)}
 
-    def _settle(self, jobs: Sequence[Job]) -> None:
+    def _confirm(self, jobs: Sequence[Job]) -> None:
         if self._placer is not None:
-            self._placer().settle([job.id for job in jobs if job.placed_at is not None])
+            self._placer().confirm([job.id for job in jobs if job.placed_at is not None])
 
     def _taken(self, job: Job, name: str, error: psycopg.errors.UniqueViolation) -> Conflict:
         if error.diag.constraint_name != "jobs_name":

@@ -20,7 +20,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 # ---------------------------------------------------------------- asking for a place
 
 
-class Wish(NamedTuple):
+class PlacementRequest(NamedTuple):
     """A job that wants a place in its interval: a `new` one, or one to `reschedule`."""
 
     job_id: UUID
@@ -32,37 +32,39 @@ class Wish(NamedTuple):
 class Placer(Protocol):
     """Who knows the load. It never fails: at worst it has no advice."""
 
-    def ready(self, now: datetime | None) -> None:
+    def refresh(self, now: datetime | None) -> None:
         """Learn what has happened; asks the database, so call it outside of transactions."""
 
-    def place(self, wishes: Sequence[Wish], now: datetime) -> list[datetime | None]:
+    def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:
         """The first run of each, later than now by one interval at most; None: no advice."""
 
-    def settle(
-        self, kept: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
+    def confirm(
+        self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
     ) -> None:
-        """These wishes were stored after all, those were not. Not `committed`: in a transaction of
-        the caller's, which may take a while."""
+        """Say which jobs were stored and which were not. Not `committed`: in a transaction of the
+        caller's, which may stay open for a while."""
 
 
-Advice = Callable[[], Placer]
+PlacerFactory = Callable[[], Placer]
 """Gives the placer when it is needed, as making one takes a while."""
 
 
-def wish_of(job_id: UUID, spec: JobSpec, start: datetime | timedelta | None) -> Wish | None:
-    """The wish of a new job: that of a balanced interval without a beginning of its own."""
+def placement_request(
+    job_id: UUID, spec: JobSpec, start: datetime | timedelta | None
+) -> PlacementRequest | None:
+    """The request of a new job: that of a balanced interval without a beginning of its own."""
     schedule = spec.schedule
     if start is not None or not isinstance(schedule, Interval) or schedule.anchor is not None:
         return None
     if spec.placement is not Placement.BALANCED:
         return None
     cost = None if spec.cost is None else spec.cost / _MILLISECOND
-    return Wish(job_id, schedule.every, cost, "new")
+    return PlacementRequest(job_id, schedule.every, cost, "new")
 
 
-def resuming_wish(job: Job, now: datetime) -> Wish | None:
-    """The wish of a paused job that is to run again, unless it has begun an occurrence, or one has
-    come and waits for its delay or its window: elsewhere that would never run."""
+def resume_request(job: Job, now: datetime) -> PlacementRequest | None:
+    """The request of a paused job that is to run again. One that has begun an occurrence, or whose
+    plan has come and waits for its delay or window, stays: moved, that run would never happen."""
     if job.status != JobStatus.PAUSED or job.current_retry_count or job.releases:
         return None
     plan, due = job.plan_time, job.next_run_at
@@ -71,13 +73,13 @@ def resuming_wish(job: Job, now: datetime) -> Wish | None:
     if job.schedule_kind != "interval" or job.placement != Placement.BALANCED:
         return None
     every = timedelta(seconds=job.interval_seconds or 1)
-    return anew(job, Wish(job.id, every, job.cost_ms, "new"))
+    return rescheduled(job, PlacementRequest(job.id, every, job.cost_ms, "new"))
 
 
-def anew(job: Job, wish: Wish) -> Wish:
-    """The same wish of a job that exists: what it costs may be known by its runs."""
-    cost = job.average_duration_ms if wish.cost_ms is None else wish.cost_ms
-    return wish._replace(cost_ms=cost, kind="reschedule")
+def rescheduled(job: Job, request: PlacementRequest) -> PlacementRequest:
+    """The same request of a job that exists: what it costs may be known by its runs."""
+    cost = job.average_duration_ms if request.cost_ms is None else request.cost_ms
+    return request._replace(cost_ms=cost, kind="reschedule")
 
 
 def placed_run(spec: JobSpec, at: datetime | None, now: datetime) -> FirstRun:
@@ -188,7 +190,7 @@ class LeftAlone(NamedTuple):
     reason: str
 
 
-class Undone(NamedTuple):
+class UndoResult(NamedTuple):
     """What an undo did."""
 
     id: UUID
@@ -206,7 +208,7 @@ class RebalanceTotals(NamedTuple):
     last_skipped: int | None
 
 
-class Point(NamedTuple):
+class DistributionPoint(NamedTuple):
     """How even the schedule was at a moment."""
 
     at: datetime
@@ -274,7 +276,7 @@ class Placements:
 
     def undo(
         self, rebalance_id: UUID, *, by: str | None = None, now: datetime | None = None
-    ) -> Undone:
+    ) -> UndoResult:
         """Put back what is still where a rebalance put it; once only."""
         return self._database.atomically(lambda open_: self._undo(rebalance_id, by, now, open_))
 
@@ -309,10 +311,10 @@ class Placements:
         at: datetime = self._database.rows("note_distribution", params)[0][0]
         return at
 
-    def history(self, since: datetime | None = None) -> list[Point]:
+    def history(self, since: datetime | None = None) -> list[DistributionPoint]:
         """How even the schedule was, oldest first."""
         rows = self._database.rows("distribution_history", {"since": since})
-        return [Point._make(row) for row in rows]
+        return [DistributionPoint._make(row) for row in rows]
 
     def forget(self, *, before: datetime) -> int:
         """Drop points and single moves older than a moment."""
@@ -336,7 +338,7 @@ class Placements:
 
     def _undo(
         self, rebalance_id: UUID, by: str | None, now: datetime | None, connection: Connection
-    ) -> Undone:
+    ) -> UndoResult:
         row = self._database.row("rebalance_for_update", {"id": rebalance_id}, connection)
         if row is None:
             raise NotFound("rebalance", rebalance_id)
@@ -352,4 +354,4 @@ class Placements:
         left = self._database.rows("not_restored", params, connection)
         closing = {**params, "undone_by": by, "restored": len(restored)}
         undone_at = self._database.rows("close_undo", closing, connection)[0][0]
-        return Undone(rebalance_id, undone_at, restored, [LeftAlone._make(row) for row in left])
+        return UndoResult(rebalance_id, undone_at, restored, [LeftAlone._make(row) for row in left])

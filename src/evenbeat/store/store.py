@@ -25,7 +25,13 @@ from evenbeat.store.limited import LimitedClaims, commits_at_once
 from evenbeat.store.limits import LimitTable
 from evenbeat.store.listener import Listener
 from evenbeat.store.migrate import migrate
-from evenbeat.store.placement import Advice, Placements, Wish, placed_run, wish_of
+from evenbeat.store.placement import (
+    PlacementRequest,
+    Placements,
+    PlacerFactory,
+    placed_run,
+    placement_request,
+)
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import (
     MAX_JSON_BYTES,
@@ -63,7 +69,7 @@ class Store:
         pool_size: int = 10,
         timeout: float = 30.0,
         max_json_bytes: int = MAX_JSON_BYTES,
-        placer: Advice | None = None,
+        placer: PlacerFactory | None = None,
     ) -> None:
         self.database = Database(url, schema=schema, pool_size=pool_size, timeout=timeout)
         self.dependencies = Dependencies(self.database)
@@ -117,9 +123,9 @@ class Store:
             if self.database.row(statement, params, connection):
                 if connection is not None and isinstance(job.spec.schedule, After):
                     self.dependencies.tie({job_id: job}, connection, now=now)
-                self._settle(first, kept=[job_id], committed=connection is None)
+                self._confirm(first, stored=[job_id], committed=connection is None)
                 return Added(job_id, created=True)
-            self._settle(first, dropped=[job_id])
+            self._confirm(first, dropped=[job_id])
             live = self._standing_in(job, connection)
             if live is not None:
                 return Added(live, created=False)
@@ -141,8 +147,8 @@ class Store:
             return []
         self._note_limits(jobs, now)
         ids = with_ids(jobs)
-        wishes = self._wishes(ids, jobs)
-        places = self._places(wishes, now, connection)
+        requests = self._requests(ids, jobs)
+        places = self._places(requests, now, connection)
         with self.database.transaction(connection) as own:
             moment = self.database.clock(now, own)
             runs = _first_runs(ids, jobs, places, moment)
@@ -152,12 +158,12 @@ class Store:
                 pairs = zip(added, jobs, strict=True)
                 self.dependencies.tie({a.id: job for a, job in pairs if a.created}, own, now=now)
             self._signal(sorted({f"due:{job.spec.queue}" for job in jobs}), own)
-        if wishes and self._placer is not None:
+        if requests and self._placer is not None:
             new = {done.id for done in added if done.created}
-            wished = [wish.job_id for wish in wishes]
-            self._placer().settle(
-                [id_ for id_ in wished if id_ in new],
-                [id_ for id_ in wished if id_ not in new],
+            requested = [request.job_id for request in requests]
+            self._placer().confirm(
+                [id_ for id_ in requested if id_ in new],
+                [id_ for id_ in requested if id_ not in new],
                 committed=connection is None,
             )
         return added
@@ -308,27 +314,34 @@ class Store:
         if job.start is None and job.spec.schedule == Once() and job.spec.window is None:
             return _NOW
         moment = self.database.clock(now, connection)
-        places = self._places(self._wishes([job_id], [job]), moment)
+        places = self._places(self._requests([job_id], [job]), moment)
         return next(_first_runs([job_id], [job], places, moment))
 
-    def _wishes(self, ids: Sequence[UUID], jobs: Sequence[NewJob]) -> list[Wish]:
+    def _requests(self, ids: Sequence[UUID], jobs: Sequence[NewJob]) -> list[PlacementRequest]:
         """The jobs whose place is for the placer to choose."""
         if self._placer is None:
             return []
         pairs = zip(ids, jobs, strict=True)
-        return [w for id_, job in pairs if (w := wish_of(id_, job.spec, job.start)) is not None]
+        return [
+            w
+            for id_, job in pairs
+            if (w := placement_request(id_, job.spec, job.start)) is not None
+        ]
 
     def _places(
-        self, wishes: Sequence[Wish], now: datetime | None, connection: Connection | None = None
+        self,
+        requests: Sequence[PlacementRequest],
+        now: datetime | None,
+        connection: Connection | None = None,
     ) -> dict[UUID, datetime | None]:
         """Where these jobs should begin. Asked for before a transaction is open: the placer may
         have to read, and must not wait for a connection that waits for the placer."""
-        if not wishes or self._placer is None:
+        if not requests or self._placer is None:
             return {}
         placer = self._placer()
-        placer.ready(now)
-        places = placer.place(wishes, self.database.clock(now, connection))
-        return {wish.job_id: place for wish, place in zip(wishes, places, strict=True)}
+        placer.refresh(now)
+        places = placer.place(requests, self.database.clock(now, connection))
+        return {request.job_id: place for request, place in zip(requests, places, strict=True)}
 
     def _claim(
         self, jobs: list[Job], params: Mapping[str, Any], limit: int, connection: Connection | None
@@ -349,9 +362,9 @@ class Store:
             self.limits.note(asked, now=now)
             self._limited.came()
 
-    def _settle(self, first: FirstRun, **outcome: Any) -> None:
+    def _confirm(self, first: FirstRun, **outcome: Any) -> None:
         if first.placed_at is not None and self._placer is not None:
-            self._placer().settle(**{"kept": (), **outcome})
+            self._placer().confirm(**{"stored": (), **outcome})
 
     def _standing_in(self, job: NewJob, connection: Connection | None) -> UUID | None:
         """The job because of which `job` was not inserted."""

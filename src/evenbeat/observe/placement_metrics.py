@@ -16,7 +16,7 @@ COMPUTED_FOR_SECONDS = 300.0
 job. Workers do the same every five minutes and keep the result for all."""
 
 
-class Counters(Protocol):
+class PlacementCounts(Protocol):
     """Totals that a balancer gives."""
 
     @property
@@ -44,7 +44,7 @@ class Balancing(Protocol):
     """What is asked of a balancer; both questions go to the database."""
 
     def distribution(self) -> Spread: ...
-    def counters(self) -> Counters: ...
+    def counters(self) -> PlacementCounts: ...
 
 
 class PlacementCollector(Guarded):
@@ -61,7 +61,7 @@ class PlacementCollector(Guarded):
         self._tallies = tallies
         self._ping = ping
         self._census = census
-        self._counters: Kept[Counters] = Kept(lambda: balancer().counters())
+        self._counters: Kept[PlacementCounts] = Kept(lambda: balancer().counters())
         self._computed: Kept[Spread] = Kept(
             lambda: balancer().distribution(), fresh_seconds=COMPUTED_FOR_SECONDS
         )
@@ -98,7 +98,7 @@ def _spread(score: float, jobs_per_hour: Any, peak_count: int) -> Iterator[Metri
     yield family("scheduler_peak_hour_job_count", peak_count)
 
 
-def _of_counters(counters: Counters) -> Iterator[Metric]:
+def _of_counters(counters: PlacementCounts) -> Iterator[Metric]:
     placed = {(kind,): count for kind, count in counters.placements.items()}
     yield family("scheduler_placements_total", placed)
     yield family("scheduler_rebalance_total", counters.rebalances)

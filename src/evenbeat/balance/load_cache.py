@@ -18,8 +18,8 @@ from evenbeat.balance.batch import place_many
 from evenbeat.domain.moments import BEGIN
 from evenbeat.errors import DatabaseUnavailable, StoreError
 from evenbeat.placement import Beat, LoadModel, Placed, Rhythm, crons_of, place
-from evenbeat.placement.beats import duration_ms
-from evenbeat.store.placement import PlacedJob, Wish
+from evenbeat.placement.periodic_load import duration_ms
+from evenbeat.store.placement import PlacedJob, PlacementRequest
 from evenbeat.store.store import Store
 
 logger = logging.getLogger("evenbeat.balance")
@@ -35,14 +35,14 @@ _QUICK_LOOK = 0.05
 _OVERLAP = timedelta(minutes=1)
 
 
-class Seat(NamedTuple):
+class Reservation(NamedTuple):
     """A place that was given lately. One given here has `placed` until it is surely in the
-    database, and the `wish` that it answers until that is settled."""
+    database, and the `request` that it answers until that is settled."""
 
     beat: Beat
     since: float
     placed: Placed | None = None
-    wish: Wish | None = None
+    request: PlacementRequest | None = None
 
 
 class _Known(NamedTuple):
@@ -52,10 +52,10 @@ class _Known(NamedTuple):
     names: dict[str, str]
     read_at: datetime
     young_from: datetime
-    seats: dict[UUID, Seat]
+    seats: dict[UUID, Reservation]
 
 
-class KnownLoad:
+class LoadCache:
     """The load model of this process; safe to use from many threads."""
 
     def __init__(self, store: Store, *, look_seconds: float = LOOK_SECONDS) -> None:
@@ -162,24 +162,24 @@ class KnownLoad:
 
     # -- using it --------------------------------------------------------------------------------
 
-    def seat(self, wishes: Sequence[Wish], now: datetime) -> list[Placed]:
+    def reserve(self, requests: Sequence[PlacementRequest], now: datetime) -> list[Placed]:
         """A place for each, counted from now on."""
         with self._using:
             known = self._known or _nothing(now)
             self._known = known
-            for wish in wishes:
-                _leave(known, wish.job_id)
-            rhythms = [Rhythm(wish.every, wish.cost_ms) for wish in wishes]
+            for request in requests:
+                _leave(known, request.job_id)
+            rhythms = [Rhythm(request.every, request.cost_ms) for request in requests]
             placed = place_many(known.model, rhythms, now)
             moment = time.monotonic()
-            for wish, place_ in zip(wishes, placed, strict=True):
-                known.seats[wish.job_id] = Seat(place_.beat, moment, place_, wish)
+            for request, place_ in zip(requests, placed, strict=True):
+                known.seats[request.job_id] = Reservation(place_.beat, moment, place_, request)
             return placed
 
-    def settle(
-        self, kept: Iterable[UUID], dropped: Iterable[UUID], *, committed: bool
-    ) -> list[Seat]:
-        """Give back the places of those dropped; returns those of the kept that were given here
+    def confirm(
+        self, stored: Iterable[UUID], dropped: Iterable[UUID], *, committed: bool
+    ) -> list[Reservation]:
+        """Give back the places of those dropped; returns those of the stored that were given here
         and not settled before."""
         with self._using:
             known, settled = self._known, []
@@ -187,12 +187,12 @@ class KnownLoad:
                 return []
             for id_ in dropped:
                 _leave(known, id_)
-            for id_ in kept:
+            for id_ in stored:
                 seat = known.seats.get(id_)
-                if seat is not None and seat.wish is not None:
+                if seat is not None and seat.request is not None:
                     settled.append(seat)
                     placed = None if committed else seat.placed
-                    known.seats[id_] = Seat(seat.beat, seat.since, placed)
+                    known.seats[id_] = Reservation(seat.beat, seat.since, placed)
             return settled
 
     def look(self, job: Rhythm, now: datetime) -> Placed:
@@ -222,7 +222,7 @@ def _take_seats(known: _Known, young: Iterable[PlacedJob]) -> None:
             continue
         _leave(known, job.id)
         if job.live:
-            known.seats[job.id] = Seat(beat, moment)
+            known.seats[job.id] = Reservation(beat, moment)
             added.append(beat)
     known.model.add_many(added)
 

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evenbeat.placement import beats
-from evenbeat.placement.beats import WEEK, Ints, Load
+from evenbeat.placement import periodic_load
+from evenbeat.placement.periodic_load import WEEK, Ints, Load
 
 
-class Jobs(NamedTuple):
+class MovableJobs(NamedTuple):
     """The movable jobs of one period, longest runs first; times in seconds since 1970.
 
     `low` and `high` bound the next run: half an interval either way, after the protection window.
@@ -28,11 +28,11 @@ class Jobs(NamedTuple):
 
     @property
     def height(self) -> int:
-        return beats.box_of(self.period, 1).height
+        return periodic_load.box_of(self.period, 1).height
 
-    def only(self, chosen: NDArray[np.bool_] | Ints | slice) -> "Jobs":
+    def only(self, chosen: NDArray[np.bool_] | Ints | slice) -> "MovableJobs":
         """Some of them."""
-        return Jobs(self.period, *(column[chosen] for column in self[1:]))
+        return MovableJobs(self.period, *(column[chosen] for column in self[1:]))
 
     def starts(self, since: int) -> Ints:
         """When in the fold of the week from `since` each runs."""
@@ -49,14 +49,14 @@ class Jobs(NamedTuple):
 
     def load(self, since: int) -> Load:
         """Their load over a fold of the week from `since`."""
-        return beats.fold_load(self.starts(since), self.boxes(), self.fold)
+        return periodic_load.fold_load(self.starts(since), self.boxes(), self.fold)
 
     def shift(self, since: int, to: Ints) -> Load:
         """How that changes if they start at other seconds of the fold."""
         starts = np.concatenate([to, self.starts(since)])
         whole, part, height = self.boxes()
         both = np.tile(whole, 2), np.append(part, -part), np.append(height, -height)
-        return beats.fold_load(starts, list(both), self.fold)
+        return periodic_load.fold_load(starts, list(both), self.fold)
 
     def times(self, starts: Ints, since: int) -> Ints:
         """The next runs that start at these seconds of the fold: of the moments allowed, the one
@@ -67,7 +67,7 @@ class Jobs(NamedTuple):
         return nearest
 
 
-def by_period(table: Ints, due: Ints, earliest: Ints) -> list[Jobs]:
+def by_period(table: Ints, due: Ints, earliest: Ints) -> list[MovableJobs]:
     """Longest interval first, then longest run, then as in the snapshot.
 
     Rows are (period, phase, duration in ms); `due` gives the next runs in microseconds since 1970,
@@ -83,4 +83,4 @@ def by_period(table: Ints, due: Ints, earliest: Ints) -> list[Jobs]:
     order = order[2 * table[order, 2] <= 1000 * np.minimum(table[order, 0], WEEK)]
     edges = np.flatnonzero(np.diff(table[order, 0])) + 1
     groups = [rows for rows in np.split(order, edges) if len(rows)]
-    return [Jobs(int(table[rows[0], 0]), *(c[rows] for c in columns)) for rows in groups]
+    return [MovableJobs(int(table[rows[0], 0]), *(c[rows] for c in columns)) for rows in groups]

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from evenbeat.balance.results import Preview, Rebalance
+from evenbeat.balance.results import PlanPreview, Rebalance
 from evenbeat.domain.ids import uuid7
 from evenbeat.errors import Conflict, InvalidInput
 from evenbeat.placement import (
     Distribution,
     LoadModel,
     Move,
-    Plan,
-    Skipped,
+    RebalancePlan,
+    SkippedJob,
     beat_of,
     distribution,
     reason_to_stay,
@@ -45,7 +45,7 @@ def checked_moves(max_moves: int | None) -> int | None:
     )
 
 
-class Applying:
+class Rebalancer:
     """Makes plans, remembers the last ones that were previewed, and carries them out."""
 
     def __init__(self, store: Store, override: Callable[[], datetime | None]) -> None:
@@ -54,13 +54,13 @@ class Applying:
         self._previewed: OrderedDict[str, list[Move]] = OrderedDict()
         self._remembering = threading.Lock()
 
-    def preview(self, max_moves: int | None) -> Preview:
+    def preview(self, max_moves: int | None) -> PlanPreview:
         """Plan, and write nothing."""
         now = self._store.clock(self._override())
         plan = rebalance(self._snapshot(now), now, max_moves)
         plan_id = _plan_id(plan)
         self._remember(plan_id, plan.moves)
-        return Preview(plan_id, now, plan)
+        return PlanPreview(plan_id, now, plan)
 
     def rebalance(self, max_moves: int | None, *, by: str | None, plan_id: str | None) -> Rebalance:
         """Plan, or take the previewed plan as far as it holds, and apply; one at a time."""
@@ -99,7 +99,7 @@ class Applying:
 
     def _agreed(
         self, plan_id: str, snapshot: Sequence[LoadEntry], now: datetime, max_moves: int | None
-    ) -> Plan:
+    ) -> RebalancePlan:
         with self._remembering:
             previewed = self._previewed.get(plan_id)
         if previewed is not None:
@@ -115,7 +115,7 @@ class Applying:
 
     def _apply(
         self,
-        plan: Plan,
+        plan: RebalancePlan,
         entries: Entries,
         now: datetime,
         by: str | None,
@@ -128,7 +128,7 @@ class Applying:
         )
         moved = [move for move in plan.moves if move.job_id in done]
         changed = [
-            Skipped(move.job_id, CHANGED, move.name)
+            SkippedJob(move.job_id, CHANGED, move.name)
             for move in plan.moves
             if move.job_id not in done
         ]
@@ -141,24 +141,26 @@ class Applying:
         return Rebalance(id_, created_at, by, moved, skipped, plan.before, after)
 
 
-def _plan_id(plan: Plan) -> str:
+def _plan_id(plan: RebalancePlan) -> str:
     """The same for the same moves, in any process."""
     text = "\n".join(f"{m.job_id} {m.old_time} {m.new_time}" for m in plan.moves)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _what_holds(previewed: Sequence[Move], snapshot: Sequence[LoadEntry], now: datetime) -> Plan:
+def _what_holds(
+    previewed: Sequence[Move], snapshot: Sequence[LoadEntry], now: datetime
+) -> RebalancePlan:
     """The previewed moves of jobs that are as they were and may still move."""
     entries = {entry.id: entry for entry in snapshot}
     reasons = {m.job_id: _reason_against(m, entries.get(m.job_id), now) for m in previewed}
     moves = [move for move in previewed if reasons[move.job_id] is None]
     skipped = [
-        Skipped(entry.id, reason, entry.name)
+        SkippedJob(entry.id, reason, entry.name)
         for entry in snapshot
         if (reason := reasons.get(entry.id) or reason_to_stay(entry, now)) is not None
     ]
-    skipped += [Skipped(m.job_id, CHANGED, m.name) for m in previewed if m.job_id not in entries]
-    return Plan(moves, skipped, *_projected(snapshot, moves, now))
+    skipped += [SkippedJob(m.job_id, CHANGED, m.name) for m in previewed if m.job_id not in entries]
+    return RebalancePlan(moves, skipped, *_projected(snapshot, moves, now))
 
 
 def _reason_against(move: Move, entry: LoadEntry | None, now: datetime) -> str | None:

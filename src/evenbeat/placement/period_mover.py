@@ -8,10 +8,10 @@ laid over the week once, at the end.
 import numpy as np
 from numpy.typing import NDArray
 
-from evenbeat.placement import beats
-from evenbeat.placement.beats import Box, Ints, Load
-from evenbeat.placement.jobs import Jobs
-from evenbeat.placement.outlook import folded_peak, highest_ahead, middle
+from evenbeat.placement import periodic_load
+from evenbeat.placement.movable_jobs import MovableJobs
+from evenbeat.placement.periodic_load import Box, Ints, Load
+from evenbeat.placement.start_candidates import folded_peak, highest_ahead, middle
 
 # After so many jobs of one period that fit nowhere, others are likely alike.
 _MOST_MISFITS = 16
@@ -23,10 +23,10 @@ _MOST_SINGLES = 400
 _GOLDEN = 0.618_033_988_749_894_9
 
 
-class Relief:
+class PeriodMover:
     """The jobs of a period on their way below the target."""
 
-    def __init__(self, jobs: Jobs, since: int, week: Load, target: int) -> None:
+    def __init__(self, jobs: MovableJobs, since: int, week: Load, target: int) -> None:
         self.jobs = jobs
         self.since = since
         self.target = target
@@ -53,7 +53,7 @@ class Relief:
 
     # ------------------------------------------------------------ many at once
 
-    def _move(self, batch: Jobs, to: Ints) -> None:
+    def _move(self, batch: MovableJobs, to: Ints) -> None:
         """Move jobs with runs about as long as one another, as far as there is room."""
         while len(batch.number) > _FEW_JOBS:
             poured = self._pour(batch, to)
@@ -65,10 +65,10 @@ class Relief:
                 return
             self._misfits += not self._move_one(batch.only(slice(n, n + 1)), to)
 
-    def _pour(self, batch: Jobs, to: Ints) -> Ints:
+    def _pour(self, batch: MovableJobs, to: Ints) -> Ints:
         """Spread jobs over the room within their reach, thick where there is much of it; tell
         which found a place."""
-        box = beats.box_of(batch.period, int(batch.duration_ms[0]))
+        box = periodic_load.box_of(batch.period, int(batch.duration_ms[0]))
         seen = highest_ahead(self.crest, box.seconds)
         room = np.maximum(0, (self.target - seen.astype(np.int64)) // batch.height)
         reach = np.concatenate([[0], np.cumsum(np.concatenate([room, room]))])
@@ -83,11 +83,11 @@ class Relief:
         chosen: Ints = fitting[kept]
         return chosen
 
-    def _below(self, batch: Jobs, starts: Ints) -> Ints:
+    def _below(self, batch: MovableJobs, starts: Ints) -> Ints:
         """Which of the jobs may start there: of those that together exceed the target, fewer."""
         kept = np.arange(len(starts))
         while True:
-            added = beats.fold_load(starts[kept], batch.only(kept).boxes(), batch.fold)
+            added = periodic_load.fold_load(starts[kept], batch.only(kept).boxes(), batch.fold)
             excess = self.crest + added - np.int32(self.target)
             over = too_many(excess, starts[kept], batch.touched()[kept], batch.height)
             if not len(over):
@@ -96,9 +96,9 @@ class Relief:
 
     # ------------------------------------------------------------ one by one
 
-    def _move_one(self, job: Jobs, to: Ints) -> bool:
+    def _move_one(self, job: MovableJobs, to: Ints) -> bool:
         """Move a job to the lowest place within its reach, if the target allows that."""
-        box = beats.box_of(job.period, int(job.duration_ms[0]))
+        box = periodic_load.box_of(job.period, int(job.duration_ms[0]))
         start = int(job.starts(self.since)[0])
         _add(self.crest, box, start, -1)
         begin, width = int(job.low[0] - self.since) % job.fold, int(job.high[0] - job.low[0]) + 1
@@ -116,9 +116,9 @@ class Relief:
             return self.crest[:0]
         return np.roll(highest_ahead(self.crest, box.seconds), -begin)[:width]
 
-    def _put(self, batch: Jobs, starts: Ints, to: Ints) -> None:
+    def _put(self, batch: MovableJobs, starts: Ints, to: Ints) -> None:
         if len(starts) == 1:
-            box = beats.box_of(batch.period, int(batch.duration_ms[0]))
+            box = periodic_load.box_of(batch.period, int(batch.duration_ms[0]))
             for level in (self.crest, self.change):
                 _add(level, box, int(batch.starts(self.since)[0]), -1)
                 _add(level, box, int(starts[0]), 1)
@@ -188,7 +188,7 @@ def _touching(seconds: Ints, starts: Ints, touched: Ints, fold: int) -> NDArray[
     return touching
 
 
-def _alike(batch: Jobs) -> list[Jobs]:
+def _alike(batch: MovableJobs) -> list[MovableJobs]:
     """The batch, longest runs first, cut where runs are half as long as the first of their part."""
     lengths = np.log2(np.maximum(1, batch.touched())).astype(np.int64)
     edges = np.flatnonzero(np.diff(lengths)) + 1

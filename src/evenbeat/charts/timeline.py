@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple
 
-from evenbeat.svg import FONT, clean, num
+from evenbeat.charts.svg import FONT, clean, num
 
 WIDTH = 1000.0
 _LABELS, _RIGHT, _TOP = 180.0, 10.0, 24.0
@@ -49,7 +49,7 @@ class Lane(NamedTuple):
     href: str = ""
 
 
-class Period(NamedTuple):
+class TimelinePeriod(NamedTuple):
     """What is shown: from, to, the present in between, and the time zone of the labels."""
 
     since: datetime
@@ -65,7 +65,7 @@ class Picture(NamedTuple):
     crowded_out: int
 
 
-def draw(lanes: Sequence[Lane], bars: Iterable[Bar], period: Period) -> Picture:
+def draw(lanes: Sequence[Lane], bars: Iterable[Bar], period: TimelinePeriod) -> Picture:
     """A picture of all lanes, each as high as its runs overlap."""
     scale = _Scale(period)
     by_lane: dict[str, list[Bar]] = {lane.key: [] for lane in lanes}
@@ -84,7 +84,7 @@ def draw(lanes: Sequence[Lane], bars: Iterable[Bar], period: Period) -> Picture:
     return Picture(_svg(rows, scale, y), crowded_out)
 
 
-def together(bars: Sequence[Bar], most: int, period: Period) -> list[Bar]:
+def together(bars: Sequence[Bar], most: int, period: TimelinePeriod) -> list[Bar]:
     """At most about so many bars: where there are more, neighbours of one lane and one outcome
     become one shape in several parts, the nearest first. It is told of as a whole."""
     found = list(bars)
@@ -107,7 +107,7 @@ def _joined(bars: Sequence[Bar], near: float, scale: "_Scale") -> list[Bar]:
     return [_one(group, scale.period) for row in groups.values() for group in row]
 
 
-def _one(group: list[Bar], period: Period) -> Bar:
+def _one(group: list[Bar], period: TimelinePeriod) -> Bar:
     first, number = group[0], len(group)
     if number == 1:
         return first
@@ -122,7 +122,7 @@ def _one(group: list[Bar], period: Period) -> Bar:
 class _Scale:
     """Moments as places from left to right."""
 
-    def __init__(self, period: Period) -> None:
+    def __init__(self, period: TimelinePeriod) -> None:
         self.period = period
         span = (period.until - period.since).total_seconds()
         self._per_second = (WIDTH - _LABELS - _RIGHT) / span

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from evenbeat.svg import LEVELS, Drawing, amount, finite, num, span, ticks, ticks_of_time
+from evenbeat.charts.svg import LEVELS, Drawing, amount, finite, num, span, ticks, ticks_of_time
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 SLOTS_A_DAY = 96
@@ -35,7 +35,7 @@ class Panel(NamedTuple):
         return self.y + self.height
 
 
-class Point(NamedTuple):
+class DurationPoint(NamedTuple):
     """A run for `durations`: when it began and how long it took, in seconds."""
 
     at: float
@@ -229,7 +229,7 @@ def _legend(drawing: Drawing, top: float, unit: str) -> None:
 
 
 def durations(
-    points: Sequence[Point],
+    points: Sequence[DurationPoint],
     *,
     title: str,
     median: float | None = None,

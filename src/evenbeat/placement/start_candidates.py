@@ -5,8 +5,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evenbeat.placement.beats import CELL, RUN, SLOT, WEEK, Box, Ints, Load
 from evenbeat.placement.load import LoadModel
+from evenbeat.placement.periodic_load import CELL, RUN, SLOT, WEEK, Box, Ints, Load
 
 STRETCH = 21_600  # a quarter of a day
 HALF_HOUR, HOUR = 1800, 3600  # most schedules are made of these
@@ -138,7 +138,7 @@ def best_start(model: LoadModel, box: Box, outlook: Outlook) -> int:
     few = lowest < FEW_AT_ONCE * RUN
     if not few:
         longer = box._replace(whole=min(box.fold, 2 * box.seconds), part=0)
-        in_doubt = outlook_of(model.hazy, longer, outlook.stretch).seen
+        in_doubt = outlook_of(model.uncertain_load, longer, outlook.stretch).seen
         good &= in_doubt == in_doubt[good].min()
     ties = (np.flatnonzero(good) + outlook.stretch.start) % box.fold
     if few:

@@ -11,12 +11,12 @@ from evenbeat.api.answers import AddedDocument, BulkChanged, BulkCreated, Refuse
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.building import task_of
 from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, denials_answered
-from evenbeat.api.idempotency import Answer, KeyHeader, done_once, json_answer
+from evenbeat.api.idempotency import KeyHeader, done_once, json_response
 from evenbeat.api.jobs import job_from
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import JobFilterFields
 from evenbeat.api.schemas import MAX_BULK, BulkCreate, Id, Request
-from evenbeat.api.tasks import KnownTask, known_task
+from evenbeat.api.tasks import ResolvedTask, known_task
 from evenbeat.domain.job import NewJob
 from evenbeat.errors import InvalidInput, RoleTooLow
 from evenbeat.store.control import Changes
@@ -69,14 +69,14 @@ def create_jobs(
 ) -> Response:
     """Up to 1000 jobs in one transaction. One whose dedup_key or name is taken is answered with the
     job that has it."""
-    tasks: dict[str, KnownTask] = {}
+    tasks: dict[str, ResolvedTask] = {}
     jobs = [
         _one_of_many(service, body, number, tasks, principal.subject)
         for number in range(len(body.jobs))
     ]
     warnings = [warning for task in tasks.values() for warning in task.warnings]
 
-    def add(connection: Connection) -> Answer:
+    def add(connection: Connection) -> Response:
         added = service.app.enqueue_many(jobs, connection=connection)
         paused = [
             one.id
@@ -87,15 +87,15 @@ def create_jobs(
             service.app.store.control.pause(paused, now=service.now, connection=connection)
         documents = [AddedDocument(id=one.id, created=one.created) for one in added]
         created = sum(one.created for one in added)
-        return json_answer(
+        return json_response(
             BulkCreated(jobs=documents, created=created, warnings=warnings or None), 201
         )
 
-    return done_once(service, principal, body, jobs, add, key=idempotency_key).response()
+    return done_once(service, principal, body, jobs, add, key=idempotency_key)
 
 
 def _one_of_many(
-    service: Service, body: BulkCreate, number: int, tasks: dict[str, KnownTask], by: str
+    service: Service, body: BulkCreate, number: int, tasks: dict[str, ResolvedTask], by: str
 ) -> NewJob:
     asked = body.jobs[number]
     try:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from evenbeat.api.answers import ExecutionDocument, ExecutionList, JobStatsDocument
 from evenbeat.api.dependencies import DENIED, ServiceDep, Viewer
 from evenbeat.api.documents import execution_document, stats_document
-from evenbeat.api.idempotency import json_answer
+from evenbeat.api.idempotency import json_response
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import ExecutionQuery, RecentQuery, filled
 
@@ -42,7 +42,7 @@ def list_job_executions(
         limit=query.limit,
         offset=query.offset,
     )
-    return json_answer(document).response()
+    return json_response(document)
 
 
 @router.get(
@@ -83,7 +83,7 @@ def list_executions(
         limit=query.limit,
         offset=query.offset,
     )
-    return json_answer(document).response()
+    return json_response(document)
 
 
 @router.get(

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from fastapi import Header, Response
 from pydantic import AfterValidator, BaseModel
@@ -17,8 +17,8 @@ from evenbeat.store.database import Connection
 REPLAYED = "Idempotency-Replayed"
 
 
-def _printable(key: str) -> str:
-    if not key.isascii() or not key.isprintable() or not key.strip():
+def _printable(key: str | None) -> str | None:
+    if key is not None and not (key.isascii() and key.isprintable() and key.strip()):
         raise ValueError("it must be 1 to 255 printable ASCII characters")
     return key
 
@@ -32,22 +32,15 @@ KeyHeader = Annotated[
         description="Any text of your own, used once: the same request with the same key is "
         "answered as the first time, for a day, and changes nothing.",
     ),
-    AfterValidator(lambda key: None if key is None else _printable(key)),
+    AfterValidator(_printable),
 ]
 
 
-class Answer(NamedTuple):
-    """What to answer: a status, a JSON text, and headers."""
-
-    status: int
-    text: str
-    headers: Mapping[str, str]
-
-    def response(self) -> Response:
-        """The same as a response."""
-        return Response(
-            self.text, self.status, headers=dict(self.headers), media_type="application/json"
-        )
+def json_response(
+    document: BaseModel, status: int = 200, headers: Mapping[str, Any] | None = None
+) -> Response:
+    """The document as a response; written once, not validated again by the framework."""
+    return _json(document.model_dump_json(), status, headers)
 
 
 def done_once(
@@ -55,46 +48,40 @@ def done_once(
     principal: Principal,
     request: BaseModel,
     jobs: Iterable[NewJob],
-    work: Callable[[Connection], Answer],
+    work: Callable[[Connection], Response],
     *,
     key: str | None,
-) -> Answer:
-    """Add the jobs by `work`, in a transaction, so that the answer shows them as they were added
-    even when a worker is quick. With a key that has been used, give the kept answer."""
+) -> Response:
+    """Add the jobs by `work`, in one transaction, so that the response shows them as they were
+    added even when a worker is quick. For a key that was used before, return its response."""
     database = service.app.store.database
     if any(isinstance(job.spec.schedule, Interval) for job in jobs):
-        # Placing them reads the load, which takes connections. Whoever did that while holding one
-        # would, with enough company, wait for a connection that nobody gives back.
+        # Placing them reads the load, which takes connections. Doing that while holding one could
+        # deadlock: enough such requests would all wait for a connection that nobody gives back.
         service.app.balancer.refresh(service.now)
     if key is None:
         return database.atomically(work)
-    fingerprint = _fingerprint(request)
+    text = f"{type(request).__name__}:{request.model_dump_json(exclude_unset=True)}"
+    fingerprint = hashlib.sha256(text.encode()).digest()
     keys, subject = service.app.store.idempotency, principal.subject
 
-    def work_once(connection: Connection) -> Answer:
-        kept = keys.reserve(subject, key, fingerprint, connection, now=service.now)
-        if kept is None:
-            answer = work(connection)
-            keys.keep(subject, key, answer.status, answer.text, connection)
-            return answer
-        if kept.fingerprint != fingerprint:
+    def work_once(connection: Connection) -> Response:
+        stored = keys.reserve(subject, key, fingerprint, connection, now=service.now)
+        if stored is None:
+            response = work(connection)
+            body = bytes(response.body).decode()
+            keys.keep(subject, key, response.status_code, body, connection)
+            return response
+        if stored.fingerprint != fingerprint:
             raise InvalidInput(
                 "This Idempotency-Key was used for another request in the last 24 hours. Use a "
                 "new key for a new request.",
                 field="Idempotency-Key",
             )
-        return Answer(200, kept.answer, {REPLAYED: "true"})
+        return _json(stored.answer, 200, {REPLAYED: "true"})
 
     return database.atomically(work_once)
 
 
-def _fingerprint(request: BaseModel) -> bytes:
-    text = f"{type(request).__name__}:{request.model_dump_json(exclude_unset=True)}"
-    return hashlib.sha256(text.encode()).digest()
-
-
-def json_answer(
-    document: BaseModel, status: int = 200, headers: Mapping[str, Any] | None = None
-) -> Answer:
-    """The answer that a document makes; written once, not checked again by the framework."""
-    return Answer(status, document.model_dump_json(), headers or {})
+def _json(text: str, status: int, headers: Mapping[str, Any] | None) -> Response:
+    return Response(text, status, headers=dict(headers or {}), media_type="application/json")

@@ -20,11 +20,11 @@ from evenbeat.api.building import (
 )
 from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
 from evenbeat.api.documents import job_document
-from evenbeat.api.idempotency import REPLAYED, Answer, KeyHeader, done_once, json_answer
+from evenbeat.api.idempotency import REPLAYED, KeyHeader, done_once, json_response
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import JobQuery
 from evenbeat.api.schemas import JobCreate, JobEdit
-from evenbeat.api.tasks import KnownTask, known_task
+from evenbeat.api.tasks import ResolvedTask, known_task
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.states import FINISHED
@@ -92,24 +92,24 @@ def create(
     job = job_from(body, task, principal.subject)
     place = request.scope.get("root_path", "") + "/api/v1/jobs/"
 
-    def add(connection: Connection) -> Answer:
+    def add(connection: Connection) -> Response:
         added = service.app.add(job, connection)
         if body.paused and added.created:
             service.app.store.control.pause([added.id], now=service.now, connection=connection)
         return _added_answer(service, added, task, place, connection)
 
-    return done_once(service, principal, asked or body, [job], add, key=key).response()
+    return done_once(service, principal, asked or body, [job], add, key=key)
 
 
-def job_from(body: JobCreate, task: KnownTask, created_by: str) -> NewJob:
+def job_from(body: JobCreate, task: ResolvedTask, created_by: str) -> NewJob:
     """The job that a request describes, with its payload checked by the task."""
     payload = task.checked(edited_payload(body, {}) or {})
     return new_job(body, task.spec, payload, created_by)
 
 
 def _added_answer(
-    service: Service, added: Added, task: KnownTask, place: str, connection: Connection
-) -> Answer:
+    service: Service, added: Added, task: ResolvedTask, place: str, connection: Connection
+) -> Response:
     row = service.app.store.database.row("job", {"id": added.id}, connection)
     if row is None:
         raise NotFound("job", added.id)
@@ -121,7 +121,7 @@ def _added_answer(
         awaited=_awaited_by(service, [job], connection)[job.id],
     )
     headers = {"Location": f"{place}{added.id}"}
-    return json_answer(document, 201 if added.created else 200, headers)
+    return json_response(document, 201 if added.created else 200, headers)
 
 
 @router.get("", operation_id="list_jobs", summary="List jobs", response_model=JobList)
@@ -140,7 +140,7 @@ def list_jobs(
         limit=query.limit,
         offset=query.offset,
     )
-    return json_answer(document).response()
+    return json_response(document)
 
 
 # -- one job -------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def _check_edit(body: JobEdit, job: Job) -> None:
         )
 
 
-def _checked_payload(body: JobEdit, job: Job, task: KnownTask) -> Mapping[str, Any] | None:
+def _checked_payload(body: JobEdit, job: Job, task: ResolvedTask) -> Mapping[str, Any] | None:
     payload = edited_payload(body, job.payload)
     if payload is None and (body.task is None or body.task == job.task):
         return None

@@ -15,17 +15,17 @@ from evenbeat.api.dependencies import Service
 from evenbeat.domain.defaults import spec_from
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import InvalidInput
-from evenbeat.store.glance import KnownTask as NotedTask
+from evenbeat.store.glance import KnownTask
 from evenbeat.tasks.registry import TaskDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class KnownTask:
+class ResolvedTask:
     """A task by its name, as this process has it (`definition`) or the workers do (`noted`)."""
 
     name: str
     definition: TaskDefinition | None = None
-    noted: NotedTask | None = None
+    noted: KnownTask | None = None
 
     @property
     def spec(self) -> JobSpec:
@@ -57,12 +57,12 @@ class KnownTask:
         return dict(payload)
 
 
-def known_task(service: Service, name: str) -> KnownTask:
+def known_task(service: Service, name: str) -> ResolvedTask:
     """What is known of the task of this name, here or by the workers."""
     if name in service.app.registry:
-        return KnownTask(name, definition=service.app.registry.get(name))
+        return ResolvedTask(name, definition=service.app.registry.get(name))
     noted = service.app.store.read.tasks(now=service.now)
-    return KnownTask(name, noted=next((task for task in noted if task.name == name), None))
+    return ResolvedTask(name, noted=next((task for task in noted if task.name == name), None))
 
 
 def _check_by_schema(task: str, schema: Mapping[str, Any], payload: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from evenbeat.api.fields import (
     Timezone,
     Url,
 )
-from evenbeat.api.idempotency import Answer, KeyHeader, done_once, json_answer
+from evenbeat.api.idempotency import KeyHeader, done_once, json_response
 from evenbeat.api.jobs import job_from, update_job
 from evenbeat.api.problems import responses
 from evenbeat.api.schemas import JobCreate, JobEdit, Json, Request
@@ -205,16 +205,16 @@ def admin_create_scheduled_job(
     with _naming_the_expression():
         job = job_from(asked, task, principal.subject)
 
-    def add(connection: Connection) -> Answer:
+    def add(connection: Connection) -> Response:
         added = service.app.add(job, connection)
         if not body.enabled:
             service.app.store.control.pause([added.id], now=service.now, connection=connection)
         row = service.app.store.database.row("job", {"id": added.id}, connection)
         if row is None:
             raise NotFound("scheduled job", added.id)
-        return json_answer(scheduled_job(Job._make(row), list(task.warnings)), 201)
+        return json_response(scheduled_job(Job._make(row), list(task.warnings)), 201)
 
-    return done_once(service, principal, body, [job], add, key=idempotency_key).response()
+    return done_once(service, principal, body, [job], add, key=idempotency_key)
 
 
 @router.get(

@@ -9,7 +9,7 @@ LIFETIME = timedelta(hours=24)
 _BATCH = 5000
 
 
-class Kept(NamedTuple):
+class StoredResponse(NamedTuple):
     """The request that a key stands for, by its fingerprint, and the answer it got."""
 
     fingerprint: bytes
@@ -32,7 +32,7 @@ class IdempotencyKeys:
         connection: Connection,
         *,
         now: datetime | None = None,
-    ) -> Kept | None:
+    ) -> StoredResponse | None:
         """Take the key for this request, or give what it stands for already. A request with the
         same key that is under way elsewhere is waited for."""
         params = {
@@ -45,7 +45,7 @@ class IdempotencyKeys:
         while not self._database.rows("reserve_key", params, connection):
             row = self._database.row("kept_answer", params, connection)
             if row is not None:
-                return Kept(bytes(row[0]), row[1], row[2])
+                return StoredResponse(bytes(row[0]), row[1], row[2])
         return None
 
     def keep(

@@ -29,7 +29,7 @@ _log = Path(os.environ.get("SCALE_LOG") or os.devnull).open("ab", buffering=1 <<
 
 def _tell() -> None:
     _log.flush()
-    histograms, told = app.tallies.histograms(), Path(os.environ["SCALE_TOLD"])
+    histograms, told = app.counters.histograms(), Path(os.environ["SCALE_TOLD"])
     sizes = histograms.get("evenbeat_claim_batch_size", {}).get(())
     chores = histograms.get("evenbeat_chore_duration_seconds", {})
     figures = {

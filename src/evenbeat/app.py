@@ -32,8 +32,8 @@ from evenbeat.engine.clock import Clock
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.events import EventBus, Listener
+from evenbeat.observe.counters import EngineCounters
 from evenbeat.observe.readiness import Readiness
-from evenbeat.observe.tallies import Tallies
 from evenbeat.settings import Settings, load_settings
 from evenbeat.store import embedded
 from evenbeat.store.bulk import Added
@@ -65,8 +65,8 @@ class Evenbeat:
         self.name = name
         self.registry = Registry()
         self.events = EventBus()
-        self.tallies = Tallies()
-        self.readiness = Readiness(lambda: self.store, self.tallies)
+        self.counters = EngineCounters()
+        self.readiness = Readiness(lambda: self.store, self.counters)
         self.schedules: dict[str, DeclaredSchedule] = {}
         self.clock: Clock | None = None
         self._overrides = settings | {"database_url": database_url}
@@ -294,7 +294,7 @@ class Evenbeat:
             events=self.events,
             clock=self.clock,
             chores=chores,
-            probe=self.tallies,
+            telemetry=self.counters,
         )
 
     def asgi(self, *, auth: bool = True) -> "ASGIApp":
@@ -355,7 +355,7 @@ class Evenbeat:
                     self._balancer = Balancer(
                         self.store, self.settings, override=self._now, events=self.events
                     )
-                    self._balancer.on_placement.append(self.tallies.placed)
+                    self._balancer.on_placement.append(self.counters.placed)
         return self._balancer
 
     def close(self) -> None:
@@ -383,7 +383,7 @@ class Evenbeat:
         from evenbeat.observe.metrics import Metrics  # noqa: PLC0415 - takes longer than Evenbeat
 
         return Metrics(
-            self.tallies,
+            self.counters,
             store=lambda: self.store,
             tasks=self.registry.named,
             now=self._now,

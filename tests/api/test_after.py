@@ -11,7 +11,7 @@ from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.importers.export import definition_of
-from evenbeat.store.rows import Finished
+from evenbeat.store.outcomes import Finished
 
 JOBS = "/api/v1/jobs"
 

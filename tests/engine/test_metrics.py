@@ -14,7 +14,7 @@ from evenbeat import Context, Evenbeat, Retry
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.engine.worker import Worker
-from evenbeat.observe.families import FAMILIES
+from evenbeat.observe.metric_definitions import METRICS
 from evenbeat.store.upkeep import NewWorker
 from evenbeat.testing import temporary_server
 
@@ -490,7 +490,7 @@ def test_steps_that_the_database_does_not_answer_are_counted(app):
 
 def test_two_applications_in_one_process_do_not_collide(database_url):
     one, two = Evenbeat(database_url, name="one"), Evenbeat(database_url, name="two")
-    one.tallies.claimed(3, 0.1)
+    one.counters.claimed(3, 0.1)
     assert read(one)("evenbeat_claim_batch_size_sum") == 3
     assert read(two)("evenbeat_claim_batch_size_sum") is None
     assert read(two)("evenbeat_database_up") == 1
@@ -511,10 +511,10 @@ def test_only_documented_metrics_are_exposed_with_their_kind_and_labels(app, wor
     worker.maintenance.run_once()
     families = list(text_string_to_metric_families(app.metrics.render().body.decode()))
     for family in families:
-        if family.name.startswith("evenbeat_process_") and family.name not in FAMILIES:
+        if family.name.startswith("evenbeat_process_") and family.name not in METRICS:
             continue  # prometheus-client's own
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        known = FAMILIES[name]
+        known = METRICS[name]
         assert (family.type, family.documentation) == (known.kind, known.help)
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == set(known.labels), sample

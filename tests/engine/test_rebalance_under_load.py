@@ -15,8 +15,8 @@ from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.settings import load_settings
 from evenbeat.store.database import Connection
+from evenbeat.store.outcomes import Finished
 from evenbeat.store.placement import LoadEntry
-from evenbeat.store.rows import Finished
 from evenbeat.store.store import Store
 
 START = datetime(2030, 1, 1, tzinfo=UTC)

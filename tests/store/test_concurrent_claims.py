@@ -9,7 +9,7 @@ from evenbeat.domain.decision import Decision
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.states import JobStatus
-from evenbeat.store.rows import Finished
+from evenbeat.store.outcomes import Finished
 from evenbeat.store.store import Store
 
 CLAIMERS = 8

@@ -21,7 +21,7 @@ from evenbeat.domain.states import TRANSITIONS, ExecutionStatus, JobStatus
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.rows import Finished, Handed
+from evenbeat.store.outcomes import Finished, Release
 from evenbeat.store.store import Store
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -215,7 +215,7 @@ def test_a_run_handed_back_while_it_was_to_be_paused_is_paused(store):
     store.add(NewJob(NOOP), now=T0)
     job = claim_one(store)
     store.control.pause([job.id], now=T0)
-    store.release([Handed(job)], now=T0)
+    store.release([Release(job)], now=T0)
     assert store.read.job(job.id).status == "paused"
     store.control.resume([job.id], now=T0 + HOUR)
     assert run(store, T0 + HOUR).status == "completed"
@@ -236,7 +236,7 @@ def test_a_cancel_stops_the_run_and_fences_its_worker(store):
 
     assert store.finish([Finished(job, Outcome(), decide(job, Outcome(), T0))]) == set()
     assert store.renew([job]) == set()
-    assert store.release([Handed(job)]) == set()
+    assert store.release([Release(job)]) == set()
     assert store.read.job(job.id) == cancelled
     assert store.read.execution(job.lock_token) == closed
 
@@ -297,7 +297,7 @@ def test_run_now_of_a_job_that_waits_for_a_retry_runs_that_retry(store):
 def test_run_now_of_a_job_that_was_handed_back_goes_on_with_its_plan(store):
     store.add(NewJob(TENTH, name="tick"), now=T0)
     job = claim_one(store, T0 + 10 * MINUTE)
-    store.release([Handed(job)], now=T0 + 11 * MINUTE)
+    store.release([Release(job)], now=T0 + 11 * MINUTE)
     store.control.run_now([job.id], now=T0 + 12 * MINUTE)
     again = claim_one(store, T0 + 12 * MINUTE)
     assert (again.plan_time, again.releases) == (T0 + 10 * MINUTE, 1)

@@ -19,7 +19,7 @@ from evenbeat.domain.scope import Scope
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import Conflict, InvalidInput, InvalidSchedule
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.rows import Finished, finish_params
+from evenbeat.store.outcomes import Finished, finish_params
 from evenbeat.store.store import Store
 
 T0 = datetime(2030, 3, 1, 12, 0, tzinfo=UTC)

@@ -15,7 +15,7 @@ from evenbeat.engine.chores.retention import Retention
 from evenbeat.errors import InvalidInput
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.glance import ExecutionTotals, HourOutcomes, TaskOutcomes
-from evenbeat.store.rows import Finished, Handed
+from evenbeat.store.outcomes import Finished, Release
 from evenbeat.store.store import Store
 from evenbeat.testing import VirtualClock
 
@@ -76,7 +76,7 @@ def test_a_run_that_outlasts_the_count_is_counted_when_it_has_ended(store):
         count(store, T0 + n * MINUTE)
     assert store.read.counted_totals().total == 1
     finish(store, [long], OK, T0 + 2 * HOUR)
-    store.release([Handed(handed)], now=T0 + 2 * HOUR)
+    store.release([Release(handed)], now=T0 + 2 * HOUR)
     count(store, T0 + 2 * HOUR)
     assert store.read.hourly(hours=3, now=T0 + 2 * HOUR)[-1] == (T0 + 2 * HOUR, 1, 0, 1, 0)
     assert store.read.counted_totals().total == 3

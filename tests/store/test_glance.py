@@ -13,7 +13,7 @@ from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import InvalidInput, NotFound
-from evenbeat.store.rows import Finished
+from evenbeat.store.outcomes import Finished
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker, TaskNote
 

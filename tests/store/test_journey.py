@@ -12,7 +12,7 @@ from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.errors import InvalidInput, NameTaken
-from evenbeat.store.rows import Finished, Handed
+from evenbeat.store.outcomes import Finished, Release
 from evenbeat.store.store import Store
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -126,7 +126,7 @@ def test_a_stale_token_changes_nothing_and_is_reported_lost(store, verb):
         "finish": lambda: store.finish([done(stale)]),
         "renew": lambda: store.renew([stale]),
         "progress": lambda: store.progress([(stale.lock_token, '{"done": 1}')]),
-        "release": lambda: store.release([Handed(stale)]),
+        "release": lambda: store.release([Release(stale)]),
     }
     assert calls[verb]() == set()
     assert (store.read.job(stale.id), store.read.execution(stale.lock_token)) == before
@@ -195,7 +195,7 @@ def test_a_job_that_must_not_be_re_entered_waits_for_a_person(store):
 def test_a_released_run_costs_no_attempt(store):
     store.add(NewJob(NOOP), now=T0)
     first = claim_one(store, T0)
-    assert store.release([Handed(first)], now=T0) == {first.lock_token}
+    assert store.release([Release(first)], now=T0) == {first.lock_token}
     again = claim_one(store, T0)
     assert (again.id, again.current_retry_count, again.plan_time) == (first.id, 0, T0)
     assert store.read.execution(first.lock_token).error_code == "released"
@@ -210,7 +210,7 @@ def test_a_claim_can_be_moved_to_a_later_plan_or_given_another_plan_time(store):
     a, b = store.claim(WORKER, 2, now=late)
     assert store.revise([(a, T0 + 10 * MINUTE)]) == {a.lock_token}
     assert store.read.execution(a.lock_token).plan_time == T0 + 10 * MINUTE
-    store.release([Handed(b, T0 + 11 * MINUTE, T0 + 11 * MINUTE)], now=late)
+    store.release([Release(b, T0 + 11 * MINUTE, T0 + 11 * MINUTE)], now=late)
     moved = store.read.job(b.id)
     assert (moved.status, moved.plan_time, moved.releases) == ("scheduled", T0 + 11 * MINUTE, 0)
 
@@ -264,7 +264,7 @@ def test_a_run_handed_back_after_its_schedule_changed_keeps_its_occurrence(store
     store.control.update(
         job.id, lambda s: JobSpec(s.task, schedule=Cron("0 3 * * *")), now=T0 + 11 * MINUTE
     )
-    store.release([Handed(job)], now=T0 + 12 * MINUTE)
+    store.release([Release(job)], now=T0 + 12 * MINUTE)
     again = claim_one(store, T0 + 12 * MINUTE)
     assert (again.plan_time, again.cron_expression) == (T0 + 10 * MINUTE, "0 3 * * *")
 
@@ -272,7 +272,7 @@ def test_a_run_handed_back_after_its_schedule_changed_keeps_its_occurrence(store
 def test_a_run_postponed_with_its_plan_can_be_claimed_again(store):
     store.add(NewJob(NOOP), now=T0)
     job = claim_one(store, T0)
-    store.release([Handed(job, T0, T0 + 10 * MINUTE)], now=T0)
+    store.release([Release(job, T0, T0 + 10 * MINUTE)], now=T0)
     assert store.claim(WORKER, 1, now=T0) == []
     assert claim_one(store, T0 + 10 * MINUTE).plan_time == T0
 

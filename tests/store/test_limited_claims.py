@@ -19,7 +19,7 @@ from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.limits import after_starts, parse_rate, startable
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
-from evenbeat.store.rows import Finished, Handed
+from evenbeat.store.outcomes import Finished, Release
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker
 
@@ -137,7 +137,7 @@ def test_whatever_ends_a_run_makes_room(store: Store, verb: str):
     add(store, limited(), 2)
     (job,) = claim(store)
     if verb == "release":
-        store.release([Handed(job, job.plan_time, T0 + MINUTE)], now=T0)
+        store.release([Release(job, job.plan_time, T0 + MINUTE)], now=T0)
     else:
         getattr(store.control, verb)([job.id])
     (other,) = claim(store)
@@ -178,7 +178,7 @@ def test_starts_keep_their_distance(store: Store):
 def test_a_run_that_is_handed_back_has_cost_its_start(store: Store):
     add(store, limited(rate_limit="1/min"))
     (job,) = claim(store)
-    store.release([Handed(job)], now=T0)
+    store.release([Release(job)], now=T0)
     assert claim(store, now=T0 + 59 * SECOND) == []
     assert [again.id for again in claim(store, now=T0 + MINUTE)] == [job.id]
 

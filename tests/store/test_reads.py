@@ -17,8 +17,8 @@ from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.filters import SORT_FIELDS, JobFilter
 from evenbeat.store.lists import MAX_OFFSET
+from evenbeat.store.outcomes import Finished, Release
 from evenbeat.store.reads import ExecutionTotals, JobStats, QueueDepth
-from evenbeat.store.rows import Finished, Handed
 from evenbeat.store.store import Store
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -242,7 +242,7 @@ def test_a_history_comes_newest_plan_first(store):
     job_id = store.add(NewJob(spec, name="tick"), now=T0).id
     run(store, T0 + 10 * MINUTE, FAILED)
     (handed,) = store.claim(WORKER, 1, now=T0 + 12 * MINUTE)
-    store.release([Handed(handed)], now=T0 + 12 * MINUTE)
+    store.release([Release(handed)], now=T0 + 12 * MINUTE)
     run(store, T0 + 13 * MINUTE)
     run(store, T0 + 20 * MINUTE)
     page = store.read.executions_of(job_id)
@@ -291,7 +291,7 @@ def test_a_jobs_history_in_figures(store):
     (handed,) = store.claim(WORKER, 1, now=T0 + 5 * HOUR)
     running = store.read.job_stats(job_id)
     assert (running.total_executions, running.next_scheduled_at) == (5, None)
-    store.release([Handed(handed)], now=T0 + 5 * HOUR)
+    store.release([Release(handed)], now=T0 + 5 * HOUR)
     assert store.read.job_stats(job_id) == JobStats(
         5, 3, 1, 200.0, T0 + 5 * HOUR, handed.next_run_at, 0.75
     )
@@ -321,7 +321,7 @@ def test_queues_tell_what_is_due_what_runs_and_since_when(store):
         store.add(NewJob(JobSpec("noop", queue=queue), start=start), now=T0)
     store.claim(WORKER, 1, queues=["a"], now=T0)
     paused = store.claim(WORKER, 1, queues=["c"], now=T0 + 5 * MINUTE)
-    store.release([Handed(paused[0])], now=T0 + 5 * MINUTE)
+    store.release([Release(paused[0])], now=T0 + 5 * MINUTE)
     store.control.pause([paused[0].id])
     store.control.pause_queue("z", now=T0)
     store.control.pause_queue("a", now=T0)

@@ -14,9 +14,9 @@ from evenbeat.engine.clock import Clock
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners.base import Runner
 from evenbeat.errors import StoreError
-from evenbeat.observe.probe import SILENT, Probe
+from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.database import Connection
-from evenbeat.store.rows import Handed
+from evenbeat.store.outcomes import Release
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Claimer:
         skipped: Callable[[list[Skipped]], None] = lambda _skipped: None,
         give_back: Callable[[list[Run]], None] = lambda _runs: None,
         held_up: Callable[[], bool] = lambda: False,
-        probe: Probe = SILENT,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._store = store
         self._runners = runners
@@ -69,7 +69,7 @@ class Claimer:
         self._skipped = skipped
         self._give_back = give_back
         self._held_up = held_up
-        self._probe = probe
+        self._telemetry = telemetry
         self._checked_at = time.monotonic()
         self._wake = threading.Event()
         self._full = False
@@ -131,7 +131,7 @@ class Claimer:
                 self._checked_at, pause = time.monotonic(), 0.1
             except StoreError as error:
                 logger.warning("cannot claim: %s", error)
-                self._probe.database_failed("claim")
+                self._telemetry.database_failed("claim")
                 rest, pause = pause, min(pause * 2, self._poll_seconds)
             except Exception:
                 logger.exception("claiming failed, going on")
@@ -162,7 +162,7 @@ class Claimer:
         looked, self._looked = self._looked, False
         if not looked and self._claim_all():
             return 0 if self._any_room() else self._wait_for_slot()
-        tasks = [task for runner in self._runners if runner.room() > 0 for task in runner.tasks]
+        tasks = [task for runner in self._runners if runner.capacity() > 0 for task in runner.tasks]
         return min(self._until_next_due(tasks), self._poll_seconds)
 
     def _claim_all(self, connection: Connection | None = None) -> bool:
@@ -174,7 +174,7 @@ class Claimer:
         return more
 
     def _any_room(self) -> bool:
-        return any(runner.room() > 0 for runner in self._runners)
+        return any(runner.capacity() > 0 for runner in self._runners)
 
     def _wait_for_slot(self) -> float:
         """Rest until a run ends, and look once more before resting: one may just have ended."""
@@ -186,10 +186,10 @@ class Claimer:
 
     def _room(self, runner: Runner) -> int:
         """The runner's room; when it is little, a moment's patience makes a better batch."""
-        room = runner.room()
+        room = runner.capacity()
         if 0 < room < runner.slots // 4:
             time.sleep(LINGER_SECONDS)
-            room = runner.room()
+            room = runner.capacity()
         if room <= 0:
             self._full = True
         return min(room, MOST_AT_ONCE)
@@ -214,7 +214,7 @@ class Claimer:
             if len(jobs) < room:
                 time.sleep(YIELD_SECONDS)
             logger.debug("Jobs claimed", extra={"jobs": len(jobs), "runner": runner.place})
-        self._probe.claimed(len(jobs), took)
+        self._telemetry.claimed(len(jobs), took)
         return jobs
 
     def _start(self, runner: Runner, jobs: list[Job]) -> None:
@@ -241,7 +241,7 @@ class Claimer:
     def _hand_on(self, jobs: list[Job], now: datetime) -> None:
         """Leave jobs that this node cannot read to another one."""
         self._store.release(
-            [Handed(job, None, now + UNREADABLE_PAUSE) for job in jobs],
+            [Release(job, None, now + UNREADABLE_PAUSE) for job in jobs],
             error_code="unreadable",
             error_message="The worker could not read the job's schedule; see its log.",
             now=self._clock.override(),
@@ -261,7 +261,7 @@ class Claimer:
     def _postpone(self, revisions: list[tuple[Job, Revision]]) -> None:
         if revisions:
             self._store.release(
-                [Handed(job, r.plan_time, r.start_at) for job, r in revisions],
+                [Release(job, r.plan_time, r.start_at) for job, r in revisions],
                 error_code="postponed",
                 error_message="Too late for this plan, or outside the job's execution window.",
                 now=self._clock.override(),

@@ -15,8 +15,8 @@ from evenbeat.domain.execution import Outcome
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.run import Run, Runs, StopReason
 from evenbeat.errors import InvalidInput, StoreError
-from evenbeat.observe.probe import SILENT, Probe
-from evenbeat.store.rows import Finished, Handed
+from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
+from evenbeat.store.outcomes import Finished, Release
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -47,13 +47,13 @@ class Finisher:
         runs: Runs,
         clock: Clock,
         settled: OnSettled = lambda _settled: None,
-        probe: Probe = SILENT,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._store = store
         self._runs = runs
         self._clock = clock
         self._settled = settled
-        self._probe = probe
+        self._telemetry = telemetry
         self._ended: deque[tuple[Run, Outcome | None]] = deque()
         self._batch: list[tuple[Run, Outcome | None]] = []
         self._unsure = False
@@ -83,7 +83,7 @@ class Finisher:
             except StoreError as error:
                 pause = min(2.0, pause * 2 or 0.1)
                 logger.warning("cannot write %d outcomes yet: %s", len(self._batch), error)
-                self._probe.database_failed("finish")
+                self._telemetry.database_failed("finish")
                 time.sleep(pause)
             except Exception:
                 logger.exception("telling what became of runs failed, going on")
@@ -100,7 +100,7 @@ class Finisher:
         except StoreError:
             self._unsure = True
             raise
-        self._probe.finished(len(settled), time.perf_counter() - begun)
+        self._telemetry.finished(len(settled), time.perf_counter() - begun)
         self._unsure = False
         self._batch = []
         self._runs.remove([entry.run.token for entry in settled])
@@ -194,5 +194,5 @@ class Finisher:
     def _let_go(self, stopped: list[Run]) -> list[Settled]:
         handed = [run for run in stopped if run.stop_reason is StopReason.SHUTDOWN]
         if handed:
-            self._store.release([Handed(run.job) for run in handed], now=self._clock.override())
+            self._store.release([Release(run.job) for run in handed], now=self._clock.override())
         return [Settled(run, None, None, run.stop_reason is StopReason.SHUTDOWN) for run in stopped]

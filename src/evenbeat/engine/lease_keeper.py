@@ -12,7 +12,7 @@ from evenbeat.engine.clock import Clock
 from evenbeat.engine.executor import encode_progress
 from evenbeat.engine.run import Run, Runs, StopReason
 from evenbeat.errors import StoreError
-from evenbeat.observe.probe import SILENT, Probe
+from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class LeaseKeeper:
         lease: timedelta,
         renew_seconds: float,
         beat: Callable[[], None] = lambda: None,
-        probe: Probe = SILENT,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._store = store
         self._runs = runs
@@ -40,7 +40,7 @@ class LeaseKeeper:
         self._lease = lease
         self._renew_seconds = renew_seconds
         self._beat = beat
-        self._probe = probe
+        self._telemetry = telemetry
         self._beaten_at = time.monotonic()
         self._renewed_at: dict[UUID, float] = {}
         self._progress: dict[UUID, str] = {}
@@ -77,7 +77,7 @@ class LeaseKeeper:
             step()
         except StoreError as error:
             logger.warning("cannot renew %d leases: %s", len(self._runs), error)
-            self._probe.database_failed("renew")
+            self._telemetry.database_failed("renew")
         except Exception:
             logger.exception("keeping leases failed, going on")
         else:
@@ -94,7 +94,7 @@ class LeaseKeeper:
             [run.job for run in held], lease=self._lease, now=self._clock.override()
         )
         self._renewed_at = dict.fromkeys(kept, begun)
-        self._probe.renewed(len(kept), time.monotonic() - begun)
+        self._telemetry.renewed(len(kept), time.monotonic() - begun)
         lost = [run for run in held if run.token not in kept and not run.ended]
         for run in lost:
             run.stop(StopReason.LOST)

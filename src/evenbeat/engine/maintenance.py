@@ -10,7 +10,7 @@ from evenbeat.engine.chores.base import Chore
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.reaper import Reaper
 from evenbeat.errors import StoreError
-from evenbeat.observe.probe import SILENT, Probe
+from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Maintenance:
         *,
         worker_id: UUID,
         reap_seconds: float,
-        probe: Probe = SILENT,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -37,7 +37,7 @@ class Maintenance:
         self._chores = chores
         self._worker_id = worker_id
         self._reap_seconds = reap_seconds
-        self._probe = probe
+        self._telemetry = telemetry
         self._asked_at: dict[str, float] = {}
 
     def run(self, stopping: threading.Event) -> None:
@@ -47,7 +47,7 @@ class Maintenance:
                 self.run_once()
             except StoreError as error:
                 logger.warning("maintenance waits for the database: %s", error)
-                self._probe.database_failed("maintenance")
+                self._telemetry.database_failed("maintenance")
             except Exception:
                 logger.exception("maintenance failed, going on")
             stopping.wait(self._reap_seconds)
@@ -56,7 +56,7 @@ class Maintenance:
         """Reap, then do the chores that are due."""
         reaped = self._reaper.run_once()
         if reaped:
-            self._probe.reaped(len(reaped))
+            self._telemetry.reaped(len(reaped))
             self._store.upkeep.add_to_counter("stale_locks_cleared", len(reaped))
         for chore in self._chores:
             if self._may_be_due(chore):
@@ -73,7 +73,7 @@ class Maintenance:
         begun = time.perf_counter()
         touched = chore.run_once()
         seconds = time.perf_counter() - begun
-        self._probe.chore_done(chore.name, seconds)
+        self._telemetry.chore_done(chore.name, seconds)
         logger.debug(
             "Chore done",
             extra={"chore": chore.name, "rows": touched, "duration": f"{seconds * 1000:.3g}ms"},

@@ -12,7 +12,7 @@ from evenbeat.domain.job import Job
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.identity import Identity, process_birth
 from evenbeat.errors import StoreError
-from evenbeat.store.rows import Finished
+from evenbeat.store.outcomes import Finished
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)

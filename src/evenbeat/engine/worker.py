@@ -24,17 +24,17 @@ from evenbeat.engine.identity import Identity
 from evenbeat.engine.lease_keeper import LeaseKeeper
 from evenbeat.engine.listener import HintListener
 from evenbeat.engine.maintenance import Maintenance
-from evenbeat.engine.narrator import Narrator
 from evenbeat.engine.reaper import Reaper
+from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import Run, Runs, StopReason
 from evenbeat.engine.runners.base import Runner
 from evenbeat.engine.runners.loop import LoopRunner
 from evenbeat.engine.runners.processes import ProcessRunner
 from evenbeat.engine.runners.threads import ThreadRunner
-from evenbeat.engine.vitals import endings, vitals
+from evenbeat.engine.worker_status import endings, status
 from evenbeat.errors import StoreError
 from evenbeat.events import EventBus
-from evenbeat.observe.probe import SILENT, Probe, Vitals
+from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry, WorkerStatus
 from evenbeat.settings import Settings
 from evenbeat.store.database import Connection
 from evenbeat.store.listener import Signal
@@ -70,7 +70,7 @@ class Worker:
         events: EventBus | None = None,
         clock: Clock | None = None,
         chores: Sequence[Chore] = (),
-        probe: Probe = SILENT,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.identity = Identity()
         self.queues = queues
@@ -84,11 +84,11 @@ class Worker:
         self._stop_all = threading.Event()
         self._threads: list[threading.Thread] = []
         self._draining = False
-        self._probe = probe
+        self._telemetry = telemetry
 
         self.runs = Runs()
-        self.narrator = Narrator(self.events, self.clock)
-        self.finisher = Finisher(store, self.runs, self.clock, self._settled, probe)
+        self.reporter = Reporter(self.events, self.clock)
+        self.finisher = Finisher(store, self.runs, self.clock, self._settled, telemetry)
         self.runners = self._make_runners()
         self.claimer = Claimer(
             store,
@@ -102,7 +102,7 @@ class Worker:
             skipped=self._skipped,
             give_back=self._hand_back,
             held_up=lambda: self.finisher.backlog > 5 * settings.concurrency + 1000,
-            probe=probe,
+            telemetry=telemetry,
         )
         self.keeper = LeaseKeeper(
             store,
@@ -111,7 +111,7 @@ class Worker:
             lease=self._lease,
             renew_seconds=settings.renew_seconds,
             beat=self._beat,
-            probe=probe,
+            telemetry=telemetry,
         )
         self.listener = HintListener(store, self._heard)
         self.reaper = Reaper(store, self.clock, self.identity)
@@ -122,7 +122,7 @@ class Worker:
             [*self._own_chores(), *chores],
             worker_id=self.identity.id,
             reap_seconds=settings.reap_seconds,
-            probe=probe,
+            telemetry=telemetry,
         )
 
     # -- life ------------------------------------------------------------------------------------
@@ -142,8 +142,8 @@ class Worker:
         self._go("maintenance", self.maintenance.run, self._stop_claiming)
         self._go("hints", self.listener.run, self._stop_claiming)
         self._go("claimer", self.claimer.run, self._stop_claiming)
-        self._probe.watch(self.identity.id, self.vitals)
-        self.narrator.started(self, self._settings)
+        self._telemetry.watch(self.identity.id, self.status)
+        self.reporter.started(self, self._settings)
 
     def drain(self) -> None:
         """Claim nothing more; what runs goes on."""
@@ -168,12 +168,12 @@ class Worker:
         for runner in self.runners:
             runner.close()
         self.events.stop()
-        self._probe.unwatch(self.identity.id)
+        self._telemetry.unwatch(self.identity.id)
         # Beside us, because a database that is down would keep us here; the reaper buries us then.
         farewell = threading.Thread(target=self._deregister, daemon=True)
         farewell.start()
         farewell.join(timeout=5)
-        self.narrator.stopped(handed_back=len(left))
+        self.reporter.stopped(handed_back=len(left))
 
     def run(self, stopping: threading.Event) -> None:
         """Work until the event is set, then stop with grace."""
@@ -191,10 +191,10 @@ class Worker:
         """Whether it takes no more jobs."""
         return self._draining
 
-    def vitals(self) -> Vitals:
+    def status(self) -> WorkerStatus:
         """How it does right now."""
         settings = self._settings
-        return vitals(
+        return status(
             self, poll_seconds=settings.poll_seconds, renew_seconds=settings.renew_seconds
         )
 
@@ -203,7 +203,7 @@ class Worker:
     def _begin(self, _runner: Runner, jobs: list[Job]) -> list[Run]:
         runs = [self._make_run(job) for job in jobs]
         self.runs.add(runs)
-        self.narrator.starting(runs)
+        self.reporter.starting(runs)
         return runs
 
     def _make_run(self, job: Job) -> Run:
@@ -224,13 +224,13 @@ class Worker:
         self.claimer.expect([entry.decision.next_run_at for entry in settled if entry.decision])
         unwritten = [entry.run for entry in settled if not entry.kept]
         cancelled = self._cancelled(unwritten) if unwritten else set()
-        self._probe.ended(endings(settled, cancelled))
-        self.narrator.settled(settled, cancelled)
+        self._telemetry.ended(endings(settled, cancelled))
+        self.reporter.settled(settled, cancelled)
 
     def _skipped(self, skipped: list[Skipped]) -> None:
         for entry in skipped:
-            self._probe.skipped(entry.job.task, entry.plans)
-        self.narrator.skipped(skipped)
+            self._telemetry.skipped(entry.job.task, entry.plans)
+        self.reporter.skipped(skipped)
 
     def _cancelled(self, runs: list[Run]) -> set[Any]:
         """Which of the runs that lost their lease lost it to a person who cancelled the job."""

@@ -11,10 +11,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from evenbeat.observe.census import Census
-from evenbeat.observe.families import ENGINE, FAMILIES, Family
+from evenbeat.observe.counters import EngineCounters, Histogram, Labels
 from evenbeat.observe.kept import Kept
-from evenbeat.observe.probe import Ended, Vitals
-from evenbeat.observe.tallies import Histogram, Labels, Tallies
+from evenbeat.observe.metric_definitions import ENGINE_METRICS, METRICS, MetricDefinition
+from evenbeat.observe.telemetry import Ended, WorkerStatus
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ PoolFigures = Callable[[], Mapping[str, Mapping[str, float]]]
 
 def family(name: str, values: Mapping[Any, Any] | float) -> Metric:
     """A family of the table with these values: by label values, or one without labels."""
-    known = FAMILIES[name]
+    known = METRICS[name]
     by_labels: Mapping[Labels, Any] = values if isinstance(values, Mapping) else {(): values}
     if known.kind == "histogram":
         return _histograms(known, by_labels)
@@ -41,7 +41,7 @@ def family(name: str, values: Mapping[Any, Any] | float) -> Metric:
     return made
 
 
-def _histograms(known: Family, by_labels: Mapping[Labels, Histogram]) -> Metric:
+def _histograms(known: MetricDefinition, by_labels: Mapping[Labels, Histogram]) -> Metric:
     made = HistogramMetricFamily(known.name, known.help, labels=known.labels)
     for labels, histogram in by_labels.items():
         steps = [(_bound(bound), count) for bound, count in histogram.cumulative()]
@@ -72,22 +72,22 @@ class EngineCollector(Guarded):
     """What the workers of this process have done since it started. Counters start at 0 for every
     known task, so that the first failure is an increase."""
 
-    def __init__(self, tallies: Tallies, tasks: Callable[[], Iterable[str]]) -> None:
-        self._tallies = tallies
+    def __init__(self, counters: EngineCounters, tasks: Callable[[], Iterable[str]]) -> None:
+        self._counters = counters
         self._tasks = tasks
 
     def families(self) -> Iterator[Metric]:
         """One for each entry of the table."""
-        counters, histograms = self._tallies.counters(), self._tallies.histograms()
+        counters, histograms = self._counters.counters(), self._counters.histograms()
         tasks = list(self._tasks())
-        for name in ENGINE:
-            if FAMILIES[name].kind == "histogram":
+        for name in ENGINE_METRICS:
+            if METRICS[name].kind == "histogram":
                 yield family(name, histograms.get(name, {}))
             else:
-                yield family(name, _zeros(FAMILIES[name], tasks) | counters.get(name, {}))
+                yield family(name, _zeros(METRICS[name], tasks) | counters.get(name, {}))
 
 
-def _zeros(known: Family, tasks: list[str]) -> dict[Labels, float]:
+def _zeros(known: MetricDefinition, tasks: list[str]) -> dict[Labels, float]:
     match known.labels:
         case ():
             return {(): 0.0}
@@ -102,25 +102,25 @@ def _zeros(known: Family, tasks: list[str]) -> dict[Labels, float]:
 class ProcessCollector(Guarded):
     """This process right now: its workers, its connections."""
 
-    def __init__(self, tallies: Tallies, pools: PoolFigures, version: str) -> None:
-        self._tallies = tallies
+    def __init__(self, counters: EngineCounters, pools: PoolFigures, version: str) -> None:
+        self._counters = counters
         self._pools = pools
         self._version = version
 
     def families(self) -> Iterator[Metric]:
         """Read everything once."""
         yield family("evenbeat_info", {(self._version, platform.python_version()): 1})
-        workers = self._tallies.vitals()
+        workers = self._counters.status()
         yield family("evenbeat_process_workers", len(workers))
         if workers:
             yield from _of_workers(workers)
         yield from _of_pools(self._pools())
 
 
-def _of_workers(workers: list[Vitals]) -> Iterator[Metric]:
+def _of_workers(workers: list[WorkerStatus]) -> Iterator[Metric]:
     runners: dict[str, list[int]] = {}
-    for vitals in workers:
-        for place, slots, running, waiting, _ in vitals.runners:
+    for status in workers:
+        for place, slots, running, waiting, _ in status.runners:
             figures = (running, waiting, slots, max(0, slots - running))
             sums = runners.setdefault(place, [0] * len(figures))
             runners[place] = [a + b for a, b in zip(sums, figures, strict=True)]
@@ -132,11 +132,11 @@ def _of_workers(workers: list[Vitals]) -> Iterator[Metric]:
     )
     for index, name in enumerate(names):
         yield family(name, {(place,): sums[index] for place, sums in runners.items()})
-    yield family("evenbeat_leases", sum(vitals.leases for vitals in workers))
-    yield family("evenbeat_finish_backlog", sum(vitals.backlog for vitals in workers))
-    yield family("evenbeat_claim_age_seconds", max(vitals.claim_age for vitals in workers))
-    yield family("evenbeat_beat_age_seconds", max(vitals.beat_age for vitals in workers))
-    lags = [runner.lag for vitals in workers for runner in vitals.runners if runner.lag is not None]
+    yield family("evenbeat_leases", sum(status.leases for status in workers))
+    yield family("evenbeat_finish_backlog", sum(status.backlog for status in workers))
+    yield family("evenbeat_claim_age_seconds", max(status.claim_age for status in workers))
+    yield family("evenbeat_beat_age_seconds", max(status.beat_age for status in workers))
+    lags = [runner.lag for status in workers for runner in status.runners if runner.lag is not None]
     if lags:
         yield family("evenbeat_event_loop_lag_seconds", max(lags))
 

@@ -19,9 +19,9 @@ from evenbeat.observe.collectors import (
     PoolFigures,
     ProcessCollector,
 )
+from evenbeat.observe.counters import EngineCounters
 from evenbeat.observe.kept import Kept
 from evenbeat.observe.placement_metrics import Balancing, PlacementCollector
-from evenbeat.observe.tallies import Tallies
 from evenbeat.store.store import Store
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
@@ -40,7 +40,7 @@ class Metrics:
 
     def __init__(
         self,
-        tallies: Tallies,
+        counters: EngineCounters,
         *,
         store: Callable[[], Store],
         tasks: Callable[[], Iterable[str]],
@@ -54,10 +54,10 @@ class Metrics:
         self.ping: Kept[Any] = Kept(lambda: store().clock(now()), fresh_seconds=1.0)
         census = Kept(lambda: take_census(store(), now(), silent_seconds))
         OfProcess(namespace="evenbeat", registry=self.registry)
-        self.registry.register(EngineCollector(tallies, tasks))
-        self.registry.register(ProcessCollector(tallies, pools, version))
+        self.registry.register(EngineCollector(counters, tasks))
+        self.registry.register(ProcessCollector(counters, pools, version))
         self.registry.register(DatabaseCollector(self.ping, census))
-        self.registry.register(PlacementCollector(tallies, self.ping, census, balancer))
+        self.registry.register(PlacementCollector(counters, self.ping, census, balancer))
 
     def render(self, accept: str = "") -> Exposition:
         """The text that a scraper with this Accept header understands."""

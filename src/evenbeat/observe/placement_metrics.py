@@ -8,8 +8,8 @@ from prometheus_client.metrics_core import Metric
 
 from evenbeat.observe.census import Census
 from evenbeat.observe.collectors import STALE_SECONDS, Guarded, family
+from evenbeat.observe.counters import EngineCounters
 from evenbeat.observe.kept import Kept
-from evenbeat.observe.tallies import Tallies
 
 COMPUTED_FOR_SECONDS = 300.0
 """As long as a distribution that we had to work out ourselves is shown: it reads every recurring
@@ -53,12 +53,12 @@ class PlacementCollector(Guarded):
 
     def __init__(
         self,
-        tallies: Tallies,
+        counters: EngineCounters,
         ping: Kept[Any],
         census: Kept[Census],
         balancer: Callable[[], Balancing],
     ) -> None:
-        self._tallies = tallies
+        self._engine = counters
         self._ping = ping
         self._census = census
         self._counters: Kept[PlacementCounts] = Kept(lambda: balancer().counters())
@@ -68,7 +68,7 @@ class PlacementCollector(Guarded):
 
     def families(self) -> Iterator[Metric]:
         """Read everything once."""
-        timed = self._tallies.histograms().get("scheduler_placement_duration_seconds", {})
+        timed = self._engine.histograms().get("scheduler_placement_duration_seconds", {})
         yield family("scheduler_placement_duration_seconds", timed)
         if self._ping.get().error is not None:
             return

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from psycopg.errors import InvalidSchemaName, UndefinedTable
 
 from evenbeat.errors import SchemaTooNew, StoreError
+from evenbeat.observe.counters import EngineCounters
 from evenbeat.observe.kept import Kept
-from evenbeat.observe.tallies import Tallies
 from evenbeat.store.store import Store
 from evenbeat.store.tables import Tables
 
@@ -35,8 +35,8 @@ class Readiness:
     with `expects_worker`.
     """
 
-    def __init__(self, store: Callable[[], Store], tallies: Tallies) -> None:
-        self._tallies = tallies
+    def __init__(self, store: Callable[[], Store], counters: EngineCounters) -> None:
+        self._counters = counters
         self._schema: Kept[str] = Kept(
             lambda: Tables(store().database).schema_complaint() or OK, fresh_seconds=1.0
         )
@@ -45,10 +45,10 @@ class Readiness:
         """Look. Takes two seconds at most, whatever the database does."""
         complaint, _, error = self._schema.get()
         checks = {"database": OK, "schema": complaint or OK} if error is None else _failed(error)
-        workers = self._tallies.vitals()
+        workers = self._counters.status()
         if workers or expects_worker:
             checks["worker"] = next(
-                (vitals.trouble for vitals in workers if vitals.trouble),
+                (status.trouble for status in workers if status.trouble),
                 OK if workers else "The worker has not started, or has stopped.",
             )
         return Report(checks)

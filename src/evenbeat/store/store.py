@@ -25,6 +25,7 @@ from evenbeat.store.limited import LimitedClaims, commits_at_once
 from evenbeat.store.limits import LimitTable
 from evenbeat.store.listener import Listener
 from evenbeat.store.migrate import migrate
+from evenbeat.store.outcomes import Finished, Release, claim_keys, finish_params
 from evenbeat.store.placement import (
     PlacementRequest,
     Placements,
@@ -35,10 +36,6 @@ from evenbeat.store.placement import (
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import (
     MAX_JSON_BYTES,
-    Finished,
-    Handed,
-    claim_keys,
-    finish_params,
     is_plain,
     new_job_params,
     plain_job_params,
@@ -265,7 +262,7 @@ class Store:
 
     def release(
         self,
-        handed: Sequence[Handed],
+        handed: Sequence[Release],
         *,
         error_code: str = "released",
         error_message: str = "The worker stopped; the run was handed back.",

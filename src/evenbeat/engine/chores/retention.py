@@ -6,7 +6,7 @@ from evenbeat.engine.clock import Clock
 from evenbeat.store.idempotency import LIFETIME
 from evenbeat.store.store import Store
 
-SILENT = timedelta(hours=1)
+SILENT_AFTER = timedelta(hours=1)
 HOURS_KEPT = timedelta(days=8)
 KEYS_KEPT = timedelta(days=1)
 
@@ -34,5 +34,5 @@ class Retention:
         removed += self._store.limits.prune(older_than=now - KEYS_KEPT)
         upkeep.fold_outcomes(older_than=now - HOURS_KEPT)
         removed += upkeep.forget_tasks(older_than=cutoff)
-        silent = upkeep.silent_workers(SILENT, now=self._clock.override())
+        silent = upkeep.silent_workers(SILENT_AFTER, now=self._clock.override())
         return removed + (upkeep.forget_workers(silent) if silent else 0)

@@ -18,7 +18,7 @@ EndedCallback = Callable[[Run, Outcome | None], None]
 
 
 class Runner(ABC):
-    """Runs up to `slots` handlers at once. Whoever claims asks `room()` how many it would take:
+    """Runs up to `slots` handlers at once. Whoever claims asks `capacity()` how many it would take:
     the free slots, plus as many more as the last runs' pace will use up within `AHEAD_SECONDS`.
     So short jobs are fetched in large batches, and long ones are never taken from other workers.
     Where claims are slow, because many workers share a database or it is far away, they are made
@@ -48,7 +48,7 @@ class Runner(ABC):
         self._pace_over = 0
         self._pace_at = time.monotonic()
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many runs this runner would take now."""
         seconds = min(max(AHEAD_SECONDS, self._claim_seconds * AHEAD_CLAIMS), MOST_AHEAD_SECONDS)
         ahead = min(MOST_AHEAD, int(self._measured_pace() * seconds))

@@ -47,8 +47,8 @@ class LoopRunner(Runner):
     def start(self) -> None:
         self._thread.start()
 
-    def room(self) -> int:
-        return 0 if self._stuck else super().room()
+    def capacity(self) -> int:
+        return 0 if self._stuck else super().capacity()
 
     def give_back(self, waited_seconds: float) -> list[Run]:
         """Free slots and runs that wait all the same: a handler blocks the loop. Until it ends no

@@ -38,7 +38,7 @@ class ProcessRunner(SlotRunner):
 
     place = "process"
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         return self.slots - self.active  # a child takes a while to start: none ahead
 
     def _mind(self, run: Run) -> None:

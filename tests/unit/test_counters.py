@@ -12,14 +12,14 @@ from evenbeat.domain.decision import Decision
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.engine.finisher import Settled
-from evenbeat.engine.vitals import endings
+from evenbeat.engine.worker_status import endings
 from evenbeat.observe import census
 from evenbeat.observe.collectors import Guarded, family
-from evenbeat.observe.families import FAMILIES
+from evenbeat.observe.counters import EngineCounters, Histogram
 from evenbeat.observe.kept import Kept
-from evenbeat.observe.probe import SILENT, Ended, Ending, Probe, Vitals
+from evenbeat.observe.metric_definitions import METRICS
 from evenbeat.observe.readiness import Readiness
-from evenbeat.observe.tallies import Histogram, Tallies
+from evenbeat.observe.telemetry import NO_TELEMETRY, Ended, Ending, Telemetry, WorkerStatus
 from evenbeat.store.reads import QueueDepth
 
 MONITORING = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text()
@@ -37,8 +37,8 @@ def test_a_histogram_counts_up_to_and_with_each_bound():
 
 
 def test_endings_are_sorted_into_their_counters():
-    tallies = Tallies()
-    tallies.ended([
+    counters = EngineCounters()
+    counters.ended([
         Ending("a", Ended.COMPLETED, 1.0, 0.1),
         Ending("a", Ended.FAILED, 2.0, 0.1, retried=True, timed_out=True),
         Ending("b", Ended.FAILED, 3.0, None, skipped=4),
@@ -46,7 +46,7 @@ def test_endings_are_sorted_into_their_counters():
         Ending("b", Ended.LOST),
         Ending("b", Ended.RELEASED),
     ])  # fmt: skip
-    assert tallies.counters() == {
+    assert counters.counters() == {
         "evenbeat_executions_total": {
             ("a", "completed"): 1, ("a", "failed"): 1, ("b", "failed"): 1, ("b", "cancelled"): 1,
         },
@@ -56,35 +56,35 @@ def test_endings_are_sorted_into_their_counters():
         "evenbeat_leases_lost_total": {("b",): 1},
         "evenbeat_executions_released_total": {("b",): 1},
     }  # fmt: skip
-    waits = tallies.histograms()["evenbeat_pickup_delay_seconds"]
+    waits = counters.histograms()["evenbeat_pickup_delay_seconds"]
     assert {labels: sum(found.counts) for labels, found in waits.items()} == {("a",): 2}
 
 
 def test_threads_lose_no_count():
-    tallies = Tallies()
+    counters = EngineCounters()
     batch = [Ending("a", Ended.COMPLETED, 0.01, 0.01)] * 10
 
     def tell() -> None:
         for _ in range(200):
-            tallies.ended(batch)
-            tallies.claimed(10, 0.001)
+            counters.ended(batch)
+            counters.claimed(10, 0.001)
 
     threads = [threading.Thread(target=tell) for _ in range(4)]
     for thread in threads:
         thread.start()
     for _ in range(50):
-        tallies.histograms(), tallies.counters()
+        counters.histograms(), counters.counters()
     for thread in threads:
         thread.join()
-    assert tallies.counters()["evenbeat_executions_total"] == {("a", "completed"): 8000}
-    sizes = tallies.histograms()["evenbeat_claim_batch_size"][()]
+    assert counters.counters()["evenbeat_executions_total"] == {("a", "completed"): 8000}
+    sizes = counters.histograms()["evenbeat_claim_batch_size"][()]
     assert (sum(sizes.counts), sizes.total) == (800, 8000.0)
 
 
-def test_the_silent_probe_has_every_verb_of_the_protocol():
-    verbs = {name for name in vars(Probe) if not name.startswith("_")}
-    assert verbs <= {name for name in dir(SILENT) if not name.startswith("_")}
-    assert verbs <= {name for name in dir(Tallies) if not name.startswith("_")}
+def test_no_telemetry_has_every_verb_of_the_protocol():
+    verbs = {name for name in vars(Telemetry) if not name.startswith("_")}
+    assert verbs <= {name for name in dir(NO_TELEMETRY) if not name.startswith("_")}
+    assert verbs <= {name for name in dir(EngineCounters) if not name.startswith("_")}
 
 
 class FakeJob:
@@ -163,45 +163,45 @@ def test_an_error_is_told_beside_the_last_value():
 # -- readiness -----------------------------------------------------------------------------------
 
 
-def well(trouble: str | None = None) -> Vitals:
-    return Vitals([], leases=0, backlog=0, claim_age=0.0, beat_age=0.0, trouble=trouble)
+def well(trouble: str | None = None) -> WorkerStatus:
+    return WorkerStatus([], leases=0, backlog=0, claim_age=0.0, beat_age=0.0, trouble=trouble)
 
 
 def test_one_worker_in_trouble_is_enough_to_be_not_ready():
     def no_store():
         raise ConnectionError("host=10.0.0.1 user=admin")
 
-    tallies = Tallies()
-    readiness = Readiness(no_store, tallies)
+    counters = EngineCounters()
+    readiness = Readiness(no_store, counters)
     assert "worker" not in readiness.report().checks
     assert readiness.report(expects_worker=True).checks["worker"].startswith("The worker has not")
     one, two = uuid4(), uuid4()
-    tallies.watch(one, well)
+    counters.watch(one, well)
     assert readiness.report().checks["worker"] == "ok"
-    tallies.watch(two, lambda: well("It hangs."))
+    counters.watch(two, lambda: well("It hangs."))
     report = readiness.report()
     assert report.checks["worker"] == "It hangs."
     assert not report.ready
     assert "10.0.0.1" not in str(report)
-    tallies.unwatch(two)
+    counters.unwatch(two)
     assert readiness.report().checks["worker"] == "ok"
 
 
 # -- the table of metrics ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", METRICS)
 def test_every_metric_is_documented_with_its_kind_and_labels(name: str):
     row = next((line for line in MONITORING.splitlines() if line.startswith(f"| `{name}`")), None)
     assert row is not None, f"docs/monitoring.md has no row for {name}"
     _, _, kind, labels, *_ = (cell.strip() for cell in row.split("|"))
-    assert kind == FAMILIES[name].kind
-    assert tuple(re.findall(r"`(\w+)`", labels)) == FAMILIES[name].labels
+    assert kind == METRICS[name].kind
+    assert tuple(re.findall(r"`(\w+)`", labels)) == METRICS[name].labels
 
 
 def test_the_documentation_names_no_metric_that_does_not_exist():
     plain = {re.sub(r"_(bucket|count|sum)$", "", name) for name in _named(MONITORING)}
-    unknown = {name for name in plain if name not in FAMILIES and f"{name}_count" not in FAMILIES}
+    unknown = {name for name in plain if name not in METRICS and f"{name}_count" not in METRICS}
     assert {name for name in unknown if not name.startswith("evenbeat_process_")} == set()
 
 
@@ -211,13 +211,13 @@ def _named(text: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", METRICS)
 def test_names_follow_the_conventions(name: str):
-    kind = FAMILIES[name].kind
+    kind = METRICS[name].kind
     assert re.fullmatch(r"(evenbeat|scheduler)_[a-z_]+", name)
     assert name.endswith("_total") == (kind == "counter")
     assert not re.search(r"_(ms|milliseconds|kb|mb|percent)\b", name)
-    assert FAMILIES[name].help.endswith(".")
+    assert METRICS[name].help.endswith(".")
 
 
 def test_a_collector_that_fails_costs_its_own_families_only(caplog):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("evenbeat.worker")
 
 
-class Narrator:
+class Reporter:
     """The one place that knows how a run's story is told."""
 
     def __init__(self, events: EventBus, clock: Clock) -> None:

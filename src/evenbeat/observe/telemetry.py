@@ -1,6 +1,6 @@
 """What the engine says of itself: the seam between it and whoever keeps count.
 
-The engine calls a probe once for each batch, never for each job, and knows nothing of how the
+The engine calls a telemetry once for each batch, never for each job, and knows nothing of how the
 figures are kept or shown.
 """
 
@@ -33,7 +33,7 @@ class Ending(NamedTuple):
     skipped: int = 0
 
 
-class RunnerVitals(NamedTuple):
+class RunnerStatus(NamedTuple):
     """A runner at this moment. `lag` is how late its event loop is, None without a loop."""
 
     place: str
@@ -43,11 +43,11 @@ class RunnerVitals(NamedTuple):
     lag: float | None = None
 
 
-class Vitals(NamedTuple):
+class WorkerStatus(NamedTuple):
     """A worker at this moment. The ages are seconds since the last claim and the last beat that
     went well; `trouble` says why it should not count as ready, if it should not."""
 
-    runners: list[RunnerVitals]
+    runners: list[RunnerStatus]
     leases: int
     backlog: int
     claim_age: float
@@ -55,11 +55,11 @@ class Vitals(NamedTuple):
     trouble: str | None = None
 
 
-class Probe(Protocol):
+class Telemetry(Protocol):
     """What the engine calls. Every call is cheap and raises nothing."""
 
-    def watch(self, worker_id: UUID, vitals: Callable[[], Vitals]) -> None:
-        """A worker of this process is at work; its vitals can be asked for at any time."""
+    def watch(self, worker_id: UUID, status: Callable[[], WorkerStatus]) -> None:
+        """A worker of this process is at work; its status can be asked for at any time."""
 
     def unwatch(self, worker_id: UUID) -> None:
         """It is gone."""
@@ -89,10 +89,10 @@ class Probe(Protocol):
         """The database did not answer a step of the engine."""
 
 
-class Silent:
-    """A probe that keeps nothing."""
+class NoTelemetry:
+    """A telemetry that keeps nothing."""
 
-    def watch(self, worker_id: UUID, vitals: Callable[[], Vitals]) -> None: ...
+    def watch(self, worker_id: UUID, status: Callable[[], WorkerStatus]) -> None: ...
 
     def unwatch(self, worker_id: UUID) -> None: ...
 
@@ -113,4 +113,4 @@ class Silent:
     def database_failed(self, during: str) -> None: ...
 
 
-SILENT: Probe = Silent()
+NO_TELEMETRY: Telemetry = NoTelemetry()

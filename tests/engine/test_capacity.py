@@ -30,23 +30,25 @@ def claims(runner: Runner, seconds: float) -> Runner:
 
 
 def test_a_runner_without_a_pace_takes_what_fits_its_slots():
-    assert Counting(0).room() == 20
+    assert Counting(0).capacity() == 20
 
 
 def test_short_jobs_are_fetched_a_little_ahead():
-    assert claims(Counting(1000), 0.001).room() == 20 + 1000 * base.AHEAD_SECONDS
+    assert claims(Counting(1000), 0.001).capacity() == 20 + 1000 * base.AHEAD_SECONDS
 
 
 def test_slow_claims_fetch_more_at_a_time():
-    assert claims(Counting(1000), 0.03).room() == 20 + 119  # four claims of 30 ms, less a rounding
+    assert (
+        claims(Counting(1000), 0.03).capacity() == 20 + 119
+    )  # four claims of 30 ms, less a rounding
 
 
 def test_but_never_far_ahead():
-    assert claims(Counting(1000), 60).room() == 20 + 1000 * base.MOST_AHEAD_SECONDS
-    assert claims(Counting(1_000_000), 60).room() == 20 + base.MOST_AHEAD
+    assert claims(Counting(1000), 60).capacity() == 20 + 1000 * base.MOST_AHEAD_SECONDS
+    assert claims(Counting(1_000_000), 60).capacity() == 20 + base.MOST_AHEAD
 
 
 def test_one_slow_claim_is_soon_forgotten():
     runner = claims(Counting(1000), 0.001)
     runner.claim_took(1.0)
-    assert claims(runner, 0.001).room() == 20 + 1000 * base.AHEAD_SECONDS
+    assert claims(runner, 0.001).capacity() == 20 + 1000 * base.AHEAD_SECONDS

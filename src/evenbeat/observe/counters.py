@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
-from evenbeat.observe.probe import Ended, Ending, Vitals
+from evenbeat.observe.telemetry import Ended, Ending, WorkerStatus
 
 SECONDS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -81,9 +81,9 @@ class Histogram:
         return steps
 
 
-class Tallies:
-    """The probe of an application: one for all workers of the process. Threads may call anything
-    at any time; a reader gets a copy that fits together."""
+class EngineCounters:
+    """The telemetry of an application, one for all workers of the process. Any thread may call
+    anything at any time; a reader gets a consistent copy."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,14 +91,14 @@ class Tallies:
             lambda: defaultdict(float)
         )
         self._histograms: defaultdict[str, dict[Labels, Histogram]] = defaultdict(dict)
-        self._workers: dict[UUID, Callable[[], Vitals]] = {}
+        self._workers: dict[UUID, Callable[[], WorkerStatus]] = {}
 
     # -- told by the engine ----------------------------------------------------------------------
 
-    def watch(self, worker_id: UUID, vitals: Callable[[], Vitals]) -> None:
+    def watch(self, worker_id: UUID, status: Callable[[], WorkerStatus]) -> None:
         """A worker of this process is at work."""
         with self._lock:
-            self._workers[worker_id] = vitals
+            self._workers[worker_id] = status
 
     def unwatch(self, worker_id: UUID) -> None:
         """It is gone."""
@@ -187,11 +187,11 @@ class Tallies:
                 for name, by_labels in self._histograms.items()
             }
 
-    def vitals(self) -> list[Vitals]:
+    def status(self) -> list[WorkerStatus]:
         """The workers of this process as they are now."""
         with self._lock:
             workers = list(self._workers.values())
-        return [vitals() for vitals in workers]
+        return [status() for status in workers]
 
     # --------------------------------------------------------------------------------------------
 

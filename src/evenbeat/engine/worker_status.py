@@ -1,4 +1,4 @@
-"""A run's end and a worker's state, as the probe wants to hear of them."""
+"""A run's end and a worker's state, as the telemetry wants to hear of them."""
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from evenbeat.domain.job import Job
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.engine.finisher import Settled
 from evenbeat.engine.runners.base import Runner
-from evenbeat.observe.probe import Ended, Ending, RunnerVitals, Vitals
+from evenbeat.observe.telemetry import Ended, Ending, RunnerStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from evenbeat.engine.worker import Worker
@@ -47,7 +47,7 @@ def _wait_seconds(job: Job, queued_ms: float) -> float | None:
     return (job.started_at - job.next_run_at).total_seconds() + queued_ms / 1000
 
 
-def vitals(worker: "Worker", *, poll_seconds: float, renew_seconds: float) -> Vitals:
+def status(worker: "Worker", *, poll_seconds: float, renew_seconds: float) -> WorkerStatus:
     """How the worker does, and what keeps it from doing well."""
     claim_age, beat_age = worker.claimer.age, worker.keeper.beat_age
     trouble = None
@@ -57,7 +57,7 @@ def vitals(worker: "Worker", *, poll_seconds: float, renew_seconds: float) -> Vi
         trouble = f"The worker has not been able to claim for {claim_age:.0f} s."
     elif beat_age > 2 * renew_seconds + PATIENCE_SECONDS:
         trouble = f"The worker has not been able to renew its leases for {beat_age:.0f} s."
-    return Vitals(
+    return WorkerStatus(
         runners=[_runner(runner) for runner in worker.runners],
         leases=len(worker.runs),
         backlog=worker.finisher.backlog,
@@ -67,8 +67,8 @@ def vitals(worker: "Worker", *, poll_seconds: float, renew_seconds: float) -> Vi
     )
 
 
-def _runner(runner: Runner) -> RunnerVitals:
-    return RunnerVitals(
+def _runner(runner: Runner) -> RunnerStatus:
+    return RunnerStatus(
         runner.place,
         runner.slots,
         max(0, runner.running),

@@ -13,9 +13,9 @@ SECRET = "a secret of the tests that is long enough"  # noqa: S105
 
 
 @contextmanager
-def served(api: ASGIApp) -> Iterator[str]:
+def served(api: ASGIApp, port: int = 0) -> Iterator[str]:
     """The URL at which the application is served, on loopback, until the block ends."""
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(api, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

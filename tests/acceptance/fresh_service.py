@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from real_processes import Running, wait_for
+from real_processes import Running
+
+from waiting import wait_for
 
 USUAL_PORT = 8060
 
@@ -88,7 +90,7 @@ def _served(service: FreshService, *serve: str) -> Iterator[FreshService]:
         )
     running = Running(process, log)
     try:
-        wait_for(lambda: "Dashboard" in running.text or process.poll() is not None, seconds=60)
+        wait_for(lambda: "Dashboard" in running.text or process.poll() is not None)
         assert process.poll() is None, running.text
         yield service
         assert running.stop() == 0, running.text

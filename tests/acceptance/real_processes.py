@@ -2,21 +2,10 @@
 
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
-T = TypeVar("T")
-
-
-def wait_for(condition: Callable[[], T], what: str = "the condition", seconds: float = 20) -> T:
-    """What the condition gives as soon as that is true; fails after a while."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
-        time.sleep(0.02)
-    return value
+from waiting import PATIENCE, wait_for
 
 
 class Running:
@@ -44,7 +33,7 @@ class Running:
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
 
-    def exit_code(self, seconds: float = 20) -> int:
+    def exit_code(self, seconds: float = PATIENCE) -> int:
         return self.process.wait(seconds)
 
     def stop(self) -> int:

@@ -7,10 +7,8 @@ import pty
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-import uvicorn
 from real_processes import Start
 from said import Command
 
@@ -27,6 +24,8 @@ from evenbeat.api.app import create
 from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.cli import COMMANDS
 from evenbeat.store.store import Store
+from loopback import served
+from waiting import PATIENCE
 
 SECRET = "a secret of the tests that is long enough"  # noqa: S105
 
@@ -61,24 +60,6 @@ def worker(app: Evenbeat) -> Iterator[None]:
     worker.start()
     yield
     worker.stop(grace=0)
-
-
-@contextmanager
-def served(api: Any, port: int = 0) -> Iterator[str]:
-    """A real server on a loopback port."""
-    listening = socket.create_server(("127.0.0.1", port))
-    config = uvicorn.Config(api, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(timeout=10)
-        listening.close()
 
 
 @pytest.fixture
@@ -608,7 +589,7 @@ def process(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
         env=kept | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -652,7 +633,7 @@ def test_top_is_a_live_picture_that_q_ends(tmp_path: Path, database_url: str):
         with suppress(OSError):  # how Linux says that the other end of a terminal is gone
             while part := os.read(terminal, 65536):
                 seen += part
-        assert running.wait(20) == 0
+        assert running.wait(PATIENCE) == 0
     finally:
         running.kill()
         running.wait()

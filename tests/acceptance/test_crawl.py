@@ -2,14 +2,13 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pytest
 from crawled_site import SLUGS, CrawledSite, crawled_site
 from real_processes import Start
-from real_processes import wait_for as wait_briefly
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
@@ -19,6 +18,7 @@ from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.store.store import Store
 from evenbeat.testing import Harness
+from waiting import wait_for
 
 CALENDAR = 40
 """How many pages of one pattern the crawls here may fetch."""
@@ -27,11 +27,6 @@ ALL = 1 + len(SLUGS) + 1 + CALENDAR
 
 FAST = {"delay": 0, "page_timeout": 8, "max_per_pattern": CALENDAR, "max_depth": 100}
 CHILD = "evenbeat.tasks.crawling.child"
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> None:
-    """Until it is so, also on a machine that has much else to do."""
-    wait_briefly(condition, what, seconds=90)
 
 
 @pytest.fixture

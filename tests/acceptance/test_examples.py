@@ -12,13 +12,14 @@ import httpx
 import psutil
 import psycopg
 import pytest
-from real_processes import Running, Start, wait_for
+from real_processes import Running, Start
 
 from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.domain.states import JobStatus
 from evenbeat.settings import Settings
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.store import Store
+from waiting import PATIENCE, wait_for
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECRET = "a secret of the tests that is long enough"  # noqa: S105
@@ -97,7 +98,7 @@ def service(start: Start, database_url: str, port: int) -> Iterator[Running]:
     running.signal()
     running.exit_code()
     for child in children:
-        child.wait(10)
+        child.wait(PATIENCE)
     with psycopg.connect(database_url) as connection:
         connection.execute("DROP TABLE IF EXISTS orders")
 

@@ -4,7 +4,6 @@ import json
 import pickle
 import random
 import sqlite3
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -26,6 +25,7 @@ from evenbeat.cli import importing
 from evenbeat.domain.cron import NAMED_CRON
 from evenbeat.domain.schedule import parse_schedule
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 SECRET = "a secret of the tests that is long enough"  # noqa: S105
 
@@ -302,13 +302,12 @@ def test_nothing_is_asked_of_wrong_input(evenbeat: Command, tmp_path: Path) -> N
 
 def ended_run(evenbeat: Command, job: str) -> dict[str, Any]:
     """The first run of a job, as soon as it is over."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
+
+    def run() -> dict[str, Any] | None:
         runs = done(evenbeat("job", "logs", job, "--json")).json["executions"]
-        if runs and runs[0]["status"] != "running":
-            return runs[0]
-        time.sleep(0.05)
-    raise AssertionError("it did not run")
+        return next((run for run in runs[:1] if run["status"] != "running"), None)
+
+    return wait_for(run, f"a run of {job}") or {}
 
 
 def test_an_imported_line_runs_as_cron_would_run_it(

@@ -3,14 +3,14 @@
 import re
 import shlex
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from fresh_service import FreshService, fresh_service
-from real_processes import wait_for
+
+from waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("readme")  # one service for all of them
 
@@ -97,9 +97,7 @@ def test_the_tasks_stay_callable_and_the_schedules_are_there(first_look):
     worker = app.worker()
     worker.start()
     first_look["send_email"].enqueue(to="a@example.org")
-    deadline = time.monotonic() + 20
-    while app.store.read.execution_totals().completed < 1 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: app.store.read.execution_totals().completed, "the run")
     worker.stop(grace=1)
     (run,) = app.store.read.recent_executions(statuses=["completed"])
     assert run.result == {"sent": "a@example.org"}

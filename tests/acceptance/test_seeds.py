@@ -16,7 +16,8 @@ import httpx
 import pytest
 import seed_texts as seed
 from fresh_service import FreshService, fresh_service
-from real_processes import wait_for
+
+from waiting import wait_for
 
 CRAWLER = """
 from evenbeat import Context, Evenbeat, Fail
@@ -100,7 +101,7 @@ def crawled(service: Service) -> str:
     def has_run() -> bool:
         return service.client.get(f"/api/v1/jobs/{id_}/stats").json()["successful_runs"] == 1
 
-    wait_for(has_run, "the first crawl", seconds=60)
+    wait_for(has_run, "the first crawl")
     service.wait_for_state(id_, "scheduled")
     return id_
 

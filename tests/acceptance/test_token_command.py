@@ -17,6 +17,7 @@ from evenbeat.cli import main
 from evenbeat.errors import NotAuthenticated
 from evenbeat.settings import load_settings
 from evenbeat.store.store import Store
+from waiting import PATIENCE
 
 
 class Said(NamedTuple):
@@ -183,7 +184,7 @@ def test_in_a_real_shell_the_token_can_be_piped(database_url: str, tmp_path: Pat
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.stdout.count("\n") == 1
     assert done.stdout.strip().count(".") == 2

@@ -9,12 +9,13 @@ from uuid import UUID
 
 import psutil
 import pytest
-from real_processes import Running, Start, wait_for
+from real_processes import Running, Start
 
 from evenbeat import Evenbeat, __version__
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.states import JobStatus
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 APP = """
 import asyncio, os
@@ -205,7 +206,7 @@ def test_a_second_signal_ends_it_at_once_and_others_take_over(
     running.wait_for_line("Stopping")
     running.signal(number)
 
-    assert running.exit_code(3) == code
+    assert running.exit_code() == code
     assert "Ending at once" in running.lines[-1]
     assert store.read.job(job_id).status == JobStatus.RUNNING
     successor = worker(EVENBEAT_REAP_SECONDS="0.1")
@@ -252,7 +253,7 @@ def test_children_do_not_outlive_a_killed_supervisor(worker: Worker, store: Stor
     running.signal(signal.SIGKILL)
     running.exit_code()
 
-    wait_for(lambda: not any(map(psutil.pid_exists, orphans)), "the children to end", 6)
+    wait_for(lambda: not any(map(psutil.pid_exists, orphans)), "the children to end", within=6)
     assert store.read.job(job_id).status == JobStatus.PENDING
     assert "reason=supervisor_gone" in running.text
 
@@ -267,7 +268,7 @@ def test_a_second_signal_reaches_the_children(worker: Worker, store: Store):
     running.wait_for_line("Stopping")
     running.signal()
 
-    assert running.exit_code(4) == 143
+    assert running.exit_code() == 143
 
 
 def test_without_an_application_and_built_in_tasks_there_is_nothing_to_run(start: Start):

@@ -7,10 +7,11 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from real_processes import Start, wait_for
+from real_processes import Start
 
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 APP = """
 from evenbeat import Evenbeat

@@ -1,7 +1,6 @@
 """The admin API: the older words for states, what may be set by hand, and scheduled jobs."""
 
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from evenbeat import Evenbeat
 from evenbeat.compat.states import WORDS
 from evenbeat.engine.worker import Worker
 from evenbeat.store.filters import JobFilter
+from waiting import wait_for
 
 JOBS = "/api/admin/jobs"
 SCHEDULED = "/api/admin/scheduled-jobs"
@@ -67,19 +67,12 @@ def daily(admin: TestClient) -> dict[str, Any]:
     return answer.json()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
 def drain(app: Evenbeat) -> None:
     """A worker, for as long as something is due."""
     worker = app.worker()
     worker.start()
     due = JobFilter(statuses=["pending", "running"])
-    wait_until(lambda: app.store.read.jobs(due).total == 0)
+    wait_for(lambda: app.store.read.jobs(due).total == 0)
     worker.stop()
 
 
@@ -213,7 +206,7 @@ def test_a_running_job_is_not_taken_from_its_worker(
     admin: TestClient, add: Callable[..., str], worker: Worker
 ):
     id_ = add("waits")
-    wait_until(lambda: state_of(admin, id_) == "running")
+    wait_for(lambda: state_of(admin, id_) == "running")
     answer = put(admin, id_, "queued")
     assert (answer.status_code, answer.json()["state"]) == (409, "crawling")
     assert put(admin, id_, "crawling").json()["status"] == "crawling"

@@ -1,7 +1,5 @@
 """History over HTTP, of runs that really ran."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -10,6 +8,7 @@ from starlette.testclient import TestClient
 from evenbeat import Evenbeat
 from evenbeat.engine.worker import Worker
 from evenbeat.testing import Harness
+from waiting import wait_for
 
 JOBS = "/api/v1/jobs"
 
@@ -18,14 +17,6 @@ def add(client: TestClient, **fields: Any) -> str:
     response = client.post(JOBS, json=fields)
     assert response.status_code == 201, response.text
     return response.json()["id"]
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    for _ in range(600):
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it never happened")
 
 
 def test_the_seeds_history_stats_and_metrics(client: TestClient, app: Evenbeat) -> None:
@@ -95,14 +86,14 @@ def test_what_does_not_exist_and_what_is_not_allowed(client: TestClient) -> None
 
 def test_a_running_job_is_cancelled_and_its_run_ends(client: TestClient, worker: Worker) -> None:
     job_id = add(client, task="waits")
-    until(lambda: client.get(f"{JOBS}/{job_id}").json()["status"] == "running")
+    wait_for(lambda: client.get(f"{JOBS}/{job_id}").json()["status"] == "running")
     running = client.get(f"{JOBS}/{job_id}/executions").json()["executions"][0]
     assert running["status"] == "running"
     assert client.get(f"{JOBS}/{job_id}/explain").json()["facts"][0]["code"] == "running"
     assert client.post(f"{JOBS}/{job_id}/cancel").json()["status"] == "cancelled"
     ended = client.get(f"/api/v1/executions/{running['id']}").json()
     assert (ended["status"], ended["error_code"]) == ("cancelled", "cancelled")
-    until(lambda: worker.running == 0)
+    wait_for(lambda: worker.running == 0)
 
 
 def test_a_job_is_answered_as_it_was_added(client: TestClient, worker: Worker) -> None:
@@ -110,7 +101,7 @@ def test_a_job_is_answered_as_it_was_added(client: TestClient, worker: Worker) -
         answer = client.post(JOBS, json={"task": "nothing"}).json()
         assert (answer["status"], answer["run_count"]) == ("pending", 0)
     ended = {"status": "completed", "limit": 1}
-    until(lambda: client.get(JOBS, params=ended).json()["total"] == 20)
+    wait_for(lambda: client.get(JOBS, params=ended).json()["total"] == 20)
 
 
 def test_queues_workers_and_tasks(client: TestClient, worker: Worker) -> None:
@@ -129,7 +120,7 @@ def test_queues_workers_and_tasks(client: TestClient, worker: Worker) -> None:
     assert [(queue["name"], queue["due"]) for queue in queues] == [("a/b c", 1)]
     assert client.get(f"{JOBS}/{job_id}/explain").json()["facts"][0]["code"] == "queue_paused"
     assert client.post("/api/v1/queues/a%2Fb c/resume").json()["paused_at"] is None
-    until(lambda: client.get(f"{JOBS}/{job_id}").json()["status"] == "completed")
+    wait_for(lambda: client.get(f"{JOBS}/{job_id}").json()["status"] == "completed")
     assert client.post("/api/v1/queues/%20/pause").status_code == 422
 
     (known,) = client.get("/api/v1/workers").json()["workers"]

@@ -1,8 +1,6 @@
 """/healthz, /readyz and /metrics: who may ask, and what they hear."""
 
 import re
-import time
-from collections.abc import Callable
 
 import psycopg
 import pytest
@@ -14,6 +12,7 @@ from evenbeat.api.app import create
 from evenbeat.api.auth.tokens import Access
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
+from waiting import wait_for
 
 
 def sample(text: str, name: str, **labels: str) -> float | None:
@@ -62,7 +61,7 @@ def test_what_ran_is_in_the_metrics(app, client_for, worker):
     counted = {"task": "fails", "outcome": "failed"}
     assert sample(before, "evenbeat_executions_total", **counted) == 0
     job = app.add(_job("fails"))
-    _until(lambda: app.store.read.job(job.id).status == "failed")
+    wait_for(lambda: app.store.read.job(job.id).status == "failed")
     after = client_for("viewer").get("/metrics").text
     assert sample(after, "evenbeat_executions_total", **counted) == 1
     assert sample(after, "evenbeat_process_workers") == 1
@@ -82,7 +81,7 @@ def test_a_worker_here_must_be_at_work(app: Evenbeat, access: Access):
         assert check() == (200, "ok")
         made.claimer._checked_at -= 3600
         made.keeper._beaten_at -= 3600
-        _until(lambda: "claim" not in check()[1])  # it claims again by itself
+        wait_for(lambda: "claim" not in check()[1])  # it claims again by itself
         status, trouble = check()
         assert status == 503
         assert re.fullmatch(
@@ -136,10 +135,3 @@ def test_they_answer_only_to_get(client_for):
 
 def _job(task: str) -> NewJob:
     return NewJob(JobSpec(task, retry=RetryPolicy(max_retries=0)))
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)

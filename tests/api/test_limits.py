@@ -1,12 +1,12 @@
 """Limits over HTTP: jobs that have them, and keys that operators look after."""
 
-import time
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
+from waiting import wait_for
 
 EMAIL = {"task": "send_email", "payload": {"to": "a@b.c"}}
 
@@ -127,10 +127,7 @@ def test_explain_names_the_limit(app: Evenbeat, client: TestClient, worker: Any)
     running = {"task": "waits", "concurrency_key": "k"}
     first = client.post("/api/v1/jobs", json=running).json()
     second = client.post("/api/v1/jobs", json=running).json()
-    deadline = time.monotonic() + 60
-    while not client.get("/api/v1/limits/k").json()["running"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: client.get("/api/v1/limits/k").json()["running"], "a run")
     states = {job.id: job.status for job in app.store.read.jobs().jobs}
     waiting = next(job for job in (first, second) if states_of(states, job) != "running")
     told = client.get(f"/api/v1/jobs/{waiting['id']}/explain").json()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from evenbeat.api import live_events
 from evenbeat.api.live_events import MOST_WAITING, Event, Hub, Listener
 from evenbeat.engine.worker import Worker
 from loopback import served
+from waiting import PATIENCE, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_a_run_is_seen_from_its_start_to_its_end(
     outer = Starlette(routes=[Mount("/prefix", api)])
     job = client.post("/api/v1/jobs", json={"task": "waits", "delay": "1h"}).json()
     other = client.post("/api/v1/jobs", json={"task": "nothing", "delay": "1h"}).json()
-    with served(outer) as url, httpx.Client(headers=headers, timeout=20) as http:
+    with served(outer) as url, httpx.Client(headers=headers, timeout=PATIENCE) as http:
         place = f"{url}/prefix/api/v1/events"
         with (
             http.stream("GET", place) as all_of_it,
@@ -72,14 +72,13 @@ def test_one_who_comes_back_goes_on_where_it_left(
     api: FastAPI, client: TestClient, token_for: Callable[[str], str]
 ) -> None:
     headers = {"Authorization": f"Bearer {token_for('viewer')}"}
-    with served(api) as url, httpx.Client(headers=headers, timeout=20) as http:
+    with served(api) as url, httpx.Client(headers=headers, timeout=PATIENCE) as http:
         with http.stream("GET", f"{url}/api/v1/events") as stream:
             last_id, kind, _ = next(told(stream.iter_lines()))
             assert kind == "figures"
         client.post("/api/v1/jobs", json={"task": "nothing"})
         hub: Hub = api.state.hub
-        while len(hub._remembered) < 2:
-            time.sleep(0.01)
+        wait_for(lambda: len(hub._remembered) >= 2, "the news")
         back = {"Last-Event-ID": last_id}
         with http.stream("GET", f"{url}/api/v1/events", headers=back) as stream:
             _, kind, data = next(told(stream.iter_lines()))
@@ -94,16 +93,13 @@ def test_those_who_leave_are_forgotten_and_the_poll_ends(
 ) -> None:
     monkeypatch.setattr(live_events, "LINGER_SECONDS", 0.1)
     headers = {"Authorization": f"Bearer {token_for('viewer')}"}
-    with served(api) as url, httpx.Client(headers=headers, timeout=20) as http:
+    with served(api) as url, httpx.Client(headers=headers, timeout=PATIENCE) as http:
         with http.stream("GET", f"{url}/api/v1/events") as stream:
             events = told(stream.iter_lines())  # kept: a dropped iterator hangs up
             next(events)
             hub: Hub = api.state.hub
             assert (hub.listeners, hub.polling) == (1, True)
-        deadline = time.monotonic() + 20
-        while (hub.listeners or hub.polling) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert (hub.listeners, hub.polling) == (0, False)
+        wait_for(lambda: (hub.listeners, hub.polling) == (0, False), "the poll to end")
 
 
 def test_the_poll_ends_with_the_application_and_without_a_word(
@@ -115,14 +111,10 @@ def test_the_poll_ends_with_the_application_and_without_a_word(
         hub.join(Listener(None))
 
     asyncio.run(join())
-    deadline = time.monotonic() + 20
-    while not hub._remembered and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: hub._remembered, "the first poll")
     assert hub.polling
     app.close()
-    while hub.polling and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not hub.polling
+    wait_for(lambda: not hub.polling, "the poll to end")
     assert [r.getMessage() for r in caplog.records if r.name == live_events.__name__] == []
 
 

@@ -20,6 +20,7 @@ import psutil  # type: ignore[import-untyped]
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.store.store import Store
+from waiting import PATIENCE
 
 FULL = os.environ.get("EVENBEAT_CHAOS") == "full"
 """Default settings and full sizes (`make chaos`), or short versions (`make test`)."""
@@ -33,18 +34,6 @@ SHORT_LEASE: dict[str, Any] = {
 PATIENT = RetryPolicy(max_retries=100, delays=(timedelta(seconds=0.2),))
 WORKER = Path(__file__).with_name("worker_process.py")
 T = TypeVar("T")
-
-
-def until(what: str, check: Callable[[], T], seconds: float = 20.0) -> T:
-    """Ask again and again until the answer is true; the answer."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = check()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {what} (last answer: {found!r})")
-        time.sleep(0.02)
 
 
 def while_true(what: str, check: Callable[[], object], seconds: float) -> None:
@@ -91,7 +80,7 @@ class WorkerProcess:
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
-    def wait(self, seconds: float = 30.0) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         code = self.process.wait(seconds)
         self.died_at = time.monotonic()
         return code

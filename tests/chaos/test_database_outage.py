@@ -8,10 +8,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from fleet import FULL, SHORT_LEASE, Fleet, Story, WorkerProcess, is_alive, job, until
+from fleet import FULL, SHORT_LEASE, Fleet, Story, WorkerProcess, is_alive, job
 
 from evenbeat.store import embedded
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 
 class Server:
@@ -26,7 +27,7 @@ class Server:
         """SIGKILL of the postmaster, or SIGQUIT: the immediate shutdown, without a checkpoint."""
         pid = int((self._home / "pgdata" / "postmaster.pid").read_text().splitlines()[0])
         os.kill(pid, number)
-        until("the postmaster is gone", lambda: not is_alive(pid))
+        wait_for(lambda: not is_alive(pid), "the postmaster is gone")
 
     def come_back(self) -> None:
         self._shares.append(embedded.start(self._home))
@@ -78,18 +79,18 @@ def test_workers_outlast_a_server_that_is_killed(
 
     for outage in range(outages):
         before = len(fleet.ledger.entries("start"))
-        until("jobs flow", lambda b=before: len(fleet.ledger.entries("start")) > b + 150, 60)
+        wait_for(lambda b=before: len(fleet.ledger.entries("start")) > b + 150, "jobs flow")
         said = [worker.said().count("cannot") for worker in workers]
         server.go_down(signal.SIGQUIT if outage % 2 else signal.SIGKILL)
-        until("both notice", lambda s=said: _said_more(workers, s), 60)
+        wait_for(lambda s=said: _said_more(workers, s), "both notice")
         server.come_back()
         back = time.monotonic()
         before = len(fleet.ledger.entries("start"))
-        until("jobs flow again", lambda b=before: len(fleet.ledger.entries("start")) > b, 60)
+        wait_for(lambda b=before: len(fleet.ledger.entries("start")) > b, "jobs flow again")
         print(f"outage {outage}: at work again after {time.monotonic() - back:.2f} s")  # noqa: T201
         assert not story.all_completed(count), "the outage must hit while jobs flow"
 
-    until("all complete", lambda: story.all_completed(count), 200)
+    wait_for(lambda: story.all_completed(count), "all complete", 200)
     assert [worker.alive for worker in workers] == [True, True]
     assert list(story.completions().values()) == [1] * count
     assert story.overlapping_executions() == 0
@@ -106,17 +107,19 @@ def test_run_is_given_up_when_its_lease_runs_out_unrenewed(
     for task in ("nap_until_cancelled", "doze_until_cancelled"):
         outage_store.add(job(task))
     worker = fleet.start(**SHORT_LEASE)
-    until("both run", lambda: len(fleet.ledger.entries("start")) == 2)
+    wait_for(lambda: len(fleet.ledger.entries("start")) == 2, "both run")
     server.go_down(signal.SIGKILL)
     down = time.monotonic()
 
-    until("both are told to stop", lambda: len(fleet.ledger.entries("cancelled")) == 2, 10)
+    wait_for(
+        lambda: len(fleet.ledger.entries("cancelled")) == 2, "both are told to stop", within=10
+    )
 
     took = max(entry["at"] for entry in fleet.ledger.entries("cancelled")) - down
     print(f"given up {took:.2f} s after the outage began, lease 3 s")  # noqa: T201
     assert took < 3.0, "others may take a job when its lease has run out, and not before"
     server.come_back()
-    until("they run again", lambda: len(fleet.ledger.entries("start")) == 4, 20)
+    wait_for(lambda: len(fleet.ledger.entries("start")) == 4, "they run again")
     assert worker.alive
 
 
@@ -126,13 +129,13 @@ def test_graceful_stop_during_an_outage_ends(
 ) -> None:
     outage_store.add(job("nap", {"seconds": 60}))
     worker = outage_fleet.start(**SHORT_LEASE, stop_seconds=1)
-    until("it runs", lambda: outage_fleet.ledger.entries("start"))
+    wait_for(lambda: outage_fleet.ledger.entries("start"), "it runs")
     server.go_down(signal.SIGKILL)
-    until("it is noticed", lambda: "cannot" in worker.said())
+    wait_for(lambda: "cannot" in worker.said(), "it is noticed")
 
     worker.terminate()
 
-    assert worker.wait(40) == 0
+    assert worker.wait() == 0
     server.come_back()
     with psycopg.connect(server.url) as connection:
         row = connection.execute("SELECT status FROM evenbeat.jobs").fetchone()

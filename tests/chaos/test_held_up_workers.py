@@ -2,9 +2,10 @@
 
 import time
 
-from fleet import FULL, SHORT_LEASE, Fleet, Story, job, until
+from fleet import FULL, SHORT_LEASE, Fleet, Story, job
 
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 LEASE = {} if FULL else SHORT_LEASE
 LEASE_SECONDS = 30 if FULL else 3
@@ -15,12 +16,12 @@ def test_handler_that_blocks_the_loop_keeps_its_lease(
 ) -> None:
     blocker = store.add(job("block_the_loop", {"seconds": LEASE_SECONDS * 1.3}))
     workers = fleet.start_many(2, **LEASE)
-    until("it runs", lambda: fleet.ledger.of(blocker.id, "start"))
+    wait_for(lambda: fleet.ledger.of(blocker.id, "start"), "it runs")
     thread = store.add(job("doze", {"seconds": 0.1}))
 
-    until("a thread's job completes beside it", lambda: _completed(store, thread.id), 5)
+    wait_for(lambda: _completed(store, thread.id), "a thread's job completes beside it", within=5)
     assert store.read.job(blocker.id).status == "running"
-    until("it completes", lambda: _completed(store, blocker.id), LEASE_SECONDS * 2)
+    wait_for(lambda: _completed(store, blocker.id), "it completes", within=LEASE_SECONDS * 2)
 
     assert story.executions(blocker.id) == [("completed", None)]
     assert all(worker.alive for worker in workers)
@@ -29,20 +30,20 @@ def test_handler_that_blocks_the_loop_keeps_its_lease(
 def test_blocked_loop_leaves_its_jobs_to_others(fleet: Fleet, store: Store, story: Story) -> None:
     blocked = fleet.start(queues=["one", "both"], **SHORT_LEASE)
     blocker = store.add(job("block_the_loop", {"seconds": 3}, queue="one"))
-    until("the loop is blocked", lambda: fleet.ledger.of(blocker.id, "start"))
+    wait_for(lambda: fleet.ledger.of(blocker.id, "start"), "the loop is blocked")
     added = store.add_many([job("nap", {"seconds": 0.1}, queue="both")] * 50)
     fleet.start(queues=["both"], **SHORT_LEASE)
 
-    until("others run them", lambda: story.counts().get("completed") == 50, 5)
+    wait_for(lambda: story.counts().get("completed") == 50, "others run them", within=5)
 
     assert store.read.job(blocker.id).status == "running", "the loop must have been blocked so far"
     assert {entry["pid"] for entry in fleet.ledger.entries("end")} != {blocked.pid}
     taken = [story.executions(one.id) for one in added]
     # Taken once by the blocked worker, perhaps, and handed back: not again and again.
     assert max(len(executions) for executions in taken) <= 2
-    until("it goes on by itself", lambda: _completed(store, blocker.id), 10)
+    wait_for(lambda: _completed(store, blocker.id), "it goes on by itself", within=10)
     later = store.add(job("nap", queue="one"))
-    until("its loop works again", lambda: _completed(store, later.id), 5)
+    wait_for(lambda: _completed(store, later.id), "its loop works again", within=5)
 
 
 def test_blocked_loop_does_not_take_the_same_jobs_again_and_again(
@@ -50,10 +51,10 @@ def test_blocked_loop_does_not_take_the_same_jobs_again_and_again(
 ) -> None:
     fleet.start(**SHORT_LEASE)
     blocker = store.add(job("block_the_loop", {"seconds": 3}))
-    until("the loop is blocked", lambda: fleet.ledger.of(blocker.id, "start"))
+    wait_for(lambda: fleet.ledger.of(blocker.id, "start"), "the loop is blocked")
     added = store.add_many([job("nap")] * 20)
 
-    until("all complete", lambda: story.all_completed(21), 10)
+    wait_for(lambda: story.all_completed(21), "all complete", within=10)
 
     assert max(len(story.executions(one.id)) for one in added) <= 2
 
@@ -66,22 +67,22 @@ def test_frozen_worker_finds_its_claims_lost_and_goes_on(
     runs = {"nap": long, "doze": short, "solitude": short}
     added = [store.add(job(task, {"seconds": seconds})) for task, seconds in runs.items()]
     frozen = fleet.start(**LEASE)
-    until("all run", lambda: len(fleet.ledger.entries("start")) == 3)
+    wait_for(lambda: len(fleet.ledger.entries("start")) == 3, "all run")
     frozen.freeze()
     began = time.monotonic()
     fleet.start(**LEASE)
-    until(
-        "another takes over",
+    wait_for(
         lambda: len(fleet.ledger.entries("start")) == 6,
-        LEASE_SECONDS + 10,
+        "another takes over",
+        within=LEASE_SECONDS + 10,
     )
     print(f"taken over {time.monotonic() - began:.1f} s after the freeze")  # noqa: T201
 
     frozen.thaw()
 
-    until("it notices", lambda: frozen.said().count("Lease lost") == 3, 5)
+    wait_for(lambda: frozen.said().count("Lease lost") == 3, "it notices", within=5)
     other = store.add(job("nap", {"seconds": 0.1}))
-    until("all complete", lambda: story.all_completed(4), long + 10)
+    wait_for(lambda: story.all_completed(4), "all complete", within=long + 10)
     assert frozen.alive
     for one in added:
         assert story.executions(one.id) == [("failed", "lease_expired"), ("completed", None)]
@@ -89,7 +90,7 @@ def test_frozen_worker_finds_its_claims_lost_and_goes_on(
     # It still takes work, now that it is the only one.
     fleet.workers[1].kill()
     last = store.add(job("nap"))
-    until("it goes on working", lambda: _completed(store, last.id))
+    wait_for(lambda: _completed(store, last.id), "it goes on working")
     assert fleet.ledger.of(last.id, "start")[0]["pid"] == frozen.pid
 
 

@@ -3,11 +3,12 @@
 from uuid import UUID
 
 import pytest
-from fleet import SHORT_LEASE, Fleet, Story, job, until
+from fleet import SHORT_LEASE, Fleet, Story, job
 
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 NO_RETRY = RetryPolicy(max_retries=0)
 RUNNERS = ("misbehave_on_loop", "misbehave_in_thread", "misbehave_alone")
@@ -52,7 +53,7 @@ def test_whatever_a_handler_does_costs_nobody_else(
     added = [one.id for one in store.add_many([*jobs, *innocent])]
     worker = fleet.start(threads=2, concurrency=8)
 
-    until("everything has ended", lambda: all(ended(store, id_) for id_ in added), 30)
+    wait_for(lambda: all(ended(store, id_) for id_ in added), "everything has ended")
 
     by_how = dict(zip(hows, added, strict=False))
     for how in raised:
@@ -67,7 +68,7 @@ def test_whatever_a_handler_does_costs_nobody_else(
     assert all(ended(store, id_) == "completed" for id_ in added[len(hows) :])
     assert worker.alive
     later = [one.id for one in store.add_many([*innocent, job(task, {"how": "nan"})])]
-    until("it goes on", lambda: all(ended(store, id_) == "completed" for id_ in later))
+    wait_for(lambda: all(ended(store, id_) == "completed" for id_ in later), "it goes on")
 
 
 def test_what_is_kept_of_odd_results(fleet: Fleet, store: Store) -> None:
@@ -75,7 +76,7 @@ def test_what_is_kept_of_odd_results(fleet: Fleet, store: Store) -> None:
 
     def result(how: str) -> object:
         id_ = store.add(job("misbehave_on_loop", {"how": how}, retry=NO_RETRY)).id
-        until(f"{how} has ended", lambda: ended(store, id_))
+        wait_for(lambda: ended(store, id_), f"{how} has ended")
         return store.read.executions_of(id_).executions[0].result
 
     assert result("nul_result") == {"a\ufffd": ["\ufffd", "\\u0000", "\\\ufffd"]}
@@ -89,13 +90,13 @@ def test_what_is_kept_of_odd_results(fleet: Fleet, store: Store) -> None:
 def test_exit_in_a_subtask_does_not_stop_the_loop(fleet: Fleet, store: Store, story: Story) -> None:
     worker = fleet.start()
     neighbour = store.add(job("nap", {"seconds": 1.5}))
-    until("the neighbour runs", lambda: fleet.ledger.entries("start"))
+    wait_for(lambda: fleet.ledger.entries("start"), "the neighbour runs")
     leaver = store.add(job("exit_in_subtask", retry=NO_RETRY))
 
-    assert until("it has ended", lambda: ended(store, leaver.id), 5) == "failed"
+    assert wait_for(lambda: ended(store, leaver.id), "it has ended", within=5) == "failed"
 
     assert story.executions(leaver.id) == [("failed", "SystemExit")]
-    until("the neighbour completes", lambda: ended(store, neighbour.id) == "completed", 5)
+    wait_for(lambda: ended(store, neighbour.id) == "completed", "the neighbour completes", within=5)
     assert story.executions(neighbour.id) == [("completed", None)]
     assert worker.alive
 
@@ -109,7 +110,7 @@ def test_progress_that_cannot_be_stored_costs_no_lease(
     counted = store.add(job("too_many", retry=NO_RETRY))
     fleet.start(**SHORT_LEASE)
 
-    until("both complete", lambda: story.counts().get("completed") == 3)
+    wait_for(lambda: story.counts().get("completed") == 3, "both complete")
 
     for added in (ill, neighbour):
         assert story.executions(added.id) == [("completed", None)], "its lease was lost"
@@ -126,7 +127,7 @@ def test_unknown_task_is_left_for_others(fleet: Fleet, store: Store) -> None:
     worker = fleet.start()
     own = store.add(job("nap"))
 
-    until("its own job completes", lambda: ended(store, own.id) == "completed")
+    wait_for(lambda: ended(store, own.id) == "completed", "its own job completes")
 
     row = store.read.job(foreign.id)
     assert (row.status, row.run_count) == ("pending", 0)
@@ -143,5 +144,5 @@ def test_payload_that_no_longer_fits_fails_finally(
     added.append(store.add(job("misbehave_alone", {"what": 1})).id)
 
     for id_ in added:
-        assert until("it has ended", lambda i=id_: ended(store, i)) == "failed"
+        assert wait_for(lambda i=id_: ended(store, i), "it has ended") == "failed"
         assert story.executions(id_) == [("failed", "invalid_payload")]

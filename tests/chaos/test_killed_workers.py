@@ -5,16 +5,17 @@ import time
 from datetime import timedelta
 
 import pytest
-from fleet import FULL, PATIENT, SHORT_LEASE, Fleet, Story, WorkerProcess, job, until
+from fleet import FULL, PATIENT, SHORT_LEASE, Fleet, Story, WorkerProcess, job
 
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 LONG_JOBS = 50
 
 
 def kill_when_all_run(fleet: Fleet, worker: WorkerProcess, count: int) -> float:
-    until("all jobs run", lambda: len(fleet.ledger.entries("start")) == count)
+    wait_for(lambda: len(fleet.ledger.entries("start")) == count, "all jobs run")
     worker.kill()
     return time.monotonic()
 
@@ -26,7 +27,7 @@ def resumed_within(fleet: Fleet, killed_at: float, count: int, seconds: float) -
         starts = [entry["at"] for entry in fleet.ledger.entries("start") if entry["at"] > killed_at]
         return starts if len(starts) >= count else []
 
-    return max(until("every job has started again", again, seconds + 5)) - killed_at
+    return max(wait_for(again, "every job has started again", within=seconds + 5)) - killed_at
 
 
 def assert_each_finished_once(fleet: Fleet, story: Story, count: int) -> None:
@@ -47,7 +48,7 @@ def test_restarted_worker_resumes_at_once_what_its_predecessor_ran(
     took = resumed_within(fleet, killed_at, LONG_JOBS, 5)
     print(f"restart on the same host: all {LONG_JOBS} run again after {took:.2f} s")  # noqa: T201
     assert took < 5
-    until("all finish", lambda: story.all_completed(LONG_JOBS))
+    wait_for(lambda: story.all_completed(LONG_JOBS), "all finish")
     assert_each_finished_once(fleet, story, LONG_JOBS)
     assert story.error_codes() == {None: LONG_JOBS, "lease_expired": LONG_JOBS}
 
@@ -60,9 +61,9 @@ def test_living_worker_takes_over_from_a_killed_one(
     count, bound = (LONG_JOBS, 40) if FULL else (20, 8)
     store.add_many([job("nap", {"seconds": 5 if FULL else 1.5})] * count)
     doomed = fleet.start(**settings)
-    until("all jobs run", lambda: len(fleet.ledger.entries("start")) == count)
+    wait_for(lambda: len(fleet.ledger.entries("start")) == count, "all jobs run")
     fleet.start(**settings)
-    until("both are known", lambda: len(store.upkeep.workers()) == 2)
+    wait_for(lambda: len(store.upkeep.workers()) == 2, "both are known")
     if not same_host:  # what another machine sees: a worker whose process it cannot look at
         with store.database.transaction() as connection:
             connection.execute(
@@ -75,7 +76,7 @@ def test_living_worker_takes_over_from_a_killed_one(
 
     print(f"taken over, same host {same_host}: after {took:.2f} s")  # noqa: T201
     assert took < bound
-    until("all finish", lambda: story.all_completed(count))
+    wait_for(lambda: story.all_completed(count), "all finish")
     assert_each_finished_once(fleet, story, count)
 
 
@@ -98,13 +99,13 @@ def test_random_kills_lose_nothing_and_double_nothing(
 
     for _ in range(kills):
         before = len(fleet.ledger.entries("start"))
-        until("work goes on", lambda b=before: len(fleet.ledger.entries("start")) > b + 40, 30)
+        wait_for(lambda b=before: len(fleet.ledger.entries("start")) > b + 40, "work goes on")
         victim = living.pop(chance.randrange(3))
         victim.kill()
         living.append(fleet.start(**options))
         assert not story.all_completed(count), "too late: the kills must hit while jobs flow"
 
-    until("every job has ended", lambda: story.all_completed(count), 300)
+    wait_for(lambda: story.all_completed(count), "every job has ended", 300)
     took = time.monotonic() - begun
     cut_off = story.error_codes().get("lease_expired", 0)
     print(f"{count} jobs, {kills} kills, {cut_off} runs cut off, {took:.1f} s")  # noqa: T201
@@ -118,15 +119,15 @@ def test_finish_without_the_lease_changes_nothing(fleet: Fleet, store: Store, st
     """The old owner comes to an end while the new one still runs: only the new one counts."""
     added = store.add(job("doze", {"seconds": 2.0}))
     first = fleet.start(**SHORT_LEASE)
-    until("the job runs", lambda: fleet.ledger.entries("start"))
+    wait_for(lambda: fleet.ledger.entries("start"), "the job runs")
     taken = store.expire_leases_of([worker.id for worker in store.upkeep.workers()])
     assert taken == 1
     # Renewal must not bring the lease back before the reaper comes, so it comes here and now.
-    until(
-        "reaped or renewed", lambda: story.executions(added.id)[0][0] != "running" or _reap(store)
+    wait_for(
+        lambda: story.executions(added.id)[0][0] != "running" or _reap(store), "reaped or renewed"
     )
 
-    until("it completes", lambda: store.read.job(added.id).status == "completed")
+    wait_for(lambda: store.read.job(added.id).status == "completed", "it completes")
 
     assert first.alive
     assert story.executions(added.id) == [("failed", "lease_expired"), ("completed", None)]
@@ -156,12 +157,12 @@ def test_poison_fails_after_its_retries_and_neighbours_complete(
             workers.append(fleet.start(**SHORT_LEASE))
         return store.read.job(poison.id).status == "failed"
 
-    until("the poison is given up", supervised, 60)
+    wait_for(supervised, "the poison is given up")
 
     assert story.executions(poison.id) == [("failed", "lease_expired")] * 3
     assert len(fleet.ledger.of(poison.id, "start")) == 3
     assert len([worker for worker in workers if not worker.alive]) == 3
     if not workers[-1].alive:
         fleet.start(**SHORT_LEASE)
-    until("neighbours complete", lambda: story.counts() == {"failed": 1, "completed": 40})
+    wait_for(lambda: story.counts() == {"failed": 1, "completed": 40}, "neighbours complete")
     assert all(store.read.job(added.id).status == "completed" for added in neighbours)

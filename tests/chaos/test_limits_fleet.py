@@ -7,10 +7,11 @@ run that ends says so, and because a worker knows when to look again.
 from collections.abc import Iterable
 from typing import Any
 
-from fleet import FULL, SHORT_LEASE, Fleet, Story, job, until
+from fleet import FULL, SHORT_LEASE, Fleet, Story, job
 
 from evenbeat.domain.limits import RateLimit, parse_rate
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 SELDOM: dict[str, Any] = {**SHORT_LEASE, "poll_seconds": 60, "concurrency": 8}
 
@@ -36,7 +37,7 @@ def starts(store: Store) -> list[float]:
 
 def four_workers(fleet: Fleet, store: Store) -> None:
     fleet.start_many(4, **SELDOM)
-    until("four workers", lambda: len(store.upkeep.workers()) == 4, 60)
+    wait_for(lambda: len(store.upkeep.workers()) == 4, "four workers")
 
 
 def test_a_limit_of_two_holds_over_four_workers_one_of_which_is_killed(
@@ -49,11 +50,11 @@ def test_a_limit_of_two_holds_over_four_workers_one_of_which_is_killed(
     limited_ids = {str(added.id) for added in store.add_many(jobs)}
     store.add_many([job("doze", {"seconds": 0.05}) for _ in range(20)])
 
-    until("some runs", lambda: len(fleet.ledger.entries("end")) > 20, 60)
-    victim = until("a run to cut off", lambda: _at_work(fleet, limited_ids), 60)
+    wait_for(lambda: len(fleet.ledger.entries("end")) > 20, "some runs")
+    victim = wait_for(lambda: _at_work(fleet, limited_ids), "a run to cut off")
     victim.kill()
 
-    until("all jobs", lambda: story.all_completed(count + 20), 120)
+    wait_for(lambda: story.all_completed(count + 20), "all jobs", 120)
     of_the_key = [
         (run.start, run.end or _died(fleet, run.pid))
         for run in fleet.ledger.stretches()
@@ -91,7 +92,7 @@ def test_a_rate_of_ten_a_second_holds_over_four_workers(fleet: Fleet, store: Sto
     count = 200 if FULL else 35
     store.add_many([job("nap", rate_limit=rate) for _ in range(count)])
 
-    until("all jobs", lambda: story.all_completed(count), 120)
+    wait_for(lambda: story.all_completed(count), "all jobs", 120)
     began = starts(store)
     assert len(began) == count
     assert most_in_a_period(began, rate) <= rate.count

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from fleet import Fleet, Story, job, until
+from fleet import Fleet, Story, job
 
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 LISTENING = "datname = current_database() AND query LIKE 'LISTEN%'"
 
@@ -39,24 +40,24 @@ def test_broken_ears_are_mended_for_ever(
     fleet: Fleet, store: Store, story: Story, no_listening: list[int]
 ) -> None:
     worker = fleet.start(poll_seconds=1)
-    until("it has lost its ears a dozen times", lambda: len(no_listening) >= 12)
+    wait_for(lambda: len(no_listening) >= 12, "it has lost its ears a dozen times")
     store.add_many([job("nap"), job("doze")])
 
-    until("jobs complete", lambda: story.all_completed(2), 5)
+    wait_for(lambda: story.all_completed(2), "jobs complete", within=5)
     lost = len(no_listening)
-    until("it still tries to listen", lambda: len(no_listening) > lost, 5)
+    wait_for(lambda: len(no_listening) > lost, "it still tries to listen", within=5)
     assert worker.alive
 
 
 def test_jobs_run_by_polling_alone(fleet: Fleet, store: Store, story: Story) -> None:
     worker = fleet.start(poll_seconds=1, environment={"CHAOS_DEAF": "1"})
-    until("it is at work", store.upkeep.workers)
+    wait_for(store.upkeep.workers, "it is at work")
     time.sleep(0.5)  # it looks at its start, and once more when it begins to listen
     waits = []
     for number in range(1, 3):
         begun = time.monotonic()
         store.add(job("nap" if number % 2 else "doze"))
-        until("it completes", lambda n=number: story.counts().get("completed") == n, 5)
+        wait_for(lambda n=number: story.counts().get("completed") == n, "it completes", within=5)
         waits.append(time.monotonic() - begun)
     print(f"by polling each second: {', '.join(f'{wait:.2f}' for wait in waits)} s")  # noqa: T201
     assert max(waits) < 2.5
@@ -71,9 +72,9 @@ def test_worker_looks_at_once_when_it_hears_again(
     fleet.start(poll_seconds=60)
     with psycopg.connect(database_url, autocommit=True) as connection:
         listeners = f"SELECT pid FROM pg_stat_activity WHERE {LISTENING}"  # noqa: S608
-        old = until("it listens", lambda: connection.execute(listeners).fetchall())
+        old = wait_for(lambda: connection.execute(listeners).fetchall(), "it listens")
         first = store.add(job("nap"))
-        until("it is idle", lambda: store.read.job(first.id).status == "completed")
+        wait_for(lambda: store.read.job(first.id).status == "completed", "it is idle")
         with store.database.transaction() as silent:  # added without a hint
             silent.execute(
                 "INSERT INTO evenbeat.jobs (id, created_at, updated_at, plan_time, next_run_at, "
@@ -84,6 +85,6 @@ def test_worker_looks_at_once_when_it_hears_again(
 
         connection.execute("SELECT pg_terminate_backend(%s)", old[0])
 
-        until("the unheard job runs", lambda: len(fleet.ledger.entries("end")) == 2, 5)
-        new = until("it listens again", lambda: connection.execute(listeners).fetchall())
+        wait_for(lambda: len(fleet.ledger.entries("end")) == 2, "the unheard job runs", within=5)
+        new = wait_for(lambda: connection.execute(listeners).fetchall(), "it listens again")
         assert new != old

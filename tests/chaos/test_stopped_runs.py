@@ -3,10 +3,11 @@
 from datetime import timedelta
 from uuid import UUID
 
-from fleet import Fleet, Story, is_alive, job, until
+from fleet import Fleet, Story, is_alive, job
 
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 NO_RETRY = RetryPolicy(max_retries=0)
 
@@ -21,18 +22,22 @@ def test_cancelling_ends_every_kind_of_run(fleet: Fleet, store: Store, story: St
     tasks = ("nap_until_cancelled", "doze_until_cancelled", "family")
     on_loop, in_thread, alone = (store.add(job(task)).id for task in tasks)
     stubborn = store.add(job("family", {"stubborn": True})).id
-    until("all run", lambda: len(fleet.ledger.entries("start")) == 4)
+    wait_for(lambda: len(fleet.ledger.entries("start")) == 4, "all run")
     pids = [pid for entry in fleet.ledger.entries("start") for pid in entry.get("pids", [])]
     assert len(pids) == 6
     assert all(map(is_alive, pids))
 
     store.control.cancel([on_loop, in_thread, alone, stubborn])
 
-    until("children and grandchildren are gone", lambda: not any(map(is_alive, pids)), 1.0)
-    until("the async run is cancelled", lambda: fleet.ledger.of(on_loop, "cancelled"), 1.0)
-    until("the thread sees it", lambda: fleet.ledger.of(in_thread, "cancelled"), 1.0)
+    wait_for(
+        lambda: not any(map(is_alive, pids)), "children and grandchildren are gone", within=1.0
+    )
+    wait_for(
+        lambda: fleet.ledger.of(on_loop, "cancelled"), "the async run is cancelled", within=1.0
+    )
+    wait_for(lambda: fleet.ledger.of(in_thread, "cancelled"), "the thread sees it", within=1.0)
     later = store.add(job("solitude")).id
-    until("slots are free again", lambda: settled(store, later) == "completed")
+    wait_for(lambda: settled(store, later) == "completed", "slots are free again")
     for id_ in (on_loop, in_thread, alone, stubborn):
         assert store.read.job(id_).status == "cancelled"
         assert story.executions(id_) == [("cancelled", "cancelled")]
@@ -42,7 +47,7 @@ def test_cancelling_ends_every_kind_of_run(fleet: Fleet, store: Store, story: St
 def test_cancelling_without_a_hint_is_found_by_the_renewal(fleet: Fleet, store: Store) -> None:
     fleet.start(lease_seconds=3, renew_seconds=0.5)
     id_ = store.add(job("nap_until_cancelled")).id
-    until("it runs", lambda: fleet.ledger.entries("start"))
+    wait_for(lambda: fleet.ledger.entries("start"), "it runs")
     with store.database.transaction() as connection:  # a cancel whose NOTIFY is lost
         connection.execute(
             "UPDATE evenbeat.jobs SET status = 'cancelled', lock_token = NULL, locked_by = NULL, "
@@ -50,21 +55,21 @@ def test_cancelling_without_a_hint_is_found_by_the_renewal(fleet: Fleet, store: 
             (id_,),
         )
 
-    until("the run is stopped", lambda: fleet.ledger.of(id_, "cancelled"), 3)
+    wait_for(lambda: fleet.ledger.of(id_, "cancelled"), "the run is stopped", within=3)
 
 
 def test_timeout_ends_every_kind_of_run(fleet: Fleet, store: Store, story: Story) -> None:
     worker = fleet.start()
-    options = {"timeout": timedelta(seconds=1.5), "retry": NO_RETRY}
+    options = {"timeout": timedelta(seconds=5), "retry": NO_RETRY}
     tasks = ("nap_until_cancelled", "doze_until_cancelled", "family")
     ids = [store.add(job(task, **options)).id for task in tasks]
 
     for id_ in ids:
-        assert until("it ends", lambda i=id_: settled(store, i)) == "failed"
+        assert wait_for(lambda i=id_: settled(store, i), "it ends") == "failed"
         assert story.executions(id_) == [("failed", "timeout")]
     pids = fleet.ledger.of(ids[2], "start")[0]["pids"]
-    until("the isolated run left nothing", lambda: not any(map(is_alive, pids)), 1.0)
-    until("the thread is told", lambda: fleet.ledger.of(ids[1], "cancelled"), 1.0)
+    wait_for(lambda: not any(map(is_alive, pids)), "the isolated run left nothing", within=1.0)
+    wait_for(lambda: fleet.ledger.of(ids[1], "cancelled"), "the thread is told", within=1.0)
     assert worker.alive
 
 
@@ -76,21 +81,21 @@ def test_isolated_run_whose_process_dies_is_tried_again(
     ids = [store.add(job("die_once", {"how": how})).id for how in hows]
 
     for id_ in ids:
-        assert until("it ends", lambda i=id_: settled(store, i)) == "completed"
+        assert wait_for(lambda i=id_: settled(store, i), "it ends") == "completed"
         assert story.executions(id_) == [("failed", "process_died"), ("completed", None)]
     assert worker.alive
     left = [pid for entry in fleet.ledger.entries("fork") for pid in entry["pids"]]
-    until("what it forked is gone too", lambda: not any(map(is_alive, left)), 1.0)
+    wait_for(lambda: not any(map(is_alive, left)), "what it forked is gone too", within=1.0)
 
 
 def test_killed_worker_takes_its_isolated_runs_with_it(fleet: Fleet, store: Store) -> None:
     worker = fleet.start()
     for stubborn in (False, True):
         store.add(job("family", {"stubborn": stubborn}))
-    until("both run", lambda: len(fleet.ledger.entries("start")) == 2)
+    wait_for(lambda: len(fleet.ledger.entries("start")) == 2, "both run")
     pids = [pid for entry in fleet.ledger.entries("start") for pid in entry["pids"]]
     assert all(map(is_alive, pids))
 
     worker.kill()
 
-    until("all six are gone", lambda: not any(map(is_alive, pids)), 2.0)
+    wait_for(lambda: not any(map(is_alive, pids)), "all six are gone", within=2.0)

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet import SHORT_LEASE, Fleet, job, until
+from fleet import SHORT_LEASE, Fleet, job
 
 from evenbeat.domain.webhooks import message_id
 from evenbeat.store.store import Store
 
 sys.path.append(str(Path(__file__).parents[1] / "engine"))
 from loopback_site import Seen, Site, serving
+
+from waiting import wait_for
 
 RECEIVING: dict[str, Any] = {"allow_private_addresses": "true", **SHORT_LEASE}
 COUNT = 10
@@ -51,13 +53,13 @@ def test_a_worker_killed_between_the_ends_and_the_deliveries_loses_none(
     hook = store.webhooks.add(f"{site.url}/hook", ["job.completed"])
     store.add_many([job("nap")] * COUNT)
     worker = fleet.start(queues=["default"], **RECEIVING)  # it runs the jobs, and delivers nothing
-    until("every end is stored", lambda: len(messages(store, hook.id)) == COUNT, 40)
+    wait_for(lambda: len(messages(store, hook.id)) == COUNT, "every end is stored")
     worker.kill()
     assert accepted == []
 
     fleet.start(**RECEIVING)
 
-    until("all are delivered", lambda: len(messages(store, hook.id, "delivered")) == COUNT, 40)
+    wait_for(lambda: len(messages(store, hook.id, "delivered")) == COUNT, "all are delivered")
     assert sorted(accepted) == sorted(messages(store, hook.id))
     assert len(set(accepted)) == len(accepted) == len(site.seen) == COUNT
 
@@ -69,13 +71,13 @@ def test_a_worker_killed_while_it_delivers_is_followed_by_one_that_does(
     hook = store.webhooks.add(f"{site.url}/hook", ["job.completed"])
     store.add_many([job("nap")] * COUNT)
     worker = fleet.start(**RECEIVING)
-    until("every delivery is under way", lambda: len(site.seen) == COUNT, 40)
+    wait_for(lambda: len(site.seen) == COUNT, "every delivery is under way")
     worker.kill()
     assert accepted == []
 
     fleet.start(**RECEIVING)
 
-    until("all are delivered", lambda: len(messages(store, hook.id, "delivered")) == COUNT, 40)
+    wait_for(lambda: len(messages(store, hook.id, "delivered")) == COUNT, "all are delivered")
     assert sorted(accepted) == sorted(messages(store, hook.id))
     assert len(set(accepted)) == len(accepted) == COUNT
     first, second = site.seen[:COUNT], site.seen[COUNT:]

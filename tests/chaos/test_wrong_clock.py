@@ -6,11 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import psycopg
-from fleet import SHORT_LEASE, Fleet, Story, job, until
+from fleet import SHORT_LEASE, Fleet, Story, job
 
 from evenbeat.domain.job import JobSpec, NewJob, Placement
 from evenbeat.domain.schedule import Interval
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 WRONG = 600
 
@@ -33,7 +34,7 @@ def test_mixed_fleet_fires_at_the_right_times(
     for shift in (WRONG, -WRONG, 0):
         environment = wrong_clock(shift) if shift else {}
         fleet.start(concurrency=2, environment=environment, **SHORT_LEASE)
-    until("all are at work", lambda: len(store.upkeep.workers()) == 3)
+    wait_for(lambda: len(store.upkeep.workers()) == 3, "all are at work")
     offset = time.time() - time.monotonic()
     every = JobSpec("tick", schedule=Interval(timedelta(seconds=2)), placement=Placement.GRID)
     for number in range(8):
@@ -45,7 +46,7 @@ def test_mixed_fleet_fires_at_the_right_times(
         shifts = {round((tick["wall"] - tick["at"] - offset) / 60) for tick in ticks}
         return len(ticks) >= 8 * 3 + 12 and shifts == {-10, 0, 10}
 
-    until("every clock has run some of them", enough, 30)
+    wait_for(enough, "every clock has run some of them")
     ticks = fleet.ledger.entries("tick")
     late = [tick["at"] + offset - tick["plan"] for tick in ticks]
     print(f"{len(ticks)} ticks, {min(late):.3f} to {max(late):.3f} s after their plans")  # noqa: T201
@@ -77,13 +78,13 @@ def test_clock_that_is_set_under_way_kills_nobody(
     steps.write_text("0")
     environment = {"CHAOS_CLOCK_STEPS": str(steps)}
     workers = [fleet.start(environment=environment, **SHORT_LEASE) for _ in range(2)]
-    until("both are at work", lambda: len(store.upkeep.workers()) == 2)
+    wait_for(lambda: len(store.upkeep.workers()) == 2, "both are at work")
     added = store.add(job("nap", {"seconds": 3.5}))
-    until("it runs", lambda: fleet.ledger.entries("start"))
+    wait_for(lambda: fleet.ledger.entries("start"), "it runs")
 
     steps.write_text(str(WRONG))
 
-    until("it completes", lambda: story.all_completed(1))
+    wait_for(lambda: story.all_completed(1), "it completes")
     assert story.executions(added.id) == [("completed", None)]
     assert len(store.upkeep.workers()) == 2
     assert all(worker.alive for worker in workers)

@@ -9,11 +9,14 @@ from datetime import timedelta
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Response, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Response, expect, sync_playwright
 
 from evenbeat import Evenbeat
 from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.api.dependencies import COOKIE
+from waiting import PATIENCE
+
+expect.set_options(timeout=PATIENCE * 1000)
 
 _SERIOUS = ("serious", "critical")
 
@@ -75,7 +78,7 @@ class Site:
     def visit(self, role: str | None = "operator", path: str = "/", **options: Any) -> Page:
         """A new visitor's page; without a role, nobody is signed in."""
         context = self.browser.new_context(base_url=self.url, **options)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE * 1000)
         if role is not None:
             issued = self.access.issue(Role(role), timedelta(hours=1), subject=f"a {role}")
             context.add_cookies([{"name": COOKIE, "value": issued.token, "url": self.url}])

@@ -15,6 +15,7 @@ from evenbeat.domain.job import Job, JobSpec, NewJob, Placement
 from evenbeat.domain.schedule import Cron, Interval, Once, Schedule, after_jobs
 from evenbeat.domain.window import parse_window
 from evenbeat.store.filters import JobFilter
+from waiting import wait_for
 
 _HOUR = timedelta(hours=1)
 
@@ -37,19 +38,11 @@ def _ran(site: Site, job_id: UUID, times: int = 1) -> None:
     for _ in range(times):
         before = site.app.store.read.job(job_id).run_count
         site.app.store.control.run_now([job_id]).only()
-        _until(lambda before=before: _idle(site.app.store.read.job(job_id), before))
+        wait_for(lambda before=before: _idle(site.app.store.read.job(job_id), before))
 
 
 def _idle(job: Job, before: int) -> bool:
     return job.run_count > before and job.status != "running"
-
-
-def _until(holds: object) -> None:
-    for _ in range(500):
-        if holds():  # type: ignore[operator]
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError("it never came to pass")
 
 
 def _open(site: Site, job_id: UUID, role: str = "operator", **options: object) -> Page:
@@ -127,7 +120,7 @@ def test_pause_resume_retry_delete_from_its_page(site: Site) -> None:
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("#figures .status-scheduled")).to_be_visible()
     site.app.store.control.cancel([job_id])
-    expect(page.get_by_role("button", name="Retry")).to_be_visible(timeout=20_000)
+    expect(page.get_by_role("button", name="Retry")).to_be_visible()
     page.get_by_role("button", name="Retry").click()
     expect(page.locator("#runs .status-failed")).to_be_visible()
     onlooker = _open(site, job_id, "viewer")
@@ -136,7 +129,7 @@ def test_pause_resume_retry_delete_from_its_page(site: Site) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.locator(".notice")).to_contain_text("Deleted 1 job.")
     assert page.url == f"{site.url}/jobs"
-    expect(onlooker.get_by_role("heading", name="Not Found")).to_be_visible(timeout=20_000)
+    expect(onlooker.get_by_role("heading", name="Not Found")).to_be_visible()
     site.of(onlooker).tolerate("404")
 
 

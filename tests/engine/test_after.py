@@ -3,11 +3,8 @@
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +12,7 @@ from evenbeat import AfterCondition, Awaited, Context, Evenbeat, Scope
 from evenbeat.declared import static_scopes
 from evenbeat.errors import InvalidInput, InvalidSchedule
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 HOUR = timedelta(hours=1)
 
@@ -183,14 +181,6 @@ def _step(name: str) -> None:
     """What the workers have under this name."""
 
 
-def until(what: str, check: Callable[[], Any], seconds: float = 60.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := check()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-    return found
-
-
 def test_a_worker_killed_between_an_end_and_what_follows_loses_nothing(
     store: Store, database_url: str, tmp_path: Path
 ):
@@ -219,7 +209,7 @@ def test_a_worker_killed_between_an_end_and_what_follows_loses_nothing(
         assert len(ledger.read_text().split()) == count
     living = [start("lives"), start("lives")]
     try:
-        until("the chain is through", lambda: store.read.job(before.id).status == "completed")
+        wait_for(lambda: store.read.job(before.id).status == "completed", "the chain is through")
     finally:
         for process in living:
             process.terminate()

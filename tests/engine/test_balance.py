@@ -1,7 +1,6 @@
 """Placement at work: where jobs begin."""
 
 import logging
-import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,6 +14,7 @@ from evenbeat.domain.job import JobSpec, NewJob, Placement
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import DatabaseUnavailable, InvalidInput, InvalidSchedule
+from waiting import wait_for
 
 
 @pytest.fixture
@@ -307,8 +307,9 @@ def test_where_reading_everything_takes_long_it_happens_beside(world):
     world.harness.clock.move_to(START + 6 * MINUTE)
     job = world.add(HOUR)
     assert world.now < job.next_run_at <= world.now + HOUR
-    deadline = time.monotonic() + 20
-    while load.told(lambda model, _: model.jobs) != 1:
-        assert time.monotonic() < deadline, "nobody read"
+
+    def has_read() -> bool:
         world.app.balancer.refresh(world.now)
-        time.sleep(0.01)
+        return load.told(lambda model, _: model.jobs) == 1
+
+    wait_for(has_read, "the load to be read")

@@ -17,6 +17,7 @@ from evenbeat.engine.worker import Worker
 from evenbeat.observe.metric_definitions import METRICS
 from evenbeat.store.upkeep import NewWorker
 from evenbeat.testing import temporary_server
+from waiting import PATIENCE, wait_for
 
 Read = Callable[..., float | None]
 
@@ -30,13 +31,6 @@ def read(app: Evenbeat) -> Read:
         for sample in family.samples
     }
     return lambda name, **labels: samples.get((name, frozenset(labels.items())))
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -174,8 +168,8 @@ def test_a_cancelled_and_a_lost_run_are_told_apart(app, work):
 
     worker = work()
     cancelled, lost = wait.enqueue().id, wait.enqueue().id
-    begun.acquire(timeout=10)
-    begun.acquire(timeout=10)
+    begun.acquire(timeout=PATIENCE)
+    begun.acquire(timeout=PATIENCE)
     app.store.control.cancel([cancelled])
     app.store.database.query(
         "steal",
@@ -204,7 +198,7 @@ def test_a_stopping_worker_hands_back_and_that_is_counted(app):
     worker = app.worker()
     worker.start()
     wait.enqueue()
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE)
     worker.stop(grace=0)
 
     seen = read(app)
@@ -250,7 +244,7 @@ def test_running_and_slots_are_those_of_this_moment(app, work):
     @app.task
     def hold() -> None:
         begun.release()
-        release.wait(20)
+        release.wait(PATIENCE)
 
     @app.task
     async def idle() -> None: ...
@@ -259,7 +253,7 @@ def test_running_and_slots_are_those_of_this_moment(app, work):
     for _ in range(3):
         hold.enqueue()
     for _ in range(3):
-        assert begun.acquire(timeout=10)
+        assert begun.acquire(timeout=PATIENCE)
 
     seen = read(app)
     assert seen("evenbeat_process_workers") == 1
@@ -282,12 +276,12 @@ def test_a_handler_that_blocks_the_loop_shows_as_lag(app, work):
     @app.task
     async def block() -> None:
         begun.set()
-        release.wait(20)
+        release.wait(PATIENCE)
 
     work()
     assert read(app)("evenbeat_event_loop_lag_seconds") < 20
     block.enqueue()
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE)
     wait_for(lambda: read(app)("evenbeat_event_loop_lag_seconds") > 0.6)
     release.set()
     wait_for(lambda: read(app)("evenbeat_event_loop_lag_seconds") < 0.5)
@@ -484,7 +478,7 @@ def test_steps_that_the_database_does_not_answer_are_counted(app):
         wait_for(lambda: read(app)("evenbeat_database_errors_total", during="claim") >= 1)
     finally:
         stopping.set()
-        claiming.join(timeout=10)
+        claiming.join(timeout=PATIENCE)
     assert read(app)("evenbeat_database_errors_total", during="finish") == 0
 
 

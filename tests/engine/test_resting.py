@@ -10,6 +10,7 @@ import pytest
 
 from evenbeat import Evenbeat
 from evenbeat.engine.claimer import Claimer
+from waiting import wait_for
 
 SOON = timedelta(seconds=0.3)
 
@@ -29,10 +30,7 @@ class Looks:
         return rest
 
     def wait_for(self, number: int) -> None:
-        deadline = time.monotonic() + 20
-        while self.number < number:
-            assert time.monotonic() < deadline, "it went on resting"
-            time.sleep(0.01)
+        wait_for(lambda: self.number >= number, f"look {number}")
 
 
 @pytest.fixture

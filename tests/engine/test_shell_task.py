@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,14 +20,7 @@ from evenbeat.tasks.output import HeadAndTail, fitting
 from evenbeat.tasks.processes import Launch, run
 from evenbeat.tasks.shell import CommandRefused, allowed_argv
 from evenbeat.testing import Harness
-
-
-def until(condition, what: str) -> None:
-    """Wait for something that happens in another process."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)
+from waiting import wait_for
 
 
 def alive(pid: int) -> bool:
@@ -39,7 +31,7 @@ def alive(pid: int) -> bool:
 
 
 def pids_in(file: Path, count: int) -> list[int]:
-    until(lambda: file.exists() and len(file.read_text().split()) == count, f"{count} processes")
+    wait_for(lambda: file.exists() and len(file.read_text().split()) == count, f"{count} processes")
     return [int(text) for text in file.read_text().split()]
 
 
@@ -258,9 +250,9 @@ def test_cancelling_and_timeouts_end_the_whole_family(database_url, tmp_path, ho
             if how == "cancelled":
                 assert all(map(alive, family))
                 app.store.control.cancel([added.id])
-            until(lambda: not any(map(alive, family)), "the family to end")
+            wait_for(lambda: not any(map(alive, family)), "the family to end")
             last = lambda: app.store.read.executions_of(added.id).executions[0]  # noqa: E731
-            until(lambda: last().error_code == how, "the run to end")
+            wait_for(lambda: last().error_code == how, "the run to end")
         finally:
             worker.stop(0)
 
@@ -331,7 +323,7 @@ def test_commands_end_with_a_worker_that_is_killed(tmp_path):
     finally:
         worker.send_signal(signal.SIGKILL)
         worker.wait()
-    until(lambda: not any(map(alive, family)), "the commands to end with their worker")
+    wait_for(lambda: not any(map(alive, family)), "the commands to end with their worker")
 
 
 def test_a_lost_watcher_is_replaced():

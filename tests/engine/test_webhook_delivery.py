@@ -3,7 +3,6 @@
 import itertools
 import json
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -22,6 +21,7 @@ from evenbeat.settings import load_settings
 from evenbeat.tasks import webhook
 from evenbeat.tasks.registry import Runs
 from evenbeat.testing import Harness
+from waiting import wait_for
 
 ALL = list(WebhookEvent)
 NO_CONTENT = (204, {}, b"")
@@ -64,14 +64,6 @@ def outcome(app: Evenbeat, message) -> tuple[str, list[int | None]]:
     return found.state, [attempt.status_code for attempt in attempts]
 
 
-def until(what: str, check, seconds: float = 60.0):
-    deadline = time.monotonic() + seconds
-    while not (found := check()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
-    return found
-
-
 # -- the way that all messages go ------------------------------------------------------------------
 
 
@@ -94,7 +86,7 @@ def test_a_receiver_that_fails_five_times_gets_the_message_once(database_url, si
         try:
             job = app.add(_job(app, "works")).id
             delivered = lambda: app.store.webhooks.messages(hook.id, states=["delivered"]).total  # noqa: E731
-            until("it is delivered, and noted", delivered)
+            wait_for(delivered, "it is delivered, and noted")
         finally:
             worker.stop(grace=5)
         (message,) = app.store.webhooks.messages(hook.id).messages

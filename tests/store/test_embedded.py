@@ -7,8 +7,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 
 from evenbeat.errors import EmbeddedUnavailable
 from evenbeat.store import embedded, embedded_cluster
+from waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no embedded server")
 
@@ -54,12 +54,12 @@ class User:
         return self.process.stdout.readline().strip()
 
     def leave(self) -> None:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=PATIENCE)
         assert self.process.returncode == 0
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=PATIENCE)
 
 
 def servers_in(directory: Path) -> list[psutil.Process]:
@@ -76,17 +76,10 @@ def postmaster_in(data_dir: Path) -> psutil.Process:
     return psutil.Process(int((data_dir / "pgdata/postmaster.pid").read_text().split()[0]))
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def kill_postmaster(data_dir: Path) -> None:
     postmaster = postmaster_in(data_dir)
     postmaster.kill()
-    wait_until(lambda: not postmaster.is_running() or postmaster.status() == psutil.STATUS_ZOMBIE)
+    wait_for(lambda: not postmaster.is_running() or postmaster.status() == psutil.STATUS_ZOMBIE)
 
 
 @contextmanager
@@ -261,7 +254,7 @@ def test_a_stale_pid_file_may_name_a_living_stranger(made: Path) -> None:
     write_row(user.url)
     kill_postmaster(made)
     user.kill()
-    wait_until(lambda: servers_in(made) == [])
+    wait_for(lambda: servers_in(made) == [])
     pid_file = made / "pgdata/postmaster.pid"
     _, _, rest = pid_file.read_text().partition("\n")
     with stranger_of(made) as stranger:
@@ -280,7 +273,7 @@ def test_a_stop_spares_the_stranger_too(made: Path) -> None:
         pid_file.write_text(f"{stranger.pid}\n{rest}")
         server.stop()
         assert stranger.poll() is None
-    wait_until(lambda: servers_in(made) == [])
+    wait_for(lambda: servers_in(made) == [])
 
 
 def test_an_empty_pid_file_is_no_obstacle(made: Path) -> None:
@@ -412,7 +405,7 @@ def test_ctrl_c_reaches_the_user_and_not_the_server(made: Path) -> None:
     other = embedded.start(made)
     assert user.url == other.url
     os.killpg(user.process.pid, signal.SIGINT)
-    user.process.communicate(timeout=30)
+    user.process.communicate(timeout=PATIENCE)
     with psycopg.connect(other.url) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
     other.stop()

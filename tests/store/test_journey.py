@@ -433,9 +433,9 @@ def test_a_payload_that_cannot_be_stored_is_refused_with_the_reason(store, paylo
 def test_listeners_hear_of_due_jobs_and_cancelled_runs(store):
     with store.listen() as listener:
         store.add(NewJob(JobSpec("noop", queue="mail")))
-        assert listener.wait(5) == [("due", "mail")]
+        assert listener.wait(60) == [("due", "mail")]
         store.add(NewJob(NOOP, start=timedelta(hours=1)))
         job = claim_one(store)
         store.control.cancel([job.id])
-        assert listener.wait(5) == [("cancel", str(job.id))]
+        assert listener.wait(60) == [("cancel", str(job.id))]
         assert listener.wait(0.01) == []

@@ -56,7 +56,7 @@ def test_workers_hear_of_changed_limits(store: Store):
     claim(store)
     with store.listen() as listener:
         store.limits.put("k", rate="10/s", now=T0)
-        assert [tuple(signal) for signal in listener.wait(10)] == [("due", "q")]
+        assert [tuple(signal) for signal in listener.wait(60)] == [("due", "q")]
 
 
 @pytest.mark.parametrize(

@@ -236,14 +236,14 @@ def test_the_end_of_a_run_hints_at_what_waits_behind_it(store: Store):
     add(store, limited(queue="two"))
     with store.listen() as listener:
         finish(store, [job])
-        assert [tuple(signal) for signal in listener.wait(10)] == [("due", "two")]
+        assert [tuple(signal) for signal in listener.wait(60)] == [("due", "two")]
         (job,) = claim(store)
         add(store, limited(queue="three"))
-        listener.wait(10)
+        listener.wait(60)
         store.control.cancel([job.id])
         heard: set[tuple[str, ...]] = set()
         for _ in range(5):
-            heard |= {tuple(signal) for signal in listener.wait(10)}
+            heard |= {tuple(signal) for signal in listener.wait(60)}
             if ("due", "three") in heard:
                 return
         pytest.fail(f"nobody hinted at the third queue: {heard}")
@@ -252,7 +252,7 @@ def test_the_end_of_a_run_hints_at_what_waits_behind_it(store: Store):
 def test_a_claim_works_on_the_connection_that_brought_the_hint(store: Store):
     with store.listen() as listener:
         store.add_many([NewJob(limited(concurrency_limit=2)) for _ in range(3)])
-        assert listener.wait(10)
+        assert listener.wait(60)
         assert len(store.claim(WORKER, 10, connection=listener.connection)) == 2
         assert listener.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 

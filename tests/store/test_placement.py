@@ -194,7 +194,7 @@ def test_a_move_shifts_plan_delay_and_rhythm_alike_and_undo_takes_it_back(store)
     assert after.next_run_at == T0 + 55 * MINUTE
     assert after.anchor_at == T0 - 10 * MINUTE
     assert after.placed_at == T0
-    assert [(s.kind, s.subject) for s in listener.wait(5)] == [("due", "default")]
+    assert [(s.kind, s.subject) for s in listener.wait(60)] == [("due", "default")]
     listener.close()
     undone = store.placement.undo(id_, by="me", now=T0 + MINUTE)
     assert undone.restored == [job_id]

@@ -102,7 +102,7 @@ def test_a_message_is_hinted_at(store):
     (job,) = store.claim(WORKER, 1)
     with store.listen() as listener:
         store.finish([Finished(job, Outcome(), decide(job, Outcome(), datetime.now(UTC)))])
-        signal = listener.wait(10)
+        signal = listener.wait(60)
         assert signal is not None
         assert (signal[0].kind, signal[0].subject) == ("due", QUEUE)
 

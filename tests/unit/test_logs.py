@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ import structlog
 from evenbeat.errors import InvalidInput
 from evenbeat.observe import logs
 from evenbeat.observe.logs import LineHandler, LogFormat, configure_logging, redact
+from waiting import wait_for
 
 logger = logging.getLogger("evenbeat.worker")
 
@@ -291,9 +291,7 @@ def test_lines_are_collected_and_written_soon(configure, stream):
         logger.info("line %d", number)
     assert stream.writes == 0
 
-    deadline = time.monotonic() + 5
-    while stream.writes == 0 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: stream.writes, "a write")
     assert stream.writes == 1
     assert len(stream.getvalue().splitlines()) == 50
 

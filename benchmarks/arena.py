@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from peers.redis_server import redis_server
 
-from evenbeat.store import embedded
+from evenbeat import embedded
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

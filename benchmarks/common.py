@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 
-from evenbeat.store import embedded
+from evenbeat import embedded
 from evenbeat.store.store import Store
 
 

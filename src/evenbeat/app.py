@@ -27,15 +27,14 @@ from evenbeat.domain.window import parse_window
 from evenbeat.engine.chores.balance import BalanceWatch
 from evenbeat.engine.chores.base import Chore
 from evenbeat.engine.chores.schedule_sync import ScheduleSync as ScheduleSyncChore
-from evenbeat.engine.chores.stale_sources import StaleSources
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.events import EventBus, Listener
 from evenbeat.observe.counters import EngineCounters
 from evenbeat.observe.readiness import Readiness
+from evenbeat.plugins import Server, provided
 from evenbeat.settings import Settings, load_settings
-from evenbeat.store import embedded
 from evenbeat.store.bulk import Added
 from evenbeat.store.store import Store
 from evenbeat.task import Task, awaited_jobs, override, retry_policy, with_key
@@ -71,7 +70,7 @@ class Evenbeat:
         self.clock: Clock | None = None
         self._overrides = settings | {"database_url": database_url}
         self._settings: Settings | None = None
-        self._server: embedded.EmbeddedServer | None = None
+        self._server: Server | None = None
         self._store: Store | None = None
         self._balancer: Balancer | None = None
         self._opening = threading.RLock()
@@ -238,7 +237,9 @@ class Evenbeat:
         worker` do; the names of those added. A task of yours with such a name takes its place."""
         from evenbeat.tasks import builtin  # noqa: PLC0415 - only those who ask pay for it
 
-        return builtin.register(self.registry, self.settings, lambda: self.store, self._now)
+        return builtin.register(
+            self.registry, self.settings, [make(self) for make in provided("task")]
+        )
 
     def on(self, event: str) -> Callable[[Listener], Listener]:
         """Call a function, plain or async, when something happens to a job in this process's
@@ -284,8 +285,7 @@ class Evenbeat:
         chores: list[Chore] = [BalanceWatch(self._watch_balance)]
         if dynamic:
             chores.insert(0, ScheduleSyncChore(lambda: self.sync_schedules().changed))
-        if settings.stale_days and "crawl" in self.registry:
-            chores.append(StaleSources(self.store, settings.stale_days, self._now))
+        chores += filter(None, (make(self) for make in provided("chore")))
         return Worker(
             self.store,
             self.registry,
@@ -395,7 +395,7 @@ class Evenbeat:
 
     def _include_webhooks(self) -> None:
         """Every worker delivers webhooks, whatever else it can do."""
-        from evenbeat.tasks import webhook  # noqa: PLC0415 - only processes that work need it
+        from evenbeat.tasks.builtin import webhook  # noqa: PLC0415 - only processes that work need it
 
         webhook.register(self.registry, lambda: self.settings, lambda: self.store, self._now)
 
@@ -407,8 +407,9 @@ class Evenbeat:
         if settings.database_url is not None:
             url = settings.database_url.get_secret_value()
         else:
-            self._server = embedded.start(settings.server_dir)
-            url = self._server.url
+            (start,) = provided("server")
+            self._server = server = start(settings.server_dir)
+            url = server.url
         store = Store(
             url,
             schema=settings.db_schema,

@@ -23,11 +23,11 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
+from evenbeat import embedded
 from evenbeat.app import Evenbeat
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.execution import Execution
 from evenbeat.engine.worker import Worker
-from evenbeat.store import embedded
 
 DEFAULT_START = datetime(2030, 1, 1, tzinfo=UTC)
 

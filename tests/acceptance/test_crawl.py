@@ -26,7 +26,7 @@ ALL = 1 + len(SLUGS) + 1 + CALENDAR
 """The home page, the articles, the notes, and what is fetched of the calendar."""
 
 FAST = {"delay": 0, "page_timeout": 8, "max_per_pattern": CALENDAR, "max_depth": 100}
-CHILD = "evenbeat.tasks.crawling.child"
+CHILD = "evenbeat.crawl.child"
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.api.search import marked
 from evenbeat.cli import main
-from evenbeat.cli.document import parts
+from evenbeat.crawl.commands import parts
+from evenbeat.crawl.documents import BEGIN, END, Documents, Lease
+from evenbeat.crawl.routes import marked
 from evenbeat.domain.job import JobSpec, NewJob
-from evenbeat.store.documents import BEGIN, END, Lease
 
 
 class Page(NamedTuple):
@@ -37,8 +37,8 @@ def pages(app: Evenbeat) -> Lease:
     (job,) = store.claim(UUID(int=1), 1)
     assert job.lock_token is not None
     lease = Lease(job.id, job.lock_token)
-    store.documents.begin(lease, "news", "https://a.b", "News")
-    store.documents.save(
+    Documents(store.database).begin(lease, "news", "https://a.b", "News")
+    Documents(store.database).save(
         lease,
         "news",
         [

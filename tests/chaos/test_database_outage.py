@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from fleet import FULL, SHORT_LEASE, Fleet, Story, WorkerProcess, is_alive, job
 
-from evenbeat.store import embedded
+from evenbeat import embedded
 from evenbeat.store.store import Store
 from waiting import wait_for
 

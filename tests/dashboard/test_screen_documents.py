@@ -7,8 +7,8 @@ from uuid import UUID
 from browsing import Site, hindrances
 from playwright.sync_api import expect
 
+from evenbeat.crawl.documents import Documents, Lease
 from evenbeat.domain.job import JobSpec, NewJob
-from evenbeat.store.documents import Lease
 
 
 class Kept(NamedTuple):
@@ -29,8 +29,8 @@ def crawl(site: Site, *pages: Kept) -> None:
     (job,) = store.claim(UUID(int=1), 1, queues=["web"], tasks=["crawl"])
     assert job.lock_token is not None
     lease = Lease(job.id, job.lock_token)
-    store.documents.begin(lease, "news", "https://a.b", "The news")
-    store.documents.save(lease, "news", pages)
+    Documents(store.database).begin(lease, "news", "https://a.b", "The news")
+    Documents(store.database).save(lease, "news", pages)
     store.control.cancel([job.id])
 
 

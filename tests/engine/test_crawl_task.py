@@ -10,10 +10,10 @@ import pytest
 from loopback_site import Site, serving
 
 from evenbeat import Evenbeat
+from evenbeat.crawl.robots import Robots, RobotsUnreadable
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import InvalidInput
-from evenbeat.tasks.addresses import Policy
-from evenbeat.tasks.crawling.robots import Robots, RobotsUnreadable
+from evenbeat.external.addresses import Policy
 from evenbeat.testing import Harness
 
 HTML = {"content-type": "text/html"}
@@ -226,8 +226,8 @@ def test_a_page_on_which_reading_fails_is_told_of(site, local):
 
 _OF_A_LARGE_WORKER = """
 import asyncio, sys
-from evenbeat.tasks.crawling.order import Order
-from evenbeat.tasks.crawling.process import crawling
+from evenbeat.crawl.order import Order
+from evenbeat.crawl.process import crawling
 
 memory = bytearray(1100 * 2**20)
 memory[::4096] = bytes(len(memory[::4096]))
@@ -252,7 +252,7 @@ def test_how_large_the_worker_once_was_is_not_held_against_the_crawler(site):
 
 def is_crawler(process):
     try:
-        return "evenbeat.tasks.crawling.child" in process.cmdline()
+        return "evenbeat.crawl.child" in process.cmdline()
     except psutil.Error:  # it has just ended
         return False
 

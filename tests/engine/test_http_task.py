@@ -14,8 +14,8 @@ from evenbeat import Evenbeat
 from evenbeat.cli.worker import with_builtins
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import Fail, InvalidInput
-from evenbeat.tasks import http
-from evenbeat.tasks.http import expected_ranges, fill_in, retry_after
+from evenbeat.tasks.builtin import http
+from evenbeat.tasks.builtin.http import expected_ranges, fill_in, retry_after
 from evenbeat.testing import Harness
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -418,7 +418,7 @@ def certified(tmp_path, monkeypatch):
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    from evenbeat.tasks import fetching
+    from evenbeat.external import fetching
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "secure.example")])

@@ -14,11 +14,12 @@ import pytest
 from evenbeat import Evenbeat
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import InvalidInput
-from evenbeat.tasks import processes, shell
-from evenbeat.tasks.lifeline import Lifeline
-from evenbeat.tasks.output import HeadAndTail, fitting
-from evenbeat.tasks.processes import Launch, run
-from evenbeat.tasks.shell import CommandRefused, allowed_argv
+from evenbeat.external import processes
+from evenbeat.external.lifeline import Lifeline
+from evenbeat.external.output import HeadAndTail, fitting
+from evenbeat.external.processes import Launch, run
+from evenbeat.tasks.builtin import shell
+from evenbeat.tasks.builtin.shell import CommandRefused, allowed_argv
 from evenbeat.testing import Harness
 from waiting import wait_for
 
@@ -303,7 +304,7 @@ def test_running_commands_takes_no_thread():
 
 WORKER = """
 import asyncio
-from evenbeat.tasks.processes import Launch, run
+from evenbeat.external.processes import Launch, run
 async def main():
     env = {{"PATH": "/usr/bin:/bin"}}
     await run(Launch(["sh", "-c", "exit 0"], env, "/", None, 10))

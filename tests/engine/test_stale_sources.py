@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 
 from evenbeat import Evenbeat
+from evenbeat.crawl.documents import Documents, Lease
+from evenbeat.crawl.stale_sources import CREATED_BY, StaleSources, dedup_key
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
-from evenbeat.engine.chores.stale_sources import CREATED_BY, StaleSources, dedup_key
-from evenbeat.store.documents import Lease
 from evenbeat.store.filters import JobFilter
 from evenbeat.testing import Harness
 
@@ -39,9 +39,9 @@ def crawled(harness: Harness, source: str, *, succeeds: bool = True, **payload) 
     added = store.add(NewJob(JobSpec("crawl", queue="web"), given), now=now)
     (job,) = store.claim(UUID(int=1), 1, now=now)
     lease = Lease(job.id, job.lock_token)
-    store.documents.begin(lease, source, URL, None, now=now)
+    Documents(store.database).begin(lease, source, URL, None, now=now)
     if succeeds:
-        store.documents.end(lease, source, items_crawled=1, items_indexed=1, now=now)
+        Documents(store.database).end(lease, source, items_crawled=1, items_indexed=1, now=now)
     store.control.cancel([job.id], now=now)
     return added.id
 
@@ -69,7 +69,7 @@ def test_a_stale_source_is_queued_once_as_it_was_asked_for(harness, app):
     (job,) = [j for j in app.store.read.jobs(JobFilter()).jobs if j.created_by == CREATED_BY]
     assert job.payload == {"url": URL, "source_id": "old", "max_pages": 7}
     assert (job.queue, job.dedup_key, job.schedule_kind) == ("web", "crawl:old", "once")
-    assert app.store.documents.source("old").queued_at == harness.clock.now()
+    assert Documents(app.store.database).source("old").queued_at == harness.clock.now()
 
 
 def test_one_whose_crawls_fail_is_tried_once_a_day(harness, app):
@@ -109,7 +109,9 @@ def test_sources_that_are_taken_care_of_do_not_hide_others(harness, app):
         NewJob(JobSpec("crawl"), {"url": f"{URL}#{name}", "source_id": name}) for name in names
     )
     harness.skip("11d")
-    (stale,) = app.store.documents.stale(timedelta(days=10), limit=1, now=harness.clock.now())
+    (stale,) = Documents(app.store.database).stale(
+        timedelta(days=10), limit=1, now=harness.clock.now()
+    )
     assert stale.source.id == "old"
 
 

@@ -18,7 +18,7 @@ from evenbeat.domain.webhooks import TASK, WebhookEvent, message_id
 from evenbeat.engine.chores.retention import Retention
 from evenbeat.errors import InvalidInput
 from evenbeat.settings import load_settings
-from evenbeat.tasks import webhook
+from evenbeat.tasks.builtin import webhook
 from evenbeat.tasks.registry import Runs
 from evenbeat.testing import Harness
 from waiting import wait_for

@@ -9,13 +9,13 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from evenbeat.crawl.documents import BEGIN, END, Documents, Lease
+from evenbeat.crawl.order import Page as Crawled
+from evenbeat.crawl.urls import page_key
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import LeaseLost, NotFound
-from evenbeat.store.documents import BEGIN, END, Lease
 from evenbeat.store.store import Store
-from evenbeat.tasks.crawling.order import Page as Crawled
-from evenbeat.tasks.crawling.urls import page_key
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -43,23 +43,23 @@ def lease(store: Store) -> Lease:
     (job,) = store.claim(UUID(int=1), 1, now=T0)
     assert job.lock_token is not None
     lease = Lease(job.id, job.lock_token)
-    store.documents.begin(lease, "s", "https://a.b", "A B", now=T0)
+    Documents(store.database).begin(lease, "s", "https://a.b", "A B", now=T0)
     return lease
 
 
 def texts(store: Store, words: str) -> list[str]:
-    return [found.document.title for found in store.documents.search(words).found]
+    return [found.document.title for found in Documents(store.database).search(words).found]
 
 
 def test_new_same_and_changed_pages(store: Store, lease: Lease):
-    save = store.documents.save
+    save = Documents(store.database).save
     assert save(lease, "s", [A, B], now=T0) == (2, 0)
     assert save(lease, "s", [A, B], now=T0 + DAY) == (0, 0)
     changed = A._replace(text="A slow fox.")
     assert save(lease, "s", [changed, B], now=T0 + 2 * DAY) == (1, 0)
-    first, second = store.documents.newest().found
+    first, second = Documents(store.database).newest().found
     assert first.document.title == "A garden"
-    document, text = store.documents.get(first.document.id)
+    document, text = Documents(store.database).get(first.document.id)
     assert text == "A slow fox."
     assert (document.first_seen_at, document.changed_at, document.seen_at) == (
         T0, T0 + 2 * DAY, T0 + 2 * DAY,
@@ -68,34 +68,37 @@ def test_new_same_and_changed_pages(store: Store, lease: Lease):
 
 
 def test_of_two_pages_with_one_key_the_last_counts(store: Store, lease: Lease):
-    assert store.documents.save(lease, "s", [A, A._replace(title="Again")], now=T0) == (1, 0)
-    assert store.documents.newest().found[0].document.title == "Again"
+    assert Documents(store.database).save(lease, "s", [A, A._replace(title="Again")], now=T0) == (
+        1,
+        0,
+    )
+    assert Documents(store.database).newest().found[0].document.title == "Again"
 
 
 def test_what_is_gone_is_not_found_until_it_is_back(store: Store, lease: Lease):
-    save = store.documents.save
+    save = Documents(store.database).save
     save(lease, "s", [A, B], now=T0)
     assert save(lease, "s", [], gone=[A.key, "never/there"], now=T0 + DAY) == (0, 1)
     assert save(lease, "s", [], gone=[A.key], now=T0 + DAY) == (0, 0)
     assert texts(store, "quick") == []
-    assert store.documents.newest().total == 1
+    assert Documents(store.database).newest().total == 1
     assert save(lease, "s", [A], gone=[A.key], now=T0 + 2 * DAY) == (1, 0)
     assert texts(store, "quick") == ["A garden"]
 
 
 def test_pages_of_two_sources_are_apart(store: Store, lease: Lease):
-    store.documents.begin(lease, "t", "https://c.d", None, now=T0)
-    store.documents.save(lease, "s", [A], now=T0)
-    store.documents.save(lease, "t", [A], now=T0)
-    assert store.documents.search("fox").total == 2
-    assert store.documents.search("fox", source="t").total == 1
-    assert store.documents.newest(source="t").total == 1
-    assert [source.id for source in store.documents.sources()[0]] == ["s", "t"]
+    Documents(store.database).begin(lease, "t", "https://c.d", None, now=T0)
+    Documents(store.database).save(lease, "s", [A], now=T0)
+    Documents(store.database).save(lease, "t", [A], now=T0)
+    assert Documents(store.database).search("fox").total == 2
+    assert Documents(store.database).search("fox", source="t").total == 1
+    assert Documents(store.database).newest(source="t").total == 1
+    assert [source.id for source in Documents(store.database).sources()[0]] == ["s", "t"]
 
 
 @pytest.mark.parametrize("lost", ["other token", "cancelled", "deleted"])
 def test_who_has_lost_the_lease_writes_nothing(store: Store, lease: Lease, lost: str):
-    documents = store.documents
+    documents = Documents(store.database)
     documents.save(lease, "s", [A], now=T0)
     if lost == "cancelled":
         store.control.cancel([lease.job_id], now=T0)
@@ -129,7 +132,7 @@ def test_nobody_takes_the_lease_while_a_batch_is_written(store: Store, lease: Le
 
 
 def test_words_phrases_and_operators(store: Store, lease: Lease):
-    store.documents.save(lease, "s", [A, B], now=T0)
+    Documents(store.database).save(lease, "s", [A, B], now=T0)
     assert texts(store, "foxes") == ["Foxes", "A garden"]  # a title counts more
     assert texts(store, '"quick brown"') == texts(store, "“quick brown”") == ["A garden"]
     assert texts(store, '"brown quick"') == []
@@ -140,8 +143,8 @@ def test_words_phrases_and_operators(store: Store, lease: Lease):
 
 
 def test_snippets_mark_what_was_found(store: Store, lease: Lease):
-    store.documents.save(lease, "s", [A], now=T0)
-    (found,) = store.documents.search("jumping dogs").found
+    Documents(store.database).save(lease, "s", [A], now=T0)
+    (found,) = Documents(store.database).search("jumping dogs").found
     assert f"{BEGIN}jumps{END} over the lazy {BEGIN}dog{END}" in found.snippet
     assert found.rank is not None
     assert found.rank > 0
@@ -149,21 +152,21 @@ def test_snippets_mark_what_was_found(store: Store, lease: Lease):
 
 def test_pages_of_results(store: Store, lease: Lease):
     pages = [A._replace(key=f"a.b/{n}") for n in range(5)]
-    store.documents.save(lease, "s", pages, now=T0)
-    search = store.documents.search
+    Documents(store.database).save(lease, "s", pages, now=T0)
+    search = Documents(store.database).search
     seen = [
         found.document.id for o in (0, 2, 4) for found in search("fox", limit=2, offset=o).found
     ]
     assert len(set(seen)) == 5
     assert search("fox", limit=2, offset=2).total == 5
     assert search("fox", offset=100) == ([], 5)
-    assert store.documents.newest(offset=100) == ([], 5)
-    assert store.documents.sources(offset=100) == ([], 1)
+    assert Documents(store.database).newest(offset=100) == ([], 5)
+    assert Documents(store.database).sources(offset=100) == ([], 1)
 
 
 def test_search_asks_its_index(store: Store, lease: Lease, connect):
     pages = [Page(f"a.b/{n}", f"Page {n}", f"word{n} common") for n in range(500)]
-    store.documents.save(lease, "s", pages, now=T0)
+    Documents(store.database).save(lease, "s", pages, now=T0)
     with connect() as look:
         look.execute("ANALYZE evenbeat.documents")
         look.execute("SET enable_seqscan = off")
@@ -175,18 +178,18 @@ def test_search_asks_its_index(store: Store, lease: Lease, connect):
 
 
 def test_documents_come_and_go(store: Store, lease: Lease):
-    store.documents.save(lease, "s", [A], now=T0)
-    document_id = store.documents.newest().found[0].document.id
-    store.documents.delete(document_id)
-    for missing in (store.documents.get, store.documents.delete):
+    Documents(store.database).save(lease, "s", [A], now=T0)
+    document_id = Documents(store.database).newest().found[0].document.id
+    Documents(store.database).delete(document_id)
+    for missing in (Documents(store.database).get, Documents(store.database).delete):
         with pytest.raises(NotFound, match="document"):
             missing(document_id)
-    assert store.documents.save(lease, "s", [A], now=T0) == (1, 0)
+    assert Documents(store.database).save(lease, "s", [A], now=T0) == (1, 0)
 
 
 def test_a_large_page_with_odd_characters(store: Store, lease: Lease):
     huge = A._replace(text=" ".join(f"wört{n}" for n in range(9000))[:100_000], title="😀" * 500)
-    assert store.documents.save(lease, "s", [huge], now=T0) == (1, 0)
+    assert Documents(store.database).save(lease, "s", [huge], now=T0) == (1, 0)
     assert texts(store, "wört77") == ["😀" * 500]
 
 
@@ -196,13 +199,13 @@ def test_long_urls_of_a_long_source_fit_into_the_index(store: Store, lease: Leas
     start = "https://example.com/" + "".join(letters.choices(ascii_letters, k=2000))
     url = "https://example.com/" + "".join(letters.choices(ascii_letters, k=2000))
     page = Crawled.of({"url": url, "title": "Long", "text": "A long address.", "depth": 0})
-    store.documents.begin(lease, start, start, None, now=T0)
-    assert store.documents.save(lease, start, [page], now=T0) == (1, 0)
-    assert store.documents.save(lease, start, [], gone=[page_key(url)], now=T0) == (0, 1)
+    Documents(store.database).begin(lease, start, start, None, now=T0)
+    assert Documents(store.database).save(lease, start, [page], now=T0) == (1, 0)
+    assert Documents(store.database).save(lease, start, [], gone=[page_key(url)], now=T0) == (0, 1)
 
 
 def test_a_source_remembers_how_it_was_crawled(store: Store, lease: Lease):
-    documents = store.documents
+    documents = Documents(store.database)
     documents.end(lease, "s", items_crawled=7, items_indexed=3, now=T0 + DAY)
     source = documents.source("s")
     assert source is not None

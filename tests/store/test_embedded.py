@@ -15,8 +15,9 @@ import psutil
 import psycopg
 import pytest
 
+from evenbeat import embedded
+from evenbeat.embedded import cluster as embedded_cluster
 from evenbeat.errors import EmbeddedUnavailable
-from evenbeat.store import embedded, embedded_cluster
 from waiting import PATIENCE, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no embedded server")
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no emb
 USER = """
 import os, sys
 from pathlib import Path
-from evenbeat.store import embedded
+from evenbeat import embedded
 if sys.argv[2:]:  # become this user, after the imports: it may not reach the interpreter's files
     os.setgroups([])
     os.setgid(int(sys.argv[2]))
@@ -312,7 +313,7 @@ def test_a_forked_child_does_not_stop_its_parents_server(made: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
-from evenbeat.store import embedded
+from evenbeat import embedded
 server = embedded.start(Path(sys.argv[1]))
 child = os.fork()
 if child == 0:

@@ -10,7 +10,7 @@ import evenbeat
 from evenbeat.store.statements import bind, in_schema, load_statements
 
 SOURCE = Path(evenbeat.__file__).parent
-FILES = sorted((SOURCE / "store" / "sql").glob("*.sql"))
+FILES = sorted(SOURCE.glob("*/sql/*.sql"))
 STATEMENTS = load_statements("evenbeat")
 PARAMETER = re.compile(r"%\((\w+)\)s")
 
@@ -38,7 +38,8 @@ ASKING = {"rows", "row", "_jobs", "_step", "_tokens"}
 
 
 def asked_for() -> set[str]:
-    calls = (node for tree in trees(SOURCE / "store") for node in ast.walk(tree))
+    folders = (SOURCE / "store", SOURCE / "crawl")
+    calls = (node for folder in folders for tree in trees(folder) for node in ast.walk(tree))
     return {
         call.args[0].value
         for call in calls
@@ -82,10 +83,9 @@ def test_names_are_unique():
 
 
 def test_two_statements_of_one_name_are_refused(monkeypatch, tmp_path):
-    (tmp_path / "sql").mkdir()
     for file in ("a.sql", "b.sql"):
-        (tmp_path / "sql" / file).write_text("-- name: same\n-- Nothing.\nSELECT 1;\n")
-    monkeypatch.setattr("evenbeat.store.statements.files", lambda _: tmp_path)
+        (tmp_path / file).write_text("-- name: same\n-- Nothing.\nSELECT 1;\n")
+    monkeypatch.setattr("evenbeat.store.statements.folders", lambda _: [tmp_path])
     with pytest.raises(ValueError, match="two statements are named 'same'"):
         load_statements.__wrapped__("evenbeat")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenbeat.tasks.addresses import (
+from evenbeat.external.addresses import (
     AddressRefused,
     Kind,
     Policy,

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy.http import HtmlResponse, Response, TextResponse
 
-from evenbeat.tasks.crawling.order import MOST_TEXT, Order, Page
-from evenbeat.tasks.crawling.robots import Rules
-from evenbeat.tasks.crawling.text import content_of, legible, tidy
-from evenbeat.tasks.crawling.urls import canonical_url, page_key, pattern_of, same_site, under
+from evenbeat.crawl.order import MOST_TEXT, Order, Page
+from evenbeat.crawl.robots import Rules
+from evenbeat.crawl.text import content_of, legible, tidy
+from evenbeat.crawl.urls import canonical_url, page_key, pattern_of, same_site, under
 
 words = st.text("abcdefgh0125679-._~%/ äö", max_size=12)
 urls = st.builds(

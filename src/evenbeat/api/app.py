@@ -16,7 +16,6 @@ from evenbeat.api import (
     placement,
     problems,
     schedules,
-    search,
     templates,
     webhooks,
     workers_and_queues,
@@ -28,6 +27,7 @@ from evenbeat.api.middleware import ROOM_FOR_THE_REST, Limits, SafeHeaders
 from evenbeat.api.problems import Problem, responses
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
+from evenbeat.plugins import provided
 
 ROUTERS = (
     sessions.router,
@@ -35,7 +35,6 @@ ROUTERS = (
     jobs.router,
     templates.router,
     executions.router,
-    search.router,
     schedules.router,
     workers_and_queues.router,
     limits.router,
@@ -45,7 +44,7 @@ ROUTERS = (
     live_events.router,
     health.router,
 )
-"""In the order of the documentation."""
+"""In the order of the documentation; those of plugins come after them."""
 
 _DESCRIPTION = """A durable, self-balancing job scheduler.
 
@@ -68,7 +67,7 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
     problems.install(api)
     api.add_middleware(Limits, limit=2 * app.settings.max_payload_bytes + ROOM_FOR_THE_REST)
     api.add_middleware(SafeHeaders)
-    for router in ROUTERS:
+    for router in (*ROUTERS, *provided("router")):
         api.include_router(router)
     return api
 

@@ -29,9 +29,9 @@ from evenbeat.api.queries import Words, one_of
 from evenbeat.api.schemas import Id, Json, Request
 from evenbeat.domain.webhooks import Webhook, message_id, parse_message_id
 from evenbeat.errors import InvalidInput, NotFound
+from evenbeat.external.addresses import MAX_URL
 from evenbeat.store.webhooks import COUNTED, Attempt, Message
-from evenbeat.tasks.addresses import MAX_URL
-from evenbeat.tasks.webhook import check_endpoint
+from evenbeat.tasks.builtin.webhook import check_endpoint
 
 Event = Literal["job.completed", "job.retrying", "job.failed", "job.cancelled", "balance.low"]
 State = Literal["pending", "delivered", "failed"]

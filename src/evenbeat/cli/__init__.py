@@ -47,7 +47,7 @@ COMMANDS = (
     Command("task", f"{_HERE}.fleet:task_cli", "The tasks that workers have.", _JOBS),
     Command("queue", f"{_HERE}.fleet:queue_cli", "List, pause and resume queues.", _JOBS),
     Command("limit", f"{_HERE}.limit:limit_cli", "Limits that jobs with one key share.", _JOBS),
-    Command("documents", f"{_HERE}.document:document_cli", "Search crawled pages.", _JOBS),
+    Command("documents", "evenbeat.crawl.commands:documents_cli", "Search crawled pages.", _JOBS),
     Command("import", f"{_HERE}.import_:import_cli", "Move in from cron and others.", _JOBS),
     Command("export", f"{_HERE}.export:export", "Write definitions of jobs out.", _JOBS),
     Command("stats", f"{_HERE}.stats:stats", "The scheduler in figures.", _FLEET),

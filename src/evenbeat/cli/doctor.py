@@ -38,10 +38,10 @@ def doctor(
 
 
 def _examined(database: str | None) -> Document:
+    from evenbeat import embedded  # noqa: PLC0415
     from evenbeat.app import Evenbeat  # noqa: PLC0415 - with a URL none of it is needed
     from evenbeat.cli.worker import configured  # noqa: PLC0415
     from evenbeat.observe.doctor import check, worst  # noqa: PLC0415
-    from evenbeat.store import embedded  # noqa: PLC0415
 
     settings = configured(Evenbeat(), None, database).settings
     if settings.database_url is not None:

@@ -11,12 +11,12 @@ from typing import Annotated
 import psycopg
 import typer
 
+from evenbeat import embedded
 from evenbeat.app import Evenbeat
 from evenbeat.cli.output import print_json
 from evenbeat.cli.session import DatabaseOption, JsonOption
 from evenbeat.cli.worker import check_database, configured, database_place
 from evenbeat.settings import Settings
-from evenbeat.store import embedded
 from evenbeat.store import migrate as store_migrate
 
 

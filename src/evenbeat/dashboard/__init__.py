@@ -51,7 +51,6 @@ from evenbeat.dashboard import (
     assets,
     backfill,
     distribution,
-    documents,
     edit,
     fleet,
     job,
@@ -64,6 +63,7 @@ from evenbeat.dashboard import (
     timeline,
     webhooks,
 )
+from evenbeat.plugins import provided
 
 _ROUTERS = (
     sign_in.router,
@@ -75,7 +75,6 @@ _ROUTERS = (
     distribution.router,
     timeline.router,
     fleet.router,
-    documents.router,
     webhooks.router,
     settings.router,
     reference.router,
@@ -86,7 +85,7 @@ _ROUTERS = (
 def install(api: FastAPI) -> None:
     """Add the pages to a service made by `evenbeat.api.app.create`."""
     before = len(api.router.routes)
-    for router in _ROUTERS:
+    for router in (*_ROUTERS, *provided("screen")):
         api.include_router(router)
     # To the front: our sign-in goes before the API's plain one.
     routes = api.router.routes

@@ -40,6 +40,7 @@ from evenbeat.errors import (
     NotFound,
     StoreError,
 )
+from evenbeat.plugins import folders
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ NAV = (
 )
 
 _templates = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    loader=FileSystemLoader([Path(__file__).parent / "templates", *folders("templates")]),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,

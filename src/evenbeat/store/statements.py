@@ -2,12 +2,13 @@
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import Job
 from evenbeat.domain.webhooks import Webhook
+from evenbeat.plugins import folders
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
@@ -64,7 +65,8 @@ class Statement(NamedTuple):
 def load_statements(schema: str) -> dict[str, Statement]:
     """Every statement by name, with `evenbeat.` replaced by the schema's name."""
     statements: dict[str, Statement] = {}
-    for file in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda f: f.name):
+    sql_folders = (Path(__file__).parent / "sql", *folders("sql"))
+    for file in (file for folder in sql_folders for file in sorted(folder.glob("*.sql"))):
         hot = file.name in _HOT_FILES
         for name, text in _split(file.read_text(encoding="utf-8")):
             if name in statements:

@@ -19,7 +19,6 @@ from evenbeat.store.bulk import Added, add_in_bulk, named, with_ids
 from evenbeat.store.control import Control
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.dependencies import Dependencies
-from evenbeat.store.documents import Documents
 from evenbeat.store.idempotency import IdempotencyKeys
 from evenbeat.store.limited import LimitedClaims, commits_at_once
 from evenbeat.store.limits import LimitTable
@@ -81,7 +80,6 @@ class Store:
         self.idempotency = IdempotencyKeys(self.database)
         self.limits = LimitTable(self.database)
         self._limited = LimitedClaims(self.database, self.limits)
-        self.documents = Documents(self.database)
         self.webhooks = Webhooks(self.database)
         self._max_json_bytes = max_json_bytes
 

@@ -15,13 +15,13 @@ from pydantic import AfterValidator, Field, JsonValue
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import Fail, InvalidInput, Retry
+from evenbeat.external.addresses import AddressRefused, Policy, Resolver, check_url
+from evenbeat.external.output import fitting
 from evenbeat.settings import Settings
-from evenbeat.tasks.addresses import AddressRefused, Policy, Resolver, check_url
-from evenbeat.tasks.output import fitting
 from evenbeat.tasks.registry import TaskDefinition, define
 
 if TYPE_CHECKING:
-    from evenbeat.tasks.fetching import Answer, Call
+    from evenbeat.external.fetching import Answer, Call
 
 NAME = "http"
 LONGEST_TIMEOUT = timedelta(hours=1)
@@ -132,7 +132,7 @@ def definition(settings: Settings, resolver: Resolver | None = None) -> TaskDefi
         trouble are tried again, and any other status fails for good."""
         filled, secrets = fill_in(headers, variables, os.environ)
         content, kind = _content(body)
-        fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.tasks.fetching")
+        fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.external.fetching")
         call: Call = fetching.Call(
             url=url,
             method=method,

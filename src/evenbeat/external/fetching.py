@@ -15,7 +15,7 @@ from functools import cache
 
 import httpx
 
-from evenbeat.tasks.addresses import Policy, Resolver, UrlRefused, check_url, resolution_problem
+from evenbeat.external.addresses import Policy, Resolver, UrlRefused, check_url, resolution_problem
 
 CONNECT_SECONDS = 10.0
 BODY_SECONDS = 1.0

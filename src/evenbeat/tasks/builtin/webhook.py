@@ -22,16 +22,16 @@ from evenbeat.domain.job import JobSpec
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.webhooks import QUEUE, TASK, message_id, next_delay, signed_headers
 from evenbeat.errors import Fail, Retry, StoreError
+from evenbeat.external.addresses import AddressRefused, Policy, Resolver, check_url
 from evenbeat.settings import Settings
 from evenbeat.store.store import Store
 from evenbeat.store.webhooks import Attempted, Outgoing
-from evenbeat.tasks.addresses import AddressRefused, Policy, Resolver, check_url
+from evenbeat.tasks.builtin.http import retry_after
 from evenbeat.tasks.context import Context
-from evenbeat.tasks.http import retry_after
 from evenbeat.tasks.registry import Registry, Runs, TaskDefinition, define
 
 if TYPE_CHECKING:
-    from evenbeat.tasks.fetching import Answer, Call
+    from evenbeat.external.fetching import Answer, Call
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class Delivery:
         if not out.enabled:
             raise Fail("The webhook is disabled.", code="webhook_disabled")
         begun = time.monotonic()
-        fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.tasks.fetching")
+        fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.external.fetching")
         try:
             answer: Answer = await fetching.fetch(
                 self._call(fetching.Call, message, out), _policy(self._settings), self._resolver

@@ -4,13 +4,21 @@ import hashlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from evenbeat.app import Evenbeat
+from evenbeat.crawl.documents import Documents, Stale, now_of
 from evenbeat.domain.job import MAX_NAME, JobSpec, NewJob
-from evenbeat.store.documents import Stale
 from evenbeat.store.store import Store
 
 TASK = "crawl"
 CREATED_BY = "stale sources"
 MOST_AT_ONCE = 100
+
+
+def chore(app: Evenbeat) -> "StaleSources | None":
+    """The chore, where crawls can run and the settings want it."""
+    if not app.settings.stale_days or TASK not in app.registry:
+        return None
+    return StaleSources(app.store, app.settings.stale_days, lambda: now_of(app))
 
 
 class StaleSources:
@@ -25,13 +33,14 @@ class StaleSources:
         self, store: Store, days: int, now: Callable[[], datetime | None] = lambda: None
     ) -> None:
         self._store = store
+        self._documents = Documents(store.database)
         self._age = timedelta(days=days)
         self._now = now
 
     def run_once(self) -> int:
         """Queue what is stale; returns how many crawls were added."""
         now = self._now()
-        stale = self._store.documents.stale(self._age, limit=MOST_AT_ONCE, now=now)
+        stale = self._documents.stale(self._age, limit=MOST_AT_ONCE, now=now)
         return sum(self._queue(source, now) for source in stale)
 
     def _queue(self, stale: Stale, now: datetime | None) -> bool:
@@ -43,7 +52,7 @@ class StaleSources:
         )
         with self._store.database.transaction() as connection:
             added = self._store.add(job, connection=connection, now=now)
-            self._store.documents.queued(stale.source.id, connection, now=now)
+            self._documents.queued(stale.source.id, connection, now=now)
         return added.created
 
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import IO, Any
 
-from evenbeat.tasks.crawling.order import LONGEST_LINE, Order
-from evenbeat.tasks.output import HeadAndTail
-from evenbeat.tasks.processes import Launch, started
+from evenbeat.crawl.order import LONGEST_LINE, Order
+from evenbeat.external.output import HeadAndTail
+from evenbeat.external.processes import Launch, started
 
 _LAST_WORDS = 4096
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -43,7 +43,7 @@ class Crawler:
 async def crawling(order: Order) -> AsyncIterator[Crawler]:
     """The child that does this crawl, for as long as the block lasts."""
     launch = Launch(
-        argv=[sys.executable, "-m", "evenbeat.tasks.crawling.child"],
+        argv=[sys.executable, "-m", "evenbeat.crawl.child"],
         env=_environment(),
         cwd="/",
         stdin=order.encoded(),

@@ -12,7 +12,7 @@ from evenbeat.api.answers import Number
 from evenbeat.api.dependencies import DENIED, Admin, ServiceDep, Viewer
 from evenbeat.api.fields import MAX_SOURCE, Limit, Offset, check_text
 from evenbeat.api.problems import responses
-from evenbeat.store.documents import BEGIN, END, Document, Found, Source
+from evenbeat.crawl.documents import BEGIN, END, Document, Documents, Found, Source
 
 router = APIRouter(prefix="/api/v1", tags=["documents"], responses=DENIED)
 
@@ -115,7 +115,7 @@ def search_documents(
     query: Annotated[DocumentQuery, Query()], service: ServiceDep, _principal: Viewer
 ) -> DocumentList:
     """The best first, with what was found highlighted; without `q`, what changed last first."""
-    documents, words = service.app.store.documents, query.q.strip()
+    documents, words = Documents(service.app.store.database), query.q.strip()
     page = (
         documents.search(words, source=query.source_id, limit=query.limit, offset=query.offset)
         if words
@@ -137,7 +137,7 @@ def search_documents(
 )
 def get_document(document_id: UUID, service: ServiceDep, _principal: Viewer) -> WholeDocument:
     """Its text as it was last seen, also when it is gone by now."""
-    document, text = service.app.store.documents.get(document_id)
+    document, text = Documents(service.app.store.database).get(document_id)
     return WholeDocument(**_fields(document), text=text)
 
 
@@ -150,7 +150,7 @@ def get_document(document_id: UUID, service: ServiceDep, _principal: Viewer) -> 
 )
 def delete_document(document_id: UUID, service: ServiceDep, _principal: Admin) -> None:
     """Forget it. A crawl that comes by the page again adds it again."""
-    service.app.store.documents.delete(document_id)
+    Documents(service.app.store.database).delete(document_id)
 
 
 @router.get("/sources", operation_id="list_sources", summary="List crawled sources")
@@ -158,7 +158,9 @@ def list_sources(
     query: Annotated[SourceQuery, Query()], service: ServiceDep, _principal: Viewer
 ) -> SourceList:
     """When each was crawled, the one longest ago first."""
-    sources, total = service.app.store.documents.sources(limit=query.limit, offset=query.offset)
+    sources, total = Documents(service.app.store.database).sources(
+        limit=query.limit, offset=query.offset
+    )
     return SourceList(
         sources=[_source(source) for source in sources],
         total=total,

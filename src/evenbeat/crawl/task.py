@@ -11,17 +11,16 @@ from weakref import WeakKeyDictionary
 
 from pydantic import AfterValidator, Field
 
+from evenbeat.app import Evenbeat
+from evenbeat.crawl.documents import Documents, Lease, now_of
+from evenbeat.crawl.order import Order, Page
+from evenbeat.crawl.process import crawling
+from evenbeat.crawl.urls import canonical_url
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import Fail, InvalidInput, Retry
-from evenbeat.settings import Settings
-from evenbeat.store.documents import Documents, Lease
-from evenbeat.store.store import Store
-from evenbeat.tasks.addresses import check_url
+from evenbeat.external.addresses import check_url
+from evenbeat.tasks.builtin.http import retry_after
 from evenbeat.tasks.context import Context
-from evenbeat.tasks.crawling.order import Order, Page
-from evenbeat.tasks.crawling.process import crawling
-from evenbeat.tasks.crawling.urls import canonical_url
-from evenbeat.tasks.http import retry_after
 from evenbeat.tasks.registry import TaskDefinition, define
 
 NAME = "crawl"
@@ -60,12 +59,9 @@ PageSeconds = Annotated[float, Field(gt=0, le=300)]
 # -- the task ------------------------------------------------------------------------------------
 
 
-def definition(
-    settings: Settings,
-    store: Callable[[], Store],
-    now: Callable[[], datetime | None] = lambda: None,
-) -> TaskDefinition:
-    """The task, under these settings; what it finds goes into this store."""
+def definition(app: Evenbeat) -> TaskDefinition:
+    """The task, under the application's settings; what it finds goes into its store."""
+    settings = app.settings
     turns = _Turns(settings.crawl_processes)
 
     async def crawl(
@@ -92,7 +88,7 @@ def definition(
                 "with pip install 'evenbeat[crawl]' and start the worker again.",
                 code="crawl_not_installed",
             )
-        documents = store().documents
+        documents = Documents(app.store.database)
         source = _source_of(source_id, subreddit_id, url)
         start = await asyncio.to_thread(_known_url, documents, source) if url is None else url
         order = Order(
@@ -108,7 +104,7 @@ def definition(
             allow_private=settings.allow_private_addresses,
             networks=settings.allowed_networks,
         )
-        keeper = _Keeper(documents, ctx, source, max_pages, now)
+        keeper = _Keeper(documents, ctx, source, max_pages, lambda: now_of(app))
         await keeper.begin(start, source_name)
         async with turns.taken(ctx), crawling(order) as crawler:
             try:

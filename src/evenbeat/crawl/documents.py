@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from evenbeat.domain.words import plain_words
+from evenbeat.app import Evenbeat
+from evenbeat.crawl.search_text import plain_words
 from evenbeat.errors import LeaseLost, NotFound
 from evenbeat.store.database import Connection, Database
 
@@ -95,6 +96,11 @@ class Stale(NamedTuple):
     source: Source
     payload: Mapping[str, Any]
     queue: str
+
+
+def now_of(app: Evenbeat) -> datetime | None:
+    """What statements take for the present; None means the database's own clock."""
+    return None if app.clock is None else app.clock.override()
 
 
 class Documents:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from scrapy.http import HtmlResponse, Response, TextResponse
 
-from evenbeat.domain.words import plain_words
-from evenbeat.tasks.crawling.order import MOST_TEXT, MOST_TITLE
+from evenbeat.crawl.order import MOST_TEXT, MOST_TITLE
+from evenbeat.crawl.search_text import plain_words
 
 _UNSEEN = {"script", "style", "noscript", "template", "svg", "iframe", "object", "head"}
 _IN_LINE = {

@@ -11,14 +11,14 @@ from evenbeat.cli.client import Client, Document, in_path
 from evenbeat.cli.output import count, relative, say, table
 from evenbeat.cli.session import Session, asking
 
-document_cli = typer.Typer(
+documents_cli = typer.Typer(
     help="Crawled pages: search them, show one, and the sources they come from.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
 
 
-@document_cli.command()
+@documents_cli.command()
 @asking
 def search(
     session: Session,
@@ -52,7 +52,7 @@ def search(
         say(f"{count(found['total'], 'page')} found.")
 
 
-@document_cli.command()
+@documents_cli.command()
 @asking
 def show(
     session: Session,
@@ -63,7 +63,7 @@ def show(
     session.show(found, Text(f"{found['title']}\n{found['url']}\n"), Text(found["text"]))
 
 
-@document_cli.command()
+@documents_cli.command()
 @asking
 def delete(
     session: Session,
@@ -74,7 +74,7 @@ def delete(
     say("Removed.")
 
 
-@document_cli.command()
+@documents_cli.command()
 @asking
 def sources(
     session: Session,

@@ -6,9 +6,9 @@ from fastapi import Request, Response
 from markupsafe import Markup
 
 from evenbeat.api.dependencies import ServiceDep, Viewer
-from evenbeat.api.search import MAX_WORDS, marked
+from evenbeat.crawl.documents import Document, Documents, Found
+from evenbeat.crawl.routes import MAX_WORDS, marked
 from evenbeat.dashboard import pages
-from evenbeat.store.documents import Document, Found
 
 router = pages.router()
 
@@ -41,7 +41,7 @@ def documents(request: Request, _viewer: Viewer, service: ServiceDep) -> Respons
     words = request.query_params.get("q", "").replace("\0", "").strip()[:MAX_WORDS]
     source = request.query_params.get("source", "").replace("\0", "") or None
     offset = (_page_of(request) - 1) * ON_A_PAGE
-    kept = service.app.store.documents
+    kept = Documents(service.app.store.database)
     page = (
         kept.search(words, source=source, limit=ON_A_PAGE, offset=offset)
         if words

@@ -12,8 +12,8 @@ from typing import IO
 
 import psutil  # type: ignore[import-untyped]
 
-from evenbeat.tasks.lifeline import lifeline
-from evenbeat.tasks.output import HeadAndTail
+from evenbeat.external.lifeline import lifeline
+from evenbeat.external.output import HeadAndTail
 
 GRACE_SECONDS = 3.0
 """Between asking a group to end and ending it; less than what a stopping worker waits for."""

@@ -17,9 +17,9 @@ from scrapy.exceptions import DownloadFailedError, DownloadTimeoutError, IgnoreR
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
-from evenbeat.tasks.addresses import Policy
-from evenbeat.tasks.crawling.order import MOST_BYTES, Order
-from evenbeat.tasks.fetching import CONNECT_SECONDS, GuardedTransport
+from evenbeat.crawl.order import MOST_BYTES, Order
+from evenbeat.external.addresses import Policy
+from evenbeat.external.fetching import CONNECT_SECONDS, GuardedTransport
 
 _READABLE = re.compile(r"\s*(text/(html|plain|markdown)|application/xhtml\+xml)\b", re.IGNORECASE)
 

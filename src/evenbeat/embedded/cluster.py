@@ -18,8 +18,8 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
+from evenbeat.embedded.access import PORT, Account, socket_dir
 from evenbeat.errors import EmbeddedUnavailable
-from evenbeat.store.embedded_access import PORT, Account, socket_dir
 
 if sys.platform != "win32":
     import fcntl

@@ -13,10 +13,10 @@ from pydantic import AfterValidator, Field
 
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import Fail, InvalidInput, Retry
+from evenbeat.external.output import fitting
+from evenbeat.external.processes import Ended, Launch, run
 from evenbeat.settings import Settings
 from evenbeat.tasks.context import Context
-from evenbeat.tasks.output import fitting
-from evenbeat.tasks.processes import Ended, Launch, run
 from evenbeat.tasks.registry import TaskDefinition, define
 
 NAME = "shell"

@@ -1,4 +1,4 @@
-"""The child process of a crawl: `python -m evenbeat.tasks.crawling.child`.
+"""The child process of a crawl: `python -m evenbeat.crawl.child`.
 
 Scrapy's event loop can be run once in a process, and what it parses was written by strangers. So it
 has a process of its own, without the database's password, that can be ended at any moment: the
@@ -11,10 +11,10 @@ import sys
 from collections import Counter
 from typing import Any, BinaryIO
 
-from evenbeat.tasks.addresses import AddressRefused
-from evenbeat.tasks.crawling.order import Order, Tell
-from evenbeat.tasks.crawling.robots import Robots, RobotsUnreadable, Rules
-from evenbeat.tasks.fetching import FetchTrouble
+from evenbeat.crawl.order import Order, Tell
+from evenbeat.crawl.robots import Robots, RobotsUnreadable, Rules
+from evenbeat.external.addresses import AddressRefused
+from evenbeat.external.fetching import FetchTrouble
 
 _ENDED_BY = {"finished": "complete", "closespider_timeout": "max_seconds"}
 
@@ -60,7 +60,7 @@ def _crawl(order: Order, robots: Robots, counts: Counter[str], tell: Tell) -> No
     # Loaded late: most sites that cannot be crawled have said so by now.
     from scrapy.crawler import CrawlerProcess  # noqa: PLC0415
 
-    from evenbeat.tasks.crawling.spider import SiteSpider, settings_for  # noqa: PLC0415
+    from evenbeat.crawl.spider import SiteSpider, settings_for  # noqa: PLC0415
 
     process = CrawlerProcess(settings_for(order, robots, counts, tell))
     crawler = process.create_crawler(SiteSpider)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evenbeat.tasks.addresses import Policy
-from evenbeat.tasks.crawling.urls import canonical_url, page_key
+from evenbeat.crawl.urls import canonical_url, page_key
+from evenbeat.external.addresses import Policy
 
 MOST_TEXT = 100_000
 """How many characters of a page's text are kept and searched."""

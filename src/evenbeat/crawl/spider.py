@@ -15,13 +15,13 @@ from scrapy.http import HtmlResponse, Response
 from scrapy.linkextractors import LinkExtractor
 from twisted.python.failure import Failure
 
-from evenbeat.tasks.addresses import AddressRefused
-from evenbeat.tasks.crawling.guard import NotText
-from evenbeat.tasks.crawling.order import MOST_BYTES, Order, Tell
-from evenbeat.tasks.crawling.robots import Robots, RobotsUnreadable
-from evenbeat.tasks.crawling.text import content_of, legible
-from evenbeat.tasks.crawling.urls import canonical_url, page_key, pattern_of, same_site, under
-from evenbeat.tasks.fetching import FetchTrouble
+from evenbeat.crawl.guard import NotText
+from evenbeat.crawl.order import MOST_BYTES, Order, Tell
+from evenbeat.crawl.robots import Robots, RobotsUnreadable
+from evenbeat.crawl.text import content_of, legible
+from evenbeat.crawl.urls import canonical_url, page_key, pattern_of, same_site, under
+from evenbeat.external.addresses import AddressRefused
+from evenbeat.external.fetching import FetchTrouble
 
 BEAT_SECONDS = 0.5
 LATE_SECONDS = 2.0
@@ -268,7 +268,7 @@ def _kind(error: BaseException) -> tuple[str, str]:
 
 def settings_for(order: Order, robots: Robots, counts: Counter[str], tell: Tell) -> dict[str, Any]:
     """Scrapy's settings for one crawl. What is not ours to answer for is off."""
-    handler = "evenbeat.tasks.crawling.guard.GuardedHandler"
+    handler = "evenbeat.crawl.guard.GuardedHandler"
     delay = max(order.delay, counts["crawl_delay_ms"] / 1000)
     return {
         "EVENBEAT_ORDER": order,
@@ -280,7 +280,7 @@ def settings_for(order: Order, robots: Robots, counts: Counter[str], tell: Tell)
             "http": handler, "https": handler,
             "ftp": None, "file": None, "data": None, "s3": None,
         },
-        "DOWNLOADER_MIDDLEWARES": {"evenbeat.tasks.crawling.spider.Doorkeeper": 650},
+        "DOWNLOADER_MIDDLEWARES": {"evenbeat.crawl.spider.Doorkeeper": 650},
         "DEFAULT_REQUEST_HEADERS": {"Accept": "text/html,application/xhtml+xml,text/plain;q=0.9"},
         "DOWNLOAD_DELAY": delay,
         "RANDOMIZE_DOWNLOAD_DELAY": False,

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from protego import Protego
 
-from evenbeat.tasks.addresses import AddressRefused, Policy
-from evenbeat.tasks.fetching import Call, FetchTrouble, TooManyRedirects, fetch
+from evenbeat.external.addresses import AddressRefused, Policy
+from evenbeat.external.fetching import Call, FetchTrouble, TooManyRedirects, fetch
 
 _MOST_RULES = 512 * 1024
 _SECONDS = 30.0

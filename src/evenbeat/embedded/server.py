@@ -26,9 +26,9 @@ from typing import Self
 
 import psycopg
 
+from evenbeat.embedded.access import INSTEAD, prepare
+from evenbeat.embedded.cluster import MAJOR_VERSION, Cluster, unlock
 from evenbeat.errors import EmbeddedUnavailable
-from evenbeat.store.embedded_access import INSTEAD, prepare
-from evenbeat.store.embedded_cluster import MAJOR_VERSION, Cluster, unlock
 
 if sys.platform != "win32":
     import fcntl

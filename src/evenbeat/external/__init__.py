@@ -1,0 +1,1 @@
+"""How tasks reach beyond Python: URLs under an address policy, commands in process groups."""

@@ -17,9 +17,9 @@ import psycopg
 from common import fresh_store
 from fill import fill
 
-from evenbeat.domain.explain import explain
 from evenbeat.engine.chores.figures import Figures
 from evenbeat.engine.clock import DatabaseClock
+from evenbeat.observe.explain import explain
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.store import Store
 
@@ -53,7 +53,7 @@ def questions(store: Store) -> dict[str, Callable[[], object]]:
         "next ten runs": lambda: read.upcoming(10),
         "strips of 20 for a page of 50": lambda: read.last_outcomes(page),
         "job, 50 runs, stats": lambda: detail(store, busiest),
-        "why did it not run": lambda: explain(**read.explain_inputs(page[0])._asdict()),
+        "why did it not run": lambda: explain(read.circumstances(page[0])),
         "overview figures": read.overview,
         "hourly bars": read.hourly,
         "outcomes by task": read.outcomes_by_task,

@@ -235,7 +235,7 @@ def test_show_tells_the_definition_the_plans_and_why(evenbeat: Command):
         said.out.replace("1-5", "mon-fri").replace("MON-FRI", "mon-fri")
     )
     why = said.out.split("\nWhy\n")[1].split("\n\n")[0]
-    assert "It waits for its time" in why
+    assert "It is waiting for its next run" in why
     plans = said.out.split("Next plans\n")[1].split("\n\n")[0].strip().splitlines()
     assert len(plans) == 5
     assert all(" 08:00:00 UTC" in plan or " 07:00:00 UTC" in plan for plan in plans)

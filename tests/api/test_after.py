@@ -60,7 +60,7 @@ def test_what_is_answered_of_both_sides(client: TestClient, app: Evenbeat) -> No
     assert [one["job"] for one in listed["b"]["after"]] == [a["id"]]
     assert "after" not in client.get(f"{JOBS}/{a['id']}").json()
     told = client.get(f"{JOBS}/{b['id']}/explain").json()["summary"]
-    assert told == "It waits for a, which is pending; it wants success."
+    assert told == "It is waiting for a, which is pending (it must succeed)."
     assert run_all(app) == ["a"]
     assert run_all(app) == ["b"]
     done = client.get(f"{JOBS}/{b['id']}").json()

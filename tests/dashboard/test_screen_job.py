@@ -56,7 +56,7 @@ def test_a_failed_run_tells_its_error_and_trace(site: Site) -> None:
     job_id = _add(site, "break_down", name="broken")
     _ran(site, job_id, 2)
     page = _open(site, job_id, "viewer")
-    expect(page.locator("#why")).to_contain_text("It waits for its time")
+    expect(page.locator("#why")).to_contain_text("It is waiting for its next run")
     expect(page.locator("#why")).to_contain_text("failed")
     expect(page.locator("#planned li")).to_have_count(5)
     expect(page.locator("#durations .chart-failed")).to_have_count(2)
@@ -309,7 +309,7 @@ def test_jobs_that_run_after_others_link_each_other_and_can_be_edited(site: Site
     waiting = NewJob(spec, {"to": "b"}, name="follow")
     follow = site.app.add(waiting).id
     page = _open(site, follow)
-    expect(page.locator("#why")).to_contain_text("It waits for load-data, which is scheduled")
+    expect(page.locator("#why")).to_contain_text("It is waiting for load-data, which is scheduled")
     expect(page.locator("#definition")).to_contain_text("after load-data has completed")
     page.locator("#definition").get_by_role("link", name="load-data").click()
     expect(page.locator("#definition")).to_contain_text("Then runs")

@@ -11,6 +11,7 @@ import pytest
 from evenbeat import AfterCondition, Awaited, Context, Evenbeat, Scope
 from evenbeat.declared import static_scopes
 from evenbeat.errors import InvalidInput, InvalidSchedule
+from evenbeat.observe.explain import explain
 from evenbeat.store.store import Store
 from waiting import wait_for
 
@@ -55,7 +56,10 @@ def test_a_failed_one_runs_what_waits_for_that(app, evenbeat_harness):
     waits = step.options(after=bad, name="publish").enqueue("publish")
     harness.drain()
     assert ran == ["clean up"]
-    assert "wants success" in app.store.read.explain(waits.id, now=harness.clock.now()).summary
+    assert (
+        "it must succeed"
+        in explain(app.store.read.circumstances(waits.id, now=harness.clock.now())).summary
+    )
 
 
 def test_a_week_of_schedules_each_followed_once(app, evenbeat_harness):

@@ -9,6 +9,7 @@ import pytest
 
 from evenbeat import Evenbeat
 from evenbeat.errors import InvalidInput
+from evenbeat.observe.explain import explain
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -177,7 +178,7 @@ def test_a_key_waits_for_the_time_its_rate_gives(app: Evenbeat, evenbeat_harness
     rare.enqueue()
     later = rare.enqueue()
     assert harness.drain() == 1
-    told = app.store.read.explain(later.id, now=harness.clock.now())
+    told = explain(app.store.read.circumstances(later.id, now=harness.clock.now()))
     assert told.facts[0].code in ("rate_limit", "no_worker")
     assert harness.advance(timedelta(minutes=59)) == 0
     assert harness.advance(timedelta(minutes=1)) == 1

@@ -18,6 +18,7 @@ from evenbeat.domain.schedule import After, Interval, Once, after_jobs
 from evenbeat.domain.scope import Scope
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import Conflict, InvalidInput, InvalidSchedule
+from evenbeat.observe.explain import explain
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.outcomes import Finished, finish_params
 from evenbeat.store.store import Store
@@ -543,7 +544,7 @@ def test_by_force_it_goes_and_the_others_say_what_they_lack(store):
     b = after(store, "b", "a")
     assert len(store.control.delete([a], force=True).changed) == 1
     assert state(store, b) == ("pending", None)
-    assert "was deleted" in store.read.explain(b, now=T0).summary
+    assert "was deleted" in explain(store.read.circumstances(b, now=T0)).summary
     store.control.run_now([b], now=T0)
     assert run(store, T0) == ["b"]
 
@@ -738,12 +739,13 @@ def test_who_waits_for_whom(store):
 def test_explain_says_for_whom_it_waits_and_what_would_help(store):
     once(store, "load")
     b = after(store, "report", "load")
-    waits = store.read.explain(b, now=T0)
+    waits = explain(store.read.circumstances(b, now=T0))
     assert waits.facts[0].code == "waits_for_jobs"
-    assert waits.summary == "It waits for load, which is pending; it wants success."
+    assert waits.summary == "It is waiting for load, which is pending (it must succeed)."
     run(store, T0, BAD)
-    assert store.read.explain(b, now=T0).summary == (
-        "It waits for load, which ended failed; it wants success: retry load, or run this by hand."
+    assert explain(store.read.circumstances(b, now=T0)).summary == (
+        "It is waiting for load, which ended failed (it must succeed): "
+        "retry load, or run this job by hand."
     )
 
 

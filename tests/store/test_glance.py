@@ -13,6 +13,7 @@ from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import InvalidInput, NotFound
+from evenbeat.observe.explain import explain
 from evenbeat.store.outcomes import Finished
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker, TaskNote
@@ -240,22 +241,22 @@ def test_a_schema_that_json_cannot_hold_does_not_stop_a_worker(store):
 
 def test_a_job_is_explained_from_what_surrounds_it(store):
     with pytest.raises(NotFound):
-        store.read.explain(uuid4())
+        explain(store.read.circumstances(uuid4()))
     first = store.add(NewJob(JobSpec("crawl", queue="web", priority=5)), now=T0).id
     job_id = store.add(NewJob(JobSpec("crawl", queue="web")), now=T0).id
     later = T0 + 2 * MINUTE
-    assert store.read.explain(job_id, now=later).facts[0].code == "no_worker"
+    assert explain(store.read.circumstances(job_id, now=later)).facts[0].code == "no_worker"
     beat(store, later, queues=["mail"])
-    assert "served are: mail" in store.read.explain(job_id, now=later).summary
+    assert "served are: mail" in explain(store.read.circumstances(job_id, now=later)).summary
     beat(store, later, queues=["web"], tasks=["crawl"])
-    told = store.read.explain(job_id, now=later)
+    told = explain(store.read.circumstances(job_id, now=later))
     assert told.facts[0].code == "due_and_late"
     assert "1 due job of its queue" in told.summary
-    assert store.read.explain_inputs(first, now=later).ahead == 0
+    assert store.read.circumstances(first, now=later).ahead == 0
     store.control.pause_queue("web", now=T0)
-    assert store.read.explain(job_id, now=later).facts[0].code == "queue_paused"
+    assert explain(store.read.circumstances(job_id, now=later)).facts[0].code == "queue_paused"
     store.control.resume_queue("web")
     run(store, later, FAILED)
-    told = store.read.explain(first, now=later)
+    told = explain(store.read.circumstances(first, now=later))
     assert told.facts[0].code == "waits_for_retry"
     assert "because: no" in told.summary

@@ -19,6 +19,7 @@ from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.limits import after_starts, parse_rate, startable
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
+from evenbeat.observe.explain import explain
 from evenbeat.store.outcomes import Finished, Release
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker
@@ -382,13 +383,13 @@ def test_explain_says_what_keeps_a_job_back(store: Store):
     store.upkeep.register_worker(NewWorker(WORKER, "host/x", 42, 0.0, "1", 10), now=T0)
     running = {job.id for job in claim(store)}
     (waiting,) = set(ids) - running
-    told = store.read.explain(waiting, now=T0 + SECOND)
+    told = explain(store.read.circumstances(waiting, now=T0 + SECOND))
     assert told.facts[0].code == "concurrency_limit"
     assert "2 of 2 of the key 'k' are running" in told.summary
     store.limits.put("k", rate="1/h", now=T0)
     store.control.cancel(list(running), now=T0)
     claim(store)
-    told = store.read.explain(add(store, limited())[0], now=T0 + SECOND)
+    told = explain(store.read.circumstances(add(store, limited())[0], now=T0 + SECOND))
     assert told.facts[0].code == "rate_limit"
     assert "1/h" in told.summary
 

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenbeat.domain.execution import Execution
-from evenbeat.domain.explain import Explanation, WorkerView, explain
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import JobStatus
+from evenbeat.observe import explain as explaining
+from evenbeat.observe.explain import Explanation
+from evenbeat.store.reads import Circumstances, LiveWorker
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -48,10 +50,14 @@ def run(**values: Any) -> Execution:
     return Execution(**(_RUN | {"id": uuid4()} | values))
 
 
-def worker(**values: Any) -> WorkerView:
+def worker(**values: Any) -> LiveWorker:
     standard = {"id": WORKER, "host": "node-a/boot/ns", "pid": 42, "queues": None, "tasks": None,
                 "concurrency": 10, "running": 0, "is_draining": False}  # fmt: skip
-    return WorkerView(**(standard | values))
+    return LiveWorker(**(standard | values))
+
+
+def explain(job: Job, **known: Any) -> Explanation:
+    return explaining.explain(Circumstances(job, **known))
 
 
 HOURLY = {"schedule_kind": "interval", "interval_seconds": 3600, "anchor_at": NOW - 48 * HOUR}
@@ -75,7 +81,7 @@ SITUATIONS: list[tuple[str, Job, dict[str, Any], str]] = [
         "waits_for_its_time",
         job(plan_time=NOW + HOUR, next_run_at=NOW + 3 * HOUR + 12 * MINUTE),
         {},
-        "in 3 h 12 m",
+        "in 3 h 12 min",
     ),
     (
         "waits_for_retry",
@@ -87,7 +93,7 @@ SITUATIONS: list[tuple[str, Job, dict[str, Any], str]] = [
             error_message="boom",
         ),
         {},
-        "retry 2 of 3, in 1 m, .*because: boom",
+        "retry 2 of 3, in 1 min, .*because: boom",
     ),
     (
         "outside_window",
@@ -104,7 +110,7 @@ SITUATIONS: list[tuple[str, Job, dict[str, Any], str]] = [
         "queue_paused",
         due(),
         {"queue_paused_at": NOW - HOUR, "live_workers": [worker()]},
-        "queue 'web' is paused since",
+        "queue 'web' has been paused since",
     ),
     ("no_worker", due(), {}, "no worker is alive"),
     (
@@ -165,7 +171,7 @@ SITUATIONS: list[tuple[str, Job, dict[str, Any], str]] = [
             lock_expires_at=NOW + MINUTE,
         ),
         {"live_workers": [worker()]},
-        "runs on node-a (pid 42) since .*, for 1 m",
+        "running on node-a (pid 42) for 1 min, since",
     ),
     (
         "running",
@@ -177,7 +183,7 @@ SITUATIONS: list[tuple[str, Job, dict[str, Any], str]] = [
             lock_expires_at=NOW + MINUTE,
         ),
         {},
-        "no sign of life",
+        "heartbeat has stopped",
     ),
 ]
 
@@ -217,7 +223,7 @@ def test_a_run_in_progress_tells_of_its_progress_its_lease_and_a_pause_to_come()
     now_running = run(id=TOKEN, status="running", completed_at=None, progress=progress)
     told = explain(running, now=NOW, recent=[now_running])
     assert "3 of 9: pages" in text_of(told, "progress")
-    assert "ran out 1 m ago" in text_of(told, "lease_expired")
+    assert "expired 1 min ago" in text_of(told, "lease_expired")
     assert "paused_after_run" in codes(told)
     assert told.next_plans == []
 
@@ -229,7 +235,9 @@ def test_the_last_run_and_lost_workers_are_told():
         run(plan_time=NOW - 2 * HOUR, completed_at=NOW - 2 * HOUR),
     ]  # fmt: skip
     told = explain(due(run_count=2), now=NOW, recent=history)
-    ended = "failed at 2026-03-01 02:59:00 UTC (1 m ago) after 250 ms, because: The worker stopped."
+    ended = (
+        "failed at 2026-03-01 02:59:00 UTC (1 min ago) after 250 ms, because: The worker stopped."
+    )
     assert ended in text_of(told, "last_run")
     assert "1 time in its last 2 runs" in text_of(told, "lease_lost")
     assert "never_ran" in codes(explain(due(), now=NOW))

@@ -14,13 +14,11 @@ from evenbeat.domain.dependencies import (
     circle,
     ended_as_wanted,
     may_start,
-    say_dependencies,
-    say_list,
-    what_is_missing,
 )
 from evenbeat.importers.order import in_order
 from evenbeat.importers.plan import Step
 from evenbeat.importers.source import Found
+from evenbeat.observe.explain import describe_dependencies, describe_missing
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 ids = st.integers(0, 9).map(lambda n: UUID(int=n))
@@ -100,47 +98,43 @@ def _has_circle(pairs: list[tuple[UUID, UUID]]) -> bool:
 
 
 def test_what_it_runs_after() -> None:
-    assert say_dependencies([]) == "after other jobs"
-    assert say_dependencies([awaited()]) == "after load has completed"
+    assert describe_dependencies([]) == "after other jobs"
+    assert describe_dependencies([awaited()]) == "after load has completed"
     both = [awaited("a"), awaited("b")]
-    assert say_dependencies(both) == "after a and b have completed"
+    assert describe_dependencies(both) == "after a and b have completed"
     mixed = [*both, awaited("c", wanted="any"), awaited("d", wanted="failure")]
     assert (
-        say_dependencies(mixed) == "after a and b have completed and c has ended and d has failed"
+        describe_dependencies(mixed)
+        == "after a and b have completed and c has ended and d has failed"
     )
-
-
-def test_long_lists_are_cut() -> None:
-    assert say_list(["a", "b", "c"]) == "a, b and c"
-    assert say_list(list("abcdef")) == "a, b, c and 3 more"
 
 
 @pytest.mark.parametrize(
     ("given_jobs", "words"),
     [
-        ([awaited()], "It waits for load, which is pending; it wants success."),
+        ([awaited()], "It is waiting for load, which is pending (it must succeed)."),
         (
             [awaited(status="scheduled", last_end="failed", last_end_at=NOW)],
-            "load, which is scheduled and last ended failed; it wants success",
+            "load, which is scheduled and last ended failed (it must succeed)",
         ),
         (
             [awaited(status="failed")],
-            "load, which ended failed; it wants success: retry load, or run this by hand",
+            "load, which ended failed (it must succeed): retry load, or run this job by hand",
         ),
-        ([awaited(status="cancelled", wanted="failure")], "ended cancelled; it wants failure"),
+        ([awaited(status="cancelled", wanted="failure")], "ended cancelled (it must fail)"),
         ([awaited(None, status=None, task=None)], "which was deleted: give it another job"),
-        ([awaited(satisfied=True)], "it starts again when that ends again"),
-        ([], "no longer named"),
+        ([awaited(satisfied=True)], "it starts again when they end again"),
+        ([], "no longer exist"),
     ],
 )
 def test_why_it_waits(given_jobs: list[Dependency], words: str) -> None:
-    assert words in what_is_missing(given_jobs)
+    assert words in describe_missing(given_jobs)
 
 
 def test_what_will_not_come_by_itself_is_told_first() -> None:
     jobs = [awaited(f"a{n}") for n in range(5)] + [awaited("stuck", status="failed")]
-    told = what_is_missing(jobs)
-    assert told.startswith("It waits for stuck, which ended failed")
+    told = describe_missing(jobs)
+    assert told.startswith("It is waiting for stuck, which ended failed")
     assert told.endswith("and 3 more.")
 
 

@@ -13,10 +13,10 @@ from evenbeat.api.answers import (
 )
 from evenbeat.domain.dependencies import Dependency, Dependent
 from evenbeat.domain.duration import format_duration
-from evenbeat.domain.english import say_job_schedule
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import Job, recurring_of
 from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.observe.explain import describe_schedule
 from evenbeat.store.reads import JobStats
 
 _SAME_NAME = tuple(set(JobDocument.model_fields) & set(Job._fields))
@@ -46,7 +46,7 @@ def job_document(
         description=_text(job.metadata.get("description")),
         tags=_tags(job.metadata.get("tags")),
         schedule=schedule_text(recurring),
-        schedule_text=say_job_schedule(job, awaited),
+        schedule_text=describe_schedule(job, awaited),
         schedule_enabled=recurring is not None,
         interval_minutes=interval,
         interval_type=unit,

@@ -13,11 +13,10 @@ from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Vie
 from evenbeat.api.documents import plain, schedule_text
 from evenbeat.api.problems import responses
 from evenbeat.api.schemas import BackfillRequest, PreviewRequest
-from evenbeat.domain.english import say_job_schedule, say_schedule
-from evenbeat.domain.explain import next_plans
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput, InvalidSchedule
+from evenbeat.observe.explain import describe_schedule, explain, next_plans
 
 router = APIRouter(prefix="/api/v1", tags=["schedules"], responses=DENIED)
 
@@ -59,7 +58,7 @@ def preview_schedule(
     plans = plans_after(schedule, after, body.count)
     return PreviewDocument(
         schedule=schedule_text(schedule) or "",
-        explanation=say_schedule(schedule),
+        explanation=schedule.describe(),
         placement=_placed(service, schedule),
         plans=[plan if window is None else window.next_open(plan) for plan in plans],
     )
@@ -87,7 +86,9 @@ def list_job_plans(
 ) -> PlansDocument:
     """When the job will run next, if nothing changes. A job that waits for nothing has no plans."""
     job, present = service.app.store.read.job(job_id), service.app.store.clock(service.now)
-    return PlansDocument(plans=next_plans(job, present, count), schedule_text=say_job_schedule(job))
+    return PlansDocument(
+        plans=next_plans(job, present, count), schedule_text=describe_schedule(job)
+    )
 
 
 @router.get(
@@ -99,7 +100,7 @@ def list_job_plans(
 def explain_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> ExplanationDocument:
     """Where the job stands and why, in sentences: what it waits for, who could run it, what became
     of its last runs."""
-    told = service.app.store.read.explain(job_id, now=service.now)
+    told = explain(service.app.store.read.circumstances(job_id, now=service.now))
     return ExplanationDocument(
         summary=told.summary,
         facts=[FactDocument(code=fact.code, text=fact.text) for fact in told.facts],

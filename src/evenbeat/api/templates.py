@@ -15,7 +15,6 @@ from evenbeat.api.idempotency import KeyHeader
 from evenbeat.api.jobs import CREATED, create
 from evenbeat.api.problems import responses
 from evenbeat.api.schemas import JobCreate, Json, Request
-from evenbeat.domain.english import say_schedule
 from evenbeat.domain.job import JobSpec
 from evenbeat.domain.templates import (
     LONGEST_NAME,
@@ -210,7 +209,7 @@ def preview_template(
     """The job that these values make; nothing is added."""
     use, job = _used(service.app.store.templates.get(name), body.parameters)
     made = new_job(job, JobSpec(task=task_of(job)), {}, "preview")
-    says = say_schedule(made.spec.schedule)
+    says = made.spec.schedule.describe()
     return TemplatePreview(job=use.job, parameters=use.values, schedule_text=says)
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from evenbeat.charts.svg import LEVELS, Drawing, amount, finite, num, span, ticks, ticks_of_time
+from evenbeat.charts.svg import LEVELS, Drawing, amount, finite, num, ticks, ticks_of_time
+from evenbeat.humanize import duration
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 SLOTS_A_DAY = 96
@@ -247,7 +248,7 @@ def durations(
     right = 66.0 if median is not None or p95 is not None else _RIGHT
     top = max(*lasting, median or 0, p95 or 0, 1e-3) * 1.08
     inner = (_LEFT + 6, _TOP, width - _LEFT - 6 - right, height - _TOP - _BOTTOM)
-    panel = _grid(drawing, Panel(*inner, top), span, ticks_of_time(top))
+    panel = _grid(drawing, Panel(*inner, top), duration, ticks_of_time(top))
     _below(drawing, panel, labels, between=True)
     begin, end = min(p.at for p in points), max(p.at for p in points)
     across = panel.width / (end - begin or 1)
@@ -255,7 +256,7 @@ def durations(
         zip(points, lasting, strict=True), key=lambda pair: not pair[0].ok
     ):
         centre = (panel.x + (point.at - begin) * across, panel.y_of(seconds))
-        tip = point.tip or f"{span(seconds)}, {'ok' if point.ok else 'failed'}"
+        tip = point.tip or f"{duration(seconds)}, {'ok' if point.ok else 'failed'}"
         drawing.circle("ok" if point.ok else "failed", centre, 2.6 if point.ok else 3.6, tip)
     _marks(drawing, panel, median, p95)
     return str(drawing)
@@ -269,7 +270,9 @@ def _marks(drawing: Drawing, panel: Panel, median: float | None, p95: float | No
         y = panel.y_of(value)
         drawing.line(name, (panel.x, y), (panel.x + panel.width, y))
         lowest_label = min(y + 4, lowest_label - 12) if name == "p95" else y + 4
-        drawing.text((panel.x + panel.width + 5, lowest_label), f"{words} {span(value)}", size=10)
+        drawing.text(
+            (panel.x + panel.width + 5, lowest_label), f"{words} {duration(value)}", size=10
+        )
 
 
 def outcome_strip(

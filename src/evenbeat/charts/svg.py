@@ -144,15 +144,6 @@ def amount(value: float) -> str:
     return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
-def span(seconds: float) -> str:
-    """A duration, rounded for an axis."""
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{num(round(seconds / size, 1))}{unit}"
-    short = 1 if seconds < 10 else 0
-    return f"{num(round(seconds, short))}s" if seconds >= 1 else f"{round(seconds * 1000)}ms"
-
-
 def ticks(top: float, most: int = 4) -> list[float]:
     """Round numbers from zero to just below or at the top."""
     if top <= 0:

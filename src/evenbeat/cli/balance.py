@@ -11,9 +11,10 @@ from rich.console import Group
 from rich.text import Text
 
 from evenbeat.cli.client import Document
-from evenbeat.cli.output import cell, confirmed, count, heading, safe, show, table
+from evenbeat.cli.output import cell, confirmed, heading, safe, show, table
 from evenbeat.cli.session import Session, asking
 from evenbeat.errors import InvalidInput
+from evenbeat.humanize import count
 
 _PATH = "/api/v1/scheduler"
 _WIDTH = 48

@@ -8,8 +8,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from evenbeat.cli.client import Document, asked_url, connected
-from evenbeat.cli.output import count, print_json, safe, show
+from evenbeat.cli.output import print_json, safe, show
 from evenbeat.cli.session import DatabaseOption, JsonOption, TokenOption, UrlOption
+from evenbeat.humanize import count
 
 _SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 

@@ -18,10 +18,11 @@ from evenbeat.cli.choosing import (
 )
 from evenbeat.cli.client import Document
 from evenbeat.cli.importing import pages
-from evenbeat.cli.output import count, say
+from evenbeat.cli.output import say
 from evenbeat.cli.session import Session, asking
 from evenbeat.domain.webhooks import TASK as DELIVERY
 from evenbeat.errors import InvalidInput
+from evenbeat.humanize import count
 from evenbeat.importers.export import FORMATS, definition_of, template_of, written
 
 _LIVE = "pending,scheduled,running,paused"

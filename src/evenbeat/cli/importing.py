@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from evenbeat.cli.client import Client, Document, Refused, in_path
-from evenbeat.cli.output import cell, count, heading, safe, say, table
+from evenbeat.cli.output import cell, heading, safe, say, table
 from evenbeat.cli.session import Session
 from evenbeat.errors import InvalidInput
+from evenbeat.humanize import count
 from evenbeat.importers.export import template_of
 from evenbeat.importers.order import in_order
 from evenbeat.importers.plan import Existing, Plan, Step, key_of, plan_of

@@ -15,10 +15,11 @@ from evenbeat.cli.choosing import (
 )
 from evenbeat.cli.client import Client, Document
 from evenbeat.cli.job_views import label
-from evenbeat.cli.output import both, confirmed, count, exact, say
+from evenbeat.cli.output import both, confirmed, exact, say
 from evenbeat.cli.session import Session, asking
 from evenbeat.cli.which import find_job, find_jobs
 from evenbeat.errors import InvalidInput
+from evenbeat.humanize import count
 
 _STATES = ("pending", "scheduled", "running", "paused", "completed", "failed", "cancelled")
 _AT_ONCE = 1000

@@ -16,7 +16,6 @@ from evenbeat.cli.output import (
     facts,
     heading,
     is_wide,
-    lasted,
     relative,
     safe,
     short_ids,
@@ -24,6 +23,7 @@ from evenbeat.cli.output import (
     table,
 )
 from evenbeat.domain.duration import format_duration
+from evenbeat.humanize import milliseconds
 
 _INDENT = "  "
 
@@ -42,7 +42,7 @@ def job_table(jobs: Sequence[Document], now: datetime) -> RenderableType:
             cell(job["queue"]),
             str(job["priority"]),
             f"{job['run_count']:,}",
-            lasted(job["average_duration_ms"]),
+            milliseconds(job["average_duration_ms"]),
         ]
         made.add_row(
             short[job["id"]],
@@ -71,7 +71,7 @@ def execution_table(
             *named,
             status(one["status"]),
             relative(one["started_at"], now),
-            lasted(one["duration_ms"]),
+            milliseconds(one["duration_ms"]),
             str(one["retry_attempt"] + 1),
             cell(outcome(one)),
         )
@@ -158,7 +158,7 @@ def _limits(job: Document) -> str | None:
 
 
 def _runs(job: Document) -> str:
-    takes = lasted(job["average_duration_ms"])
+    takes = milliseconds(job["average_duration_ms"])
     return f"{job['run_count']:,}" + (f", {takes} on average" if takes else "")
 
 
@@ -188,13 +188,13 @@ def execution_facts(one: Document, now: datetime) -> RenderableType:
         "run": f"{one['execution_number']}, try {one['retry_attempt'] + 1}",
         "plan": exact(one["plan_time"]),
         "started": both(one["started_at"], now),
-        "waited": lasted(one["wait_ms"]),
-        "took": lasted(one["duration_ms"]),
+        "waited": milliseconds(one["wait_ms"]),
+        "took": milliseconds(one["duration_ms"]),
         "worker": one["worker_id"],
         "progress": progress_text(one["progress"]),
         "items": _items(one),
         "rows": one["rows_affected"],
-        "cpu": lasted(one["cpu_time_ms"]),
+        "cpu": milliseconds(one["cpu_time_ms"]),
         "memory": None if one["memory_peak_mb"] is None else f"{one['memory_peak_mb']:g} MB",
         "result": None if one["result"] is None else compact(one["result"]),
         "error": ": ".join(filter(None, (one["error_code"], one["error_message"]))),

@@ -13,6 +13,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from evenbeat import humanize
+
 _UNFOLDED = 400
 _STYLES = {
     "running": "cyan",
@@ -25,7 +27,6 @@ _STYLES = {
     "draining": "yellow",
     "silent": "red",
 }
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SHORTEST_ID = 13
 
 
@@ -45,11 +46,6 @@ def is_wide(columns: int = 100) -> bool:
 def say(text: str) -> None:
     """A remark, on standard error: standard output is for what was asked for."""
     typer.echo(safe(text), err=True)
-
-
-def count(number: int, noun: str) -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def show(*parts: RenderableType) -> None:
@@ -155,50 +151,18 @@ def moment(text: str | None) -> datetime | None:
 def exact(text: str | None) -> str:
     """The moment, to the second."""
     when = moment(text)
-    return "" if when is None else f"{when:%Y-%m-%d %H:%M:%S} UTC"
+    return "" if when is None else humanize.timestamp(when)
 
 
 def relative(text: str | None, now: datetime) -> str:
     """The moment as seen from now: `in 5 min`, `2 h ago`."""
     when = moment(text)
-    if when is None:
-        return ""
-    seconds = (when - now).total_seconds()
-    if abs(seconds) < 1:
-        return "now"
-    distance = span(abs(seconds))
-    return f"in {distance}" if seconds > 0 else f"{distance} ago"
+    return "" if when is None else humanize.relative(when, now)
 
 
 def both(text: str | None, now: datetime) -> str:
     """The moment, and how far it is."""
     return "" if text is None else f"{exact(text)} ({relative(text, now)})"
-
-
-def span(seconds: float) -> str:
-    """A stretch of time, as exact as people want it: `2 d 3 h`, `1 h 37 min`, `5 min`, `12 s`."""
-    whole = round(seconds)
-    if whole >= 3600:  # the minutes of an hour tell something, the seconds of a minute do not
-        whole = round(whole / 60) * 60
-    for (size, unit), (next_size, next_unit) in pairwise(_UNITS):
-        if whole >= size:
-            rest = whole % size // next_size if size > 60 else 0
-            return f"{whole // size} {unit}" + (f" {rest} {next_unit}" if rest else "")
-    return f"{whole} s"
-
-
-def lasted(milliseconds: float | None) -> str:
-    """How long something took."""
-    if milliseconds is None:
-        return ""
-    if milliseconds < 1000:
-        return f"{milliseconds:.0f} ms"
-    seconds = milliseconds / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
 
 
 # -- questions -----------------------------------------------------------------------------------

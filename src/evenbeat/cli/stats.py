@@ -4,8 +4,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from evenbeat.cli.client import Document
-from evenbeat.cli.output import both, count, facts, heading, lasted, status
+from evenbeat.cli.output import both, facts, heading, status
 from evenbeat.cli.session import Session, asking
+from evenbeat.humanize import count, milliseconds
 
 
 @asking
@@ -26,7 +27,7 @@ def figures(told: Document, session: Session) -> RenderableType:
         facts({
             "total": f"{runs['total']:,}",
             "succeeded": "" if rate is None else f"{share(rate):.1f} %",
-            "take": lasted(runs["average_duration_ms"]),
+            "take": milliseconds(runs["average_duration_ms"]),
             "stale locks cleared": f"{told['stale_locks_cleared']:,}",
             "last sign of life": both(told["last_check_at"], now) or "no worker",
             "counted": both(told["last_metrics_update"], now),

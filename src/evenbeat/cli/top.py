@@ -17,21 +17,11 @@ from rich.text import Text
 from evenbeat.cli.client import Client, Document, Refused
 from evenbeat.cli.fleet import queue_table, worker_table
 from evenbeat.cli.job_views import label, progress_text
-from evenbeat.cli.output import (
-    cell,
-    console,
-    count,
-    heading,
-    moment,
-    print_json,
-    short_ids,
-    show,
-    span,
-    table,
-)
+from evenbeat.cli.output import cell, console, heading, moment, print_json, short_ids, show, table
 from evenbeat.cli.session import Session, asking
 from evenbeat.cli.stats import jobs_line, share
 from evenbeat.domain.duration import parse_duration
+from evenbeat.humanize import count, duration
 
 _MOST = 20
 _BAR = 20
@@ -159,7 +149,7 @@ def _running_table(frame: _Frame, client: Client) -> RenderableType:
         made.add_row(
             short[one["job_id"]],
             cell(label(job) if job else one["job_id"]),
-            span(max(0.0, seconds)),
+            duration(max(0.0, seconds)),
             bar,
             cell(progress_text(told)),
         )

@@ -11,11 +11,9 @@ from evenbeat.cli.output import (
     cell,
     compact,
     confirmed,
-    count,
     exact,
     facts,
     heading,
-    lasted,
     relative,
     say,
     short_ids,
@@ -24,6 +22,7 @@ from evenbeat.cli.output import (
 )
 from evenbeat.cli.session import Session, asking
 from evenbeat.cli.which import find_job, is_id
+from evenbeat.humanize import count, milliseconds
 
 webhook_cli = typer.Typer(
     help="Tell others when jobs end: endpoints, deliveries, sending again.",
@@ -289,7 +288,7 @@ def _attempts(message: Document) -> RenderableType:
         made.add_row(
             str(one["attempt"]),
             exact(one["started_at"]),
-            lasted(one["duration_ms"]),
+            milliseconds(one["duration_ms"]),
             str(one["status_code"] or ""),
             cell(one["error"]),
             cell(one["response"]),

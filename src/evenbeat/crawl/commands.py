@@ -8,8 +8,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from evenbeat.cli.client import Client, Document, in_path
-from evenbeat.cli.output import count, relative, say, table
+from evenbeat.cli.output import relative, say, table
 from evenbeat.cli.session import Session, asking
+from evenbeat.humanize import count
 
 documents_cli = typer.Typer(
     help="Crawled pages: search them, show one, and the sources they come from.",

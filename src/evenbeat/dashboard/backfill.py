@@ -6,8 +6,9 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
+from evenbeat import humanize
 from evenbeat.api.dependencies import Operator, Service, ServiceDep
-from evenbeat.dashboard import job_form, pages, words
+from evenbeat.dashboard import job_form, pages
 from evenbeat.dashboard.forms import Form, FormDep, id_of
 from evenbeat.dashboard.job_form import Refused
 from evenbeat.dashboard.notices import Notice
@@ -91,13 +92,15 @@ def _preview(request: Request, service: Service, job_id: UUID, form: Form) -> st
     except Refused as refused:
         return str(refused)
     rest = f" {found.existing:,} more ran already, or will by themselves." if found.existing else ""
-    return f"{words.count(found.created, 'plan')} would run now, side by side.{rest}"
+    return f"{humanize.count(found.created, 'plan')} would run now, side by side.{rest}"
 
 
 def _told(done: Backfilled) -> str:
     if not done.created:
         return "Nothing to do: every plan of that period ran, or will by itself."
-    return f"Started {words.count(done.created, 'plan')} of the past; {done.existing:,} left out."
+    return (
+        f"Started {humanize.count(done.created, 'plan')} of the past; {done.existing:,} left out."
+    )
 
 
 def _period(request: Request, form: Form) -> Period:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from fastapi import Request, Response
 
-from evenbeat import charts
+from evenbeat import charts, humanize
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
 from evenbeat.balance import PlanPreview, Rebalance
-from evenbeat.dashboard import drawings, pages, words
+from evenbeat.dashboard import drawings, pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
 from evenbeat.dashboard.notices import Notice
 from evenbeat.dashboard.spread import present_distribution, renew_distribution
@@ -200,19 +200,19 @@ def _told(done: Rebalance) -> str:
     if not done.moved:
         return "Nothing was moved: no job could be moved to any gain."
     before, after = done.before, done.after
-    stayed = f" {words.count(len(done.skipped), 'job')} stayed." if done.skipped else ""
+    stayed = f" {humanize.count(len(done.skipped), 'job')} stayed." if done.skipped else ""
     return (
-        f"Moved {words.count(len(done.moved), 'job')}: at most {after.workers_needed:,} run at "
+        f"Moved {humanize.count(len(done.moved), 'job')}: at most {after.workers_needed:,} run at "
         f"once instead of {before.workers_needed:,}, and the score goes from {before.score:.2f} "
         f"to {after.score:.2f}.{stayed}"
     )
 
 
 def _told_undone(undone: UndoResult) -> str:
-    back = f"Put back {words.count(len(undone.restored), 'job')}."
+    back = f"Put back {humanize.count(len(undone.restored), 'job')}."
     if not undone.left_alone:
         return back
-    left = words.count(len(undone.left_alone), "job has", "jobs have")
+    left = humanize.count(len(undone.left_alone), "job has", "jobs have")
     return f"{back} {left} moved on since and stayed."
 
 

@@ -14,7 +14,6 @@ from evenbeat.dashboard import job_form, pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
 from evenbeat.dashboard.job_form import Refused, TaskChoice
 from evenbeat.dashboard.notices import Notice
-from evenbeat.domain.english import say_schedule
 from evenbeat.domain.job import Job
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.window import due_at, parse_window
@@ -162,7 +161,7 @@ def _planned(service: Service, form: Form, request: Request) -> dict[str, Any]:
     window = None if body.window is None else parse_window(body.window)
     plans = [first, *schedule.preview(first, _PREVIEWED - 1)]
     runs = tuple(due_at(plan, timedelta(0), window) for plan in plans)
-    return {"schedule": say_schedule(schedule), "runs": runs, "load": load}
+    return {"schedule": schedule.describe(), "runs": runs, "load": load}
 
 
 _TIMING = frozenset({"kind", "every", "cron", "timezone", "run_at", "placement", "window", "cost"})

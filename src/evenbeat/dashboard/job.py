@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from fastapi import Request, Response
 
-from evenbeat import charts
+from evenbeat import charts, humanize
 from evenbeat.api.dependencies import ServiceDep, Viewer
-from evenbeat.dashboard import pages, words
+from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import QueryDep, id_of
 from evenbeat.dashboard.jobs import Slice, tags_of
 from evenbeat.dashboard.verbs import VERBS
-from evenbeat.domain.english import say_job_schedule
 from evenbeat.domain.job import Job, recurring_of, spec_of
 from evenbeat.errors import InvalidInput
+from evenbeat.observe.explain import describe_schedule, explain
 from evenbeat.store.glance import PastRun
 from evenbeat.store.reads import ExecutionPage
 
@@ -55,12 +55,12 @@ def job(
         "job.html",
         now=now,
         job=found,
-        schedule=say_job_schedule(found, awaited),
+        schedule=describe_schedule(found, awaited),
         awaited=awaited,
         dependents=dependencies.dependents_of(found.id),
         tags=tags_of(found),
         verbs=[verb for verb in VERBS.values() if verb.suits(found)],
-        why=read.explain(found.id, now=service.now),
+        why=explain(read.circumstances(found.id, now=service.now)),
         figures=figures,
         chart=_chart(past, figures, pages.zone_of(request)),
         runs=runs.executions,
@@ -113,9 +113,10 @@ def _chart(past: list[PastRun], figures: Figures, zone: tzinfo) -> str:
     ]
     if not points:
         return ""
+    shown = humanize.count(len(points), "run")
     return charts.durations(
         points,
-        title=f"How long the last {words.count(len(points), 'run')} took; {figures.failed} failed",
+        title=f"How long the last {shown} took; {figures.failed} failed",
         median=None if figures.median_ms is None else figures.median_ms / 1000,
         p95=None if figures.p95_ms is None else figures.p95_ms / 1000,
         labels=_edges(points, zone),
@@ -124,7 +125,8 @@ def _chart(past: list[PastRun], figures: Figures, zone: tzinfo) -> str:
 
 
 def _tip(run: PastRun, zone: tzinfo) -> str:
-    return f"{words.exact(run.started_at, zone)}: {words.duration(run.duration_ms)}, {run.status}"
+    took = humanize.milliseconds(run.duration_ms)
+    return f"{humanize.timestamp(run.started_at, zone)}: {took}, {run.status}"
 
 
 def _edges(points: list[charts.DurationPoint], zone: tzinfo) -> list[str]:

@@ -15,10 +15,10 @@ from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of, parse
 from evenbeat.dashboard.notices import Notice
 from evenbeat.dashboard.strip import strip
 from evenbeat.dashboard.verbs import VERBS, Verb, apply, verb_named
-from evenbeat.domain.english import say_job_schedule
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import InvalidInput, RoleTooLow
+from evenbeat.observe.explain import describe_schedule
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.glance import PastRun
 from evenbeat.store.lists import EXACT_ROWS, MAX_OFFSET
@@ -194,7 +194,7 @@ def _row(job: Job, runs: list[PastRun]) -> Row:
     known = [duration for duration in durations if duration is not None]
     return Row(
         job,
-        say_job_schedule(job),
+        describe_schedule(job),
         tags_of(job),
         runs[-1] if runs else None,
         strip([run.status for run in runs], STRIP) if runs else "",

@@ -6,9 +6,9 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
-from evenbeat import charts
+from evenbeat import charts, humanize
 from evenbeat.api.dependencies import ServiceDep, Viewer
-from evenbeat.dashboard import pages, words
+from evenbeat.dashboard import pages
 from evenbeat.dashboard.spread import recent_distribution
 from evenbeat.placement.distribution import Distribution
 from evenbeat.store.glance import Attention, FailingJob, HourOutcomes, LostRun, WaitingLane
@@ -72,7 +72,7 @@ def _spread_chart(spread: Distribution) -> str:
 
 def _hours_chart(hours: list[HourOutcomes], zone: tzinfo) -> str:
     done, failed = [hour.completed for hour in hours], [hour.failed for hour in hours]
-    total = words.count(sum(done) + sum(failed), "run")
+    total = humanize.count(sum(done) + sum(failed), "run")
     return charts.stacked(
         done,
         failed,
@@ -95,7 +95,7 @@ def concerns_of(found: Attention) -> list[Concern]:
 
 
 def _unserved(lane: WaitingLane) -> Concern:
-    jobs = words.count(lane.jobs, "job waits", "jobs wait")
+    jobs = humanize.count(lane.jobs, "job waits", "jobs wait")
     return Concern(
         "No worker",
         f"{jobs} for a worker with the task {lane.task} and the queue {lane.queue}.",
@@ -106,8 +106,8 @@ def _unserved(lane: WaitingLane) -> Concern:
 
 
 def _late(lane: WaitingLane) -> Concern:
-    jobs = words.count(lane.jobs, "job is", "jobs are")
-    workers = words.count(lane.workers, "worker")
+    jobs = humanize.count(lane.jobs, "job is", "jobs are")
+    workers = humanize.count(lane.workers, "worker")
     text = f"{jobs} late in the queue {lane.queue}; {workers} cannot keep up."
     return Concern("Late", text, lane.oldest_due, queue=lane.queue, task=lane.task, is_bad=False)
 

@@ -9,9 +9,10 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
+from evenbeat import humanize
 from evenbeat.api.dependencies import Service, ServiceDep, Viewer
 from evenbeat.charts.timeline import Bar, Lane, TimelinePeriod, draw, together
-from evenbeat.dashboard import pages, words
+from evenbeat.dashboard import pages
 from evenbeat.dashboard.fleet import name_of
 from evenbeat.dashboard.forms import Form, QueryDep
 from evenbeat.domain.job import Job, recurring_of, window_of
@@ -187,7 +188,7 @@ def _missing(seen: Seen, lanes: int, bars: int, crowded_out: int) -> str:
     if bars < len(seen.runs) + len(seen.planned):
         said.append("Where there are very many, neighbours are told of together.")
     if crowded_out:
-        said.append(f"{words.count(crowded_out, 'bar')} found no room.")
+        said.append(f"{humanize.count(crowded_out, 'bar')} found no room.")
     return " ".join(said)
 
 
@@ -222,7 +223,7 @@ def _ran(
 ) -> Bar:
     end = run.completed_at or period.now
     name = run.name or run.task or "deleted job"
-    took = words.duration((end - run.started_at) / timedelta(milliseconds=1))
+    took = humanize.duration(end - run.started_at)
     tip = f"{name}: {run.status}, {run.started_at.astimezone(period.zone):%H:%M:%S}, {took}"
     if run.error_code:
         tip += f", {run.error_code}"
@@ -235,7 +236,7 @@ def _ran(
 
 def _coming(of_job: Urls, one: Planned, by: str, zone: tzinfo) -> Bar:
     name = one.job.name or one.job.task
-    took = words.duration(one.lasting / timedelta(milliseconds=1))
+    took = humanize.duration(one.lasting)
     tip = f"{name}: expected at {one.at.astimezone(zone):%H:%M:%S}, about {took}"
     lane = str(one.job_id) if by == "job" else _TO_COME.key
     href = of_job(one.job_id)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from evenbeat import humanize
 from evenbeat.api.dependencies import Service
-from evenbeat.dashboard import words
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import FINISHED, JobStatus
 from evenbeat.errors import InvalidInput
@@ -75,12 +75,15 @@ class Result(NamedTuple):
 
     def sentence(self, verb: Verb) -> str:
         """What happened, in words."""
+        done = f"{verb.done} {humanize.count(self.changed, 'job')}"
         if not self.refused:
-            return f"{verb.done} {words.count(self.changed, 'job')}."
-        left = words.count(self.refused, "job was", "jobs were")
+            return f"{done}."
+        left = humanize.count(self.refused, "job was", "jobs were")
         if not self.changed:
             return self.reason if self.refused == 1 and self.reason else f"{left} left alone."
-        return f"{verb.done} {words.count(self.changed, 'job')}; {left} left alone. {self.reason}"
+        return (
+            f"{verb.done} {humanize.count(self.changed, 'job')}; {left} left alone. {self.reason}"
+        )
 
 
 def verb_named(name: str) -> Verb:

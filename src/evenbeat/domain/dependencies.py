@@ -1,4 +1,4 @@
-"""Jobs that run after others: when one may start, what closes a circle, and all of it in words."""
+"""Jobs that run after others: when one may start, and what closes a circle."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -7,9 +7,7 @@ from uuid import UUID
 
 from evenbeat.domain.schedule import AfterCondition
 
-NAMED_AT_MOST = 3
 _LIVE = ("pending", "scheduled", "running", "paused")
-_VERBS = {"success": "completed", "failure": "failed", "any": "ended"}
 
 
 class Mark(NamedTuple):
@@ -37,6 +35,11 @@ class Dependency(NamedTuple):
     def label(self) -> str:
         """What people call it."""
         return self.name or (f"{self.task} {self.id}" if self.task else str(self.id))
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it may still end by itself."""
+        return self.status in _LIVE
 
 
 class Dependent(NamedTuple):
@@ -95,56 +98,3 @@ def _steps(came_from: Mapping[UUID, UUID], here: UUID, job: UUID) -> Iterator[UU
         yield here
         here = came_from[here]
     yield job
-
-
-# -- words -----------------------------------------------------------------------------------------
-
-
-def say_dependencies(awaited: Sequence[Dependency]) -> str:
-    """ "after load-data has completed", "after a and b have ended"."""
-    if not awaited:
-        return "after other jobs"
-    parts: dict[str, list[str]] = {}
-    for one in awaited:
-        parts.setdefault(one.wanted, []).append(one.label)
-    told = [f"{say_list(names)} {_has(names)} {_VERBS[how]}" for how, names in parts.items()]
-    return f"after {' and '.join(told)}"
-
-
-def say_list(names: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b, c and 4 more"."""
-    if len(names) == 1:
-        return names[0]
-    if len(names) <= NAMED_AT_MOST:
-        return f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{', '.join(names[:NAMED_AT_MOST])} and {len(names) - NAMED_AT_MOST} more"
-
-
-def _has(names: Sequence[str]) -> str:
-    return "has" if len(names) == 1 else "have"
-
-
-def what_is_missing(awaited: Sequence[Dependency]) -> str:
-    """Why a job that waits for others waits still, and what would help."""
-    missing = [one for one in awaited if not one.satisfied]
-    if not awaited:
-        return "It waits for jobs that are no longer named. Give it others, or run it by hand."
-    if not missing:
-        return "All that it waits for has ended as wanted; it starts again when that ends again."
-    stuck_first = sorted(missing, key=lambda one: one.status in _LIVE)
-    told = "; ".join(map(_missing, stuck_first[:NAMED_AT_MOST]))
-    more = len(missing) - NAMED_AT_MOST
-    rest = f"; and {more} more" if more > 0 else ""
-    return f"It waits for {told}{rest}."
-
-
-def _missing(one: Dependency) -> str:
-    wanted = f"it wants {one.wanted}" if one.wanted != "any" else "any end will do"
-    if one.status is None:
-        return f"{one.label}, which was deleted: give it another job to wait for, or run it by hand"
-    if one.status in _LIVE:
-        last = "" if one.last_end is None else f" and last ended {one.last_end}"
-        return f"{one.label}, which is {one.status}{last}; {wanted}"
-    return (
-        f"{one.label}, which ended {one.status}; {wanted}: retry {one.label}, or run this by hand"
-    )

@@ -4,6 +4,7 @@ Every datetime in and out is aware UTC. Plans exist from the year 2 to the start
 that `next_after` raises InvalidSchedule and the other methods see no plans.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,12 +15,13 @@ from evenbeat.domain.cron import CRON_EXAMPLE, NAMED_CRON, calendar_of, pieces
 from evenbeat.domain.duration import format_duration, parse_duration
 from evenbeat.domain.moments import BEGIN, END, EPOCH, as_utc, zone_named
 from evenbeat.errors import InvalidDuration, InvalidSchedule
+from evenbeat.humanize import interval, timestamp
 
 LONGEST_INTERVAL = timedelta(days=3650)
 MOST_AWAITED = 100
 
 _SECOND = timedelta(seconds=1)
-_UNITS = {"d": "day", "h": "hour", "m": "minute", "s": "second"}
+_EVERY_FEW_MINUTES = re.compile(r"\*/([1-9]|[1-5][0-9]) \* \* \* \*")
 
 
 # ---------------------------------------------------------------- the four kinds of schedule
@@ -39,7 +41,7 @@ class Once:
         """Say in plain English when it runs."""
         if self.run_at is None:
             return "once, as soon as possible"
-        return f"once at {self.run_at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"once at {timestamp(self.run_at)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,7 @@ class Interval:
 
     def describe(self) -> str:
         """Say in plain English how often it runs."""
-        text = format_duration(self.every)
-        number, unit = text[:-1], _UNITS[text[-1]]
-        if not number.isdigit():
-            return f"every {text}"
-        return f"every {unit}" if number == "1" else f"every {number} {unit}s"
+        return f"every {interval(self.every)}"
 
     def _beats_until(self, moment: datetime) -> int:
         # Dividing timedeltas is integer arithmetic: no drift, whatever the distance.
@@ -131,11 +129,14 @@ class Cron:
 
     def describe(self) -> str:
         """Say in plain English when it runs."""
+        step = _EVERY_FEW_MINUTES.fullmatch(self.expression)
+        if step and 60 % int(step[1]) == 0:  # the same in every time zone
+            return f"every {interval(timedelta(minutes=int(step[1])))}"
         text = calendar_of(self.expression).fields.explain()
         text = text[0].lower() + text[1:]
         if text.endswith(" every day"):
             text = "daily " + text.removesuffix(" every day")
-        return f"{text} ({self.timezone})"
+        return f"{text}, {self.timezone}"
 
 
 class AfterCondition(StrEnum):

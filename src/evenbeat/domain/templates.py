@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
-from evenbeat.domain.english import say_count
 from evenbeat.errors import InvalidInput, TooLarge
+from evenbeat.humanize import count
 
 MOST_PARAMETERS = 50
 LONGEST_NAME = 100
@@ -255,7 +255,7 @@ def _values(parameters: Mapping[str, Parameter], given: Values) -> dict[str, Any
     missing = [p.name for p in parameters.values() if p.required and p.name not in given]
     if missing:
         raise InvalidInput(
-            f"{say_count(len(missing), 'parameter')} must be given: {', '.join(missing)}.",
+            f"{count(len(missing), 'parameter')} must be given: {', '.join(missing)}.",
             field=f"parameters.{missing[0]}",
         )
     return {

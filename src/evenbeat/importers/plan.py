@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from evenbeat.domain.duration import format_duration, parse_duration
-from evenbeat.domain.english import say_schedule
 from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.moments import as_utc
 from evenbeat.domain.schedule import (
@@ -125,7 +124,7 @@ def _step(found: Found, tag: str | None, existing: Existing, now: datetime) -> S
     job = existing.named.get(key) if key else _alike(document, existing)
     if job is None:
         schedule = schedule_of(document)
-        return Step(found, "add", say_schedule(schedule), _next_run(document, schedule, now), {})
+        return Step(found, "add", schedule.describe(), _next_run(document, schedule, now), {})
     if tag is not None and tag not in job["tags"]:
         return Look(
             found.where,
@@ -142,7 +141,7 @@ def _step(found: Found, tag: str | None, existing: Existing, now: datetime) -> S
     schedule = schedule_of(document)
     if {"schedule", "timezone", "anchor_at", "run_at"} & changes.keys():
         next_run = _next_run(document, schedule, now)
-    return Step(found, "change", say_schedule(schedule), next_run, changes, job["id"])
+    return Step(found, "change", schedule.describe(), next_run, changes, job["id"])
 
 
 def _alike(document: Document, existing: Existing) -> Mapping[str, Any] | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from evenbeat.domain.english import say_count, say_span
+from evenbeat.humanize import count, duration
 from evenbeat.store.glance import SILENT_AFTER, WaitingLane
 from evenbeat.store.health import Probe, Server
 
@@ -107,7 +107,7 @@ def schema(visit: Visit) -> Finding:
             "schema_behind",
             "error",
             f"The schema {name!r} is behind: version {found} of {known}",
-            f"{say_count(known - found, 'migration')} have not been applied.",
+            f"{count(known - found, 'migration')} have not been applied.",
             "Run `evenbeat migrate`.",
         )
     return Finding(
@@ -128,7 +128,7 @@ def skew(visit: Visit) -> Iterator[Finding]:
     yield Finding(
         "clock_skew",
         "warning",
-        f"This machine's clock is {say_span(visit.skew)} {way} the database's",
+        f"This machine's clock is {duration(visit.skew)} {way} the database's",
         "Jobs are due by the database's clock, so none is lost; times in logs and tokens' expiry "
         "are off.",
         "Synchronise both clocks (NTP).",
@@ -156,10 +156,10 @@ def transactions(visit: Visit) -> Iterator[Finding]:
     """Transactions that somebody left open."""
     found = visit.probe.long_transactions(visit.limits.transaction)
     if not found:
-        limit = say_span(visit.limits.transaction)
+        limit = duration(visit.limits.transaction)
         yield Finding("long_transaction", "ok", f"No transaction has been open for over {limit}")
     for open_ in found[:_MOST_NAMED]:
-        age = say_span(timedelta(seconds=open_.seconds))
+        age = duration(open_.seconds)
         held = open_.holds_back_vacuum
         yield Finding(
             "long_transaction",
@@ -179,7 +179,7 @@ def transactions(visit: Visit) -> Iterator[Finding]:
 def prepared(visit: Visit) -> Iterator[Finding]:
     """Two-phase transactions that nobody ended."""
     for gid, seconds in visit.probe.prepared_transactions(visit.limits.transaction)[:_MOST_NAMED]:
-        age = say_span(timedelta(seconds=seconds))
+        age = duration(seconds)
         yield Finding(
             "prepared_transaction",
             "error",
@@ -250,7 +250,7 @@ def workers(visit: Visit) -> Iterator[Finding]:
     limit = SILENT_AFTER.total_seconds()
     live = [worker for worker in known if worker.silent_seconds <= limit]
     for worker in [w for w in known if w.silent_seconds > limit][:_MOST_NAMED]:
-        silent = say_span(timedelta(seconds=worker.silent_seconds))
+        silent = duration(worker.silent_seconds)
         yield Finding(
             "silent_worker",
             "warning",
@@ -259,7 +259,7 @@ def workers(visit: Visit) -> Iterator[Finding]:
             "Look at its log and restart it. Others forget it after an hour.",
         )
     if live:
-        yield Finding("workers", "ok", f"{say_count(len(live), 'worker')} alive")
+        yield Finding("workers", "ok", f"{count(len(live), 'worker')} alive")
         return
     yield Finding(
         "no_workers",
@@ -291,7 +291,7 @@ def lanes(visit: Visit) -> Iterator[Finding]:
             "warning",
             f"Jobs are late: {_lane(lane)}",
             _waits(lane, present),
-            f"{say_count(lane.workers, 'worker')} can take them. Add workers or concurrency, or "
+            f"{count(lane.workers, 'worker')} can take them. Add workers or concurrency, or "
             "look for runs that hang.",
         )
     for lane in [lane for lane in lanes if lane.paused_at is not None][:_MOST_NAMED]:
@@ -311,22 +311,20 @@ def _lane(lane: WaitingLane) -> str:
 
 
 def _waits(lane: WaitingLane, present: datetime) -> str:
-    return (
-        f"{say_count(lane.jobs, 'job')} due, the oldest for {say_span(present - lane.oldest_due)}."
-    )
+    return f"{count(lane.jobs, 'job')} due, the oldest for {duration(present - lane.oldest_due)}."
 
 
 def leases(visit: Visit) -> Iterator[Finding]:
     """Expired leases that nobody has reaped."""
-    count, oldest = visit.probe.stale_leases(visit.limits.lease, visit.now)
-    if not count:
+    runs, oldest = visit.probe.stale_leases(visit.limits.lease, visit.now)
+    if not runs:
         yield Finding("leases", "ok", "No expired lease is left lying")
         return
-    age = say_span(timedelta(seconds=oldest or 0))
+    age = duration(oldest or 0)
     yield Finding(
         "stale_leases",
         "error",
-        f"{say_count(count, 'run')} lost the worker and nobody gave up the lease, for up to {age}",
+        f"{count(runs, 'run')} lost the worker and nobody gave up the lease, for up to {age}",
         "Any live worker would have done so within seconds.",
         "Start a worker; look at the logs of those that run for errors of the reaper.",
     )

@@ -20,13 +20,13 @@ from evenbeat.domain.dependencies import (
     Mark,
     circle,
     may_start,
-    say_list,
 )
 from evenbeat.domain.job import Job, NewJob, scope_of
 from evenbeat.domain.schedule import After, Awaited
 from evenbeat.domain.scope import Scope
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import InvalidSchedule, StoreError
+from evenbeat.humanize import listing
 from evenbeat.store.database import Connection, Database
 
 logger = logging.getLogger(__name__)
@@ -279,7 +279,7 @@ class Dependencies:
 def refusal_to_delete(names: Sequence[str]) -> str:
     """Why a job that others wait for stays."""
     return (
-        f"It is waited for by {say_list(names)}. Delete that too, let it wait for others, or "
+        f"It is waited for by {listing(names)}. Delete that too, let it wait for others, or "
         "delete by force: it will then wait until a person runs it."
     )
 

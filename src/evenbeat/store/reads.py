@@ -5,9 +5,10 @@ from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
+from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.execution import Execution, Outcome
-from evenbeat.domain.explain import ExplainInputs, Explanation, WorkerView, explain
 from evenbeat.domain.job import Job
+from evenbeat.domain.limits import KeyLimit
 from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.errors import NotFound
 from evenbeat.store.database import Database
@@ -51,6 +52,46 @@ class QueueDepth(NamedTuple):
     running: int
     oldest_due: datetime | None
     paused_at: datetime | None
+
+
+class LiveWorker(NamedTuple):
+    """A live worker as far as it matters for a job. None for queues or tasks means all."""
+
+    id: UUID
+    host: str
+    pid: int
+    queues: Sequence[str] | None
+    tasks: Sequence[str] | None
+    concurrency: int
+    running: int
+    is_draining: bool
+
+    @property
+    def label(self) -> str:
+        """How people find it."""
+        return f"{self.host.split('/')[0]} (pid {self.pid})"
+
+    def serves_queue(self, job: Job) -> bool:
+        """Whether it takes from the job's queue."""
+        return self.queues is None or job.queue in self.queues
+
+    def knows_task(self, job: Job) -> bool:
+        """Whether it has the job's handler."""
+        return self.tasks is None or job.task in self.tasks
+
+
+class Circumstances(NamedTuple):
+    """What decides whether a job runs: its recent runs (newest plan first), how many due jobs of
+    its queue go first, the jobs that it runs after, and the limits of its concurrency key."""
+
+    job: Job
+    now: datetime
+    queue_paused_at: datetime | None = None
+    live_workers: Sequence[LiveWorker] = ()
+    recent: Sequence[Execution] = ()
+    ahead: int = 0
+    awaited: Sequence[Dependency] = ()
+    limit: KeyLimit | None = None
 
 
 class Reads(Glance):
@@ -166,8 +207,8 @@ class Reads(Glance):
         next_run = job.next_run_at if job.status in ("pending", "scheduled") else None
         return JobStats(total, done, failed, average, last, next_run, rate(done, failed))
 
-    def explain_inputs(self, job_id: UUID, *, now: datetime | None = None) -> ExplainInputs:
-        """What `domain.explain.explain` wants to know of a job, or `NotFound`."""
+    def circumstances(self, job_id: UUID, *, now: datetime | None = None) -> Circumstances:
+        """What `observe.explain` needs to know about a job, or `NotFound`."""
         job = self.job(job_id)
         params = {
             "queue": job.queue,
@@ -177,17 +218,13 @@ class Reads(Glance):
         }
         paused_at, ahead, present = self._database.rows("standing_of", params)[0]
         silent = {"silent_seconds": SILENT_AFTER.total_seconds(), "now": now}
-        workers = [WorkerView._make(row) for row in self._database.rows("live_workers", silent)]
+        workers = [LiveWorker._make(row) for row in self._database.rows("live_workers", silent)]
         recent = self._database.rows("executions_of", _history(job_id, RUNS_EXPLAINED))
         runs = [Execution._make(row) for row in recent]
         awaits = job.schedule_kind == "after"
         awaited = self._dependencies.awaited_by([job_id])[job_id] if awaits else []
         limit = None if job.concurrency_key is None else self._limits.find(job.concurrency_key)
-        return ExplainInputs(job, present, paused_at, workers, runs, ahead, awaited, limit)
-
-    def explain(self, job_id: UUID, *, now: datetime | None = None) -> Explanation:
-        """Why a job did or did not run, or `NotFound`."""
-        return explain(**self.explain_inputs(job_id, now=now)._asdict())
+        return Circumstances(job, present, paused_at, workers, runs, ahead, awaited, limit)
 
     def counts_by_status(self) -> dict[str, int]:
         """Jobs in each state that occurs; where there are many, as of the last count, which

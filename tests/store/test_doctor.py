@@ -156,7 +156,7 @@ def test_connections_that_run_out(database_url):
     assert "pool_size" in finding.remedy
 
 
-@pytest.mark.parametrize(("ahead", "words"), [(90, "1 m 30 s ahead of"), (-3, "3 s behind")])
+@pytest.mark.parametrize(("ahead", "words"), [(90, "1 min 30 s ahead of"), (-3, "3 s behind")])
 def test_a_clock_that_is_off(store, database_url, ahead, words):
     offset = store.clock().timestamp() + ahead
     finding = one(database_url, "clock_skew", local_clock=lambda: offset)

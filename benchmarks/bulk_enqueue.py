@@ -14,7 +14,7 @@ from common import empty, fresh_store, rates, seconds
 
 from evenbeat.domain.ids import uuid7_many
 from evenbeat.domain.job import JobSpec, NewJob, first_run
-from evenbeat.store.copying import Sheet, sheet
+from evenbeat.store.copying import copy_rows
 from evenbeat.store.rows import MAX_JSON_BYTES
 from evenbeat.store.store import Store
 
@@ -43,8 +43,8 @@ def prepared(store: Store, count: int) -> tuple[str, bytes]:
     now = store.clock()
     run = first_run(SPEC, None, now)
     jobs = make_jobs(count)
-    written: Sheet = sheet(uuid7_many(count), jobs, [run] * count, now=now, limit=MAX_JSON_BYTES)
-    return ", ".join(written.columns), "".join(written.lines).encode()
+    rows = copy_rows(uuid7_many(count), jobs, [run] * count, now=now, limit=MAX_JSON_BYTES)
+    return ", ".join(rows.columns), "".join(rows.lines).encode()
 
 
 def main(count: int = 100_000, rounds: int = 5) -> None:

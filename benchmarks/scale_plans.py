@@ -15,8 +15,7 @@ def plan(url: str, name: str, tasks: list[str], limit: int = 100) -> dict[str, A
     statement = load_statements("evenbeat")[name]
     params = {"now": None, "queues": None, "tasks": tasks}
     if name == "claim":
-        params |= {"limit": limit}
-        params |= {"worker_id": uuid4(), "lease_seconds": 30.0}
+        params |= {"limit": limit, "worker_id": uuid4(), "lease_seconds": 30.0}
     values = [params[name] for name in statement.names]
     explain = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE measured"
     with psycopg.connect(url) as connection:

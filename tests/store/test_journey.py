@@ -367,9 +367,9 @@ def test_add_many_stores_what_add_stores(store):
     assert right.payload == odd
 
 
-def test_a_plain_job_is_stored_like_any_other(store):
+def test_a_job_is_stored_alike_with_a_start_and_in_a_batch(store):
     plain = store.add(NewJob(JobSpec("noop", "q", 3), {"n": 1}, dedup_key="a"), now=T0).id
-    start = timedelta(0)  # a start of its own takes the other statement
+    start = timedelta(0)
     full = store.add(NewJob(JobSpec("noop", "q", 3), {"n": 1}, dedup_key="b", start=start), now=T0)
     many = store.add_many([NewJob(JobSpec("noop", "q", 3), {"n": 1})], now=T0)[0]
     neutral = {"id": None, "dedup_key": None}

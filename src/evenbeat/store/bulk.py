@@ -11,7 +11,7 @@ import psycopg
 from evenbeat.domain.ids import uuid7_many
 from evenbeat.domain.job import FirstRun, NewJob
 from evenbeat.errors import Conflict
-from evenbeat.store.copying import Sheet, sheet
+from evenbeat.store.copying import CopyRows, copy_rows
 from evenbeat.store.database import Connection, Database
 
 _LINES_PER_WRITE = 500
@@ -40,12 +40,12 @@ def add_in_bulk(
     limit: int,
 ) -> list[Added]:
     """Add jobs with these ids and first runs in the transaction that is open on `connection`."""
-    written = sheet(ids, jobs, runs, now=now, limit=limit)
+    rows = copy_rows(ids, jobs, runs, now=now, limit=limit)
     if any(job.dedup_key is not None or job.name is not None for job in jobs):
         stage = _make_stage(database, connection)
-        _copy(connection, stage, written)
+        _copy(connection, stage, rows)
         return _move_from_stage(database, connection, ids, jobs)
-    _copy(connection, f'"{database.schema}".jobs', written)
+    _copy(connection, f'"{database.schema}".jobs', rows)
     return list(map(Added, ids, repeat(True)))
 
 
@@ -56,11 +56,10 @@ def named(database: Database, job: NewJob, connection: Connection | None) -> UUI
     return row[0] if row else None
 
 
-def _copy(connection: Connection, table: str, written: Sheet) -> None:
-    columns = ", ".join(written.columns)
-    statement = f"/* evenbeat:add_many */ COPY {table} ({columns}) FROM STDIN"
+def _copy(connection: Connection, table: str, rows: CopyRows) -> None:
+    statement = f"/* evenbeat:add_many */ COPY {table} ({', '.join(rows.columns)}) FROM STDIN"
     with psycopg.Cursor(connection) as cursor, cursor.copy(statement) as copy:
-        while chunk := "".join(islice(written.lines, _LINES_PER_WRITE)):
+        while chunk := "".join(islice(rows.lines, _LINES_PER_WRITE)):
             copy.write(chunk)
 
 

@@ -1,117 +1,83 @@
-"""New jobs as lines of COPY's text format, which is how many of them get into the table.
+"""New jobs as lines of COPY's text format, which is how many of them get into the table."""
 
-Nearly all jobs of a batch are alike: what they share is written once, and what the table has by
-default is left out altogether where no job of the batch says other.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from evenbeat.domain.job import FirstRun, JobSpec, NewJob
-from evenbeat.domain.scope import GLOBAL
-from evenbeat.store.rows import encode_json, known_columns, spec_columns
-
-Planned = tuple[UUID, NewJob, FirstRun]
+from evenbeat.store.rows import encode_json, spec_columns
 
 NULL = "\\N"
 
-_PLAIN = (
-    "id", "created_at", "updated_at", "plan_time", "next_run_at", "status", "payload",
-    "task", "queue", "priority",
+_DEFAULTS = spec_columns(JobSpec(task="any"))
+_JOB_COLUMNS = (
+    "id", "created_at", "updated_at", "payload", "metadata",
+    "name", "dedup_key", "parent_id", "created_by", "scope_kind", "scope_id", *FirstRun._fields,
 )  # fmt: skip
-_OWN = (
-    "id", "created_at", "updated_at", "plan_time", "next_run_at", "status", "payload", "anchor_at",
-    "placed_at", "name", "scope_kind", "scope_id", "dedup_key", "parent_id", "metadata",
-    "created_by",
-)  # fmt: skip
-_ALL = (*_OWN, *spec_columns(JobSpec(task="any")))
 
 
-class Sheet(NamedTuple):
+class CopyRows(NamedTuple):
     """The columns that are written, and a line for each job."""
 
-    columns: Sequence[str]
+    columns: tuple[str, ...]
     lines: Iterator[str]
 
 
-def sheet(
+def copy_rows(
     ids: Sequence[UUID],
     jobs: Sequence[NewJob],
     runs: Iterable[FirstRun],
     *,
     now: datetime,
     limit: int,
-) -> Sheet:
-    """What to copy for these jobs. `limit` is the most bytes that a payload may have."""
+) -> CopyRows:
+    """What to copy for these jobs. `limit` is the most bytes that a payload may have.
+
+    A policy that every job of the batch leaves at its default is the table's default as well."""
+    distinct = {id(job.spec): job.spec for job in jobs}
+    specs = {key: spec_columns(spec) for key, spec in distinct.items()}
+    policies = [
+        column
+        for column, default in _DEFAULTS.items()
+        if column == "task" or any(values[column] != default for values in specs.values())
+    ]
+    texts = {key: _line(values[column] for column in policies) for key, values in specs.items()}
     planned = zip(ids, jobs, runs, strict=True)
-    if _are_plain(jobs):
-        return Sheet(_PLAIN, _plain_lines(planned, now, limit))
-    return Sheet(_ALL, _whole_lines(planned, now, limit))
+    return CopyRows((*_JOB_COLUMNS, *policies), _lines(planned, texts, now.isoformat(), limit))
 
 
-def _are_plain(jobs: Sequence[NewJob]) -> bool:
-    specs = {id(job.spec): job.spec for job in jobs}
-    return all(known_columns(spec).are_defaults for spec in specs.values()) and all(
-        job.name is None
-        and job.dedup_key is None
-        and job.parent_id is None
-        and job.created_by is None
-        and not job.metadata
-        and job.scope == GLOBAL
-        for job in jobs
-    )
+def _lines(
+    planned: Iterable[tuple[UUID, NewJob, FirstRun]],
+    specs: Mapping[int, str],
+    now: str,
+    limit: int,
+) -> Iterator[str]:
+    """The jobs of a batch are mostly alike: what one shares with the job before is written once."""
+    previous, rest = None, ""
+    for job_id, job, run in planned:
+        spec, scope = job.spec, job.scope
+        own = (job.name, job.dedup_key, job.parent_id, job.created_by, scope, run, spec)
+        if own != previous:
+            previous = own
+            rest = f"{_line((*own[:4], scope.kind, scope.id, *run))}\t{specs[id(spec)]}\n"
+        payload = _escape(encode_json("payload", job.payload, limit))
+        metadata = _escape(encode_json("metadata", job.metadata, limit)) if job.metadata else "{}"
+        yield f"{job_id.hex}\t{now}\t{now}\t{payload}\t{metadata}\t{rest}"
 
 
-def _plain_lines(planned: Iterable[Planned], now: datetime, limit: int) -> Iterator[str]:
-    stamp = now.isoformat()
-    tails: dict[int, str] = {}
-    entered, entry = None, ""
-    for job_id, job, first in planned:
-        spec = job.spec
-        tail = tails.get(id(spec))
-        if tail is None:
-            tail = f"\t{_escape(spec.task)}\t{_escape(spec.queue)}\t{spec.priority}\n"
-            tails[id(spec)] = tail
-        if first is not entered:
-            entered, entry = first, f"\t{stamp}\t{stamp}\t{_entry(first)}\t"
-        payload = encode_json("payload", job.payload, limit)
-        yield f"{job_id.hex}{entry}{_escape(payload)}{tail}"
-
-
-def _whole_lines(planned: Iterable[Planned], now: datetime, limit: int) -> Iterator[str]:
-    stamp = now.isoformat()
-    tails: dict[int, str] = {}
-    for job_id, job, first in planned:
-        spec = job.spec
-        tail = tails.get(id(spec))
-        if tail is None:
-            tail = tails[id(spec)] = "\t".join(map(_text, spec_columns(spec).values())) + "\n"
-        payload = encode_json("payload", job.payload, limit)
-        metadata = encode_json("metadata", job.metadata, limit) if job.metadata else "{}"
-        yield (
-            f"{job_id.hex}\t{stamp}\t{stamp}\t{_entry(first)}\t{_escape(payload)}"
-            f"\t{_time(first.anchor_at)}\t{_time(first.placed_at)}\t{_text(job.name)}"
-            f"\t{_escape(job.scope.kind)}\t{_escape(job.scope.id)}\t{_text(job.dedup_key)}"
-            f"\t{job.parent_id or NULL}\t{_escape(metadata)}\t{_text(job.created_by)}\t{tail}"
-        )
-
-
-def _entry(first: FirstRun) -> str:
-    return f"{_time(first.plan_time)}\t{_time(first.next_run_at)}\t{first.status}"
-
-
-def _time(moment: datetime | None) -> str:
-    return NULL if moment is None else moment.isoformat()
+def _line(values: Iterable[Any]) -> str:
+    return "\t".join(map(_text, values))
 
 
 def _text(value: Any) -> str:
     if value is None:
         return NULL
+    if isinstance(value, str):
+        return _escape(value)
     if isinstance(value, list):
         return "{" + ",".join(map(str, value)) + "}"
-    return _escape(value) if isinstance(value, str) else str(value)
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _escape(text: str) -> str:

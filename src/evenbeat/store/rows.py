@@ -1,9 +1,8 @@
 """What a new job becomes in the database."""
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from evenbeat.domain.job import FirstRun, JobSpec, NewJob
@@ -14,31 +13,13 @@ MAX_JSON_BYTES = 256 * 1024
 SECOND = timedelta(seconds=1)
 
 
-def _encoder() -> Callable[[Any], str]:
-    """What `JSONEncoder.encode` does, without the new C encoder that it makes for every value."""
-    strict = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return strict.encode
-    escape = json.encoder.encode_basestring_ascii
-    quick = make(None, strict.default, escape, None, ":", ",", False, False, False)
-
-    def encode(value: Any) -> str:
-        try:
-            return "".join(quick(value, 0))
-        except RecursionError:
-            return strict.encode(value)  # tells what is circular from what is only deep
-
-    return encode
-
-
-_encode = _encoder()
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def encode_json(field: str, value: Any, limit: int = MAX_JSON_BYTES) -> str:
     """The value as JSON text, or an error that names the field and what is wrong with it."""
     try:
-        text = _encode(value)
+        text = _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{field} cannot be stored as JSON: {error}.", field=field) from error
     if len(text) > limit:
@@ -95,7 +76,12 @@ def _seconds(value: timedelta | None) -> float | None:
 def new_job_params(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> dict[str, Any]:
     """Parameters of the `add` statement."""
     return {
-        **plain_job_params(job_id, job, limit),
+        "id": job_id,
+        "payload": encode_json("payload", job.payload, limit),
+        "scope_kind": job.scope.kind,
+        "scope_id": job.scope.id,
+        "metadata": encode_json("metadata", job.metadata, limit),
+        "created_by": job.created_by,
         "name": job.name,
         "dedup_key": job.dedup_key,
         "plan_time": first.plan_time,
@@ -104,70 +90,5 @@ def new_job_params(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> di
         "anchor_at": first.anchor_at,
         "placed_at": first.placed_at,
         "parent_id": job.parent_id,
-        **known_columns(job.spec).columns,
+        **spec_columns(job.spec),
     }
-
-
-_OF_EACH_JOB = ("task", "queue", "priority")
-_DEFAULTS = {
-    column: value
-    for column, value in spec_columns(JobSpec(task="any")).items()
-    if column not in _OF_EACH_JOB
-}
-
-
-def is_plain(job: NewJob) -> bool:
-    """Whether this is the commonest job: one-off, due at once, every policy at its default, with
-    nothing that another job could have already."""
-    return (
-        job.start is None
-        and job.dedup_key is None
-        and job.name is None
-        and job.id is None
-        and job.parent_id is None
-        and known_columns(job.spec).is_plain
-    )
-
-
-def plain_job_params(job_id: UUID, job: NewJob, limit: int) -> dict[str, Any]:
-    """Parameters of the `add_plain` statement."""
-    spec = job.spec
-    return {
-        "id": job_id,
-        "payload": encode_json("payload", job.payload, limit),
-        "scope_kind": job.scope.kind,
-        "scope_id": job.scope.id,
-        "metadata": encode_json("metadata", job.metadata, limit) if job.metadata else "{}",
-        "created_by": job.created_by,
-        "task": spec.task,
-        "queue": spec.queue,
-        "priority": spec.priority,
-    }
-
-
-class KnownColumns(NamedTuple):
-    """A spec's columns. They `are_defaults` when all but the task, the queue and the priority are
-    what the table has by default; the spec `is_plain` when it also means one run, at once."""
-
-    spec: JobSpec
-    columns: dict[str, Any]
-    are_defaults: bool
-    is_plain: bool
-
-
-def known_columns(spec: JobSpec) -> KnownColumns:
-    """The columns of a spec. A task enqueues by the same one again and again, so the last few are
-    kept, each with its spec, whose identity cannot pass to another one so."""
-    known = _known.get(id(spec))
-    if known is None:
-        columns = spec_columns(spec)
-        defaults = all(columns[column] == value for column, value in _DEFAULTS.items())
-        known = KnownColumns(spec, columns, defaults, defaults and spec.schedule == Once())
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        _known[id(spec)] = known
-    return known
-
-
-_known: dict[int, KnownColumns] = {}
-_MOST_KNOWN = 500

@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 
 from evenbeat.domain.ids import uuid7
-from evenbeat.domain.job import FirstRun, Job, NewJob, first_run
+from evenbeat.domain.job import FirstRun, Job, JobSpec, NewJob, first_run
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import Conflict, DatabaseUnavailable, NameTaken, StoreError
@@ -33,12 +33,7 @@ from evenbeat.store.placement import (
     placement_request,
 )
 from evenbeat.store.reads import Reads
-from evenbeat.store.rows import (
-    MAX_JSON_BYTES,
-    is_plain,
-    new_job_params,
-    plain_job_params,
-)
+from evenbeat.store.rows import MAX_JSON_BYTES, new_job_params
 from evenbeat.store.templates import Templates
 from evenbeat.store.upkeep import Upkeep
 from evenbeat.store.webhooks import Webhooks
@@ -105,17 +100,13 @@ class Store:
         if connection is None and isinstance(job.spec.schedule, After):
             return self.database.atomically(lambda own: self.add(job, connection=own, now=now))
         job_id = job.id or uuid7()
-        if is_plain(job):  # leaves the clock to its statement
-            statement, first = "add_plain", _NOW
-            params = plain_job_params(job_id, job, self._max_json_bytes)
-        else:
-            self._note_limits([job], now)
-            statement, first = "add", self._first_run(job_id, job, now, connection)
-            params = new_job_params(job_id, job, first, self._max_json_bytes)
+        self._note_limits([job.spec], now)
+        first = self._first_run(job_id, job, now, connection)
+        params = new_job_params(job_id, job, first, self._max_json_bytes)
         params["now"] = now
         params["channel"] = self.database.channel
         for _ in range(3):
-            if self.database.row(statement, params, connection):
+            if self.database.row("add", params, connection):
                 if connection is not None and isinstance(job.spec.schedule, After):
                     self.dependencies.tie({job_id: job}, connection, now=now)
                 self._confirm(first, stored=[job_id], committed=connection is None)
@@ -140,7 +131,8 @@ class Store:
         within the batch, are answered with the job that has them."""
         if not jobs:
             return []
-        self._note_limits(jobs, now)
+        specs = {id(job.spec): job.spec for job in jobs}.values()  # of many jobs, few differ here
+        self._note_limits(specs, now)
         ids = with_ids(jobs)
         requests = self._requests(ids, jobs)
         places = self._places(requests, now, connection)
@@ -149,10 +141,10 @@ class Store:
             runs = _first_runs(ids, jobs, places, moment)
             limit = self._max_json_bytes
             added = add_in_bulk(self.database, own, ids, jobs, runs=runs, now=moment, limit=limit)
-            if any(isinstance(job.spec.schedule, After) for job in jobs):
+            if any(isinstance(spec.schedule, After) for spec in specs):
                 pairs = zip(added, jobs, strict=True)
                 self.dependencies.tie({a.id: job for a, job in pairs if a.created}, own, now=now)
-            self._signal(sorted({f"due:{job.spec.queue}" for job in jobs}), own)
+            self._signal(sorted({f"due:{spec.queue}" for spec in specs}), own)
         if requests and self._placer is not None:
             new = {done.id for done in added if done.created}
             requested = [request.job_id for request in requests]
@@ -346,15 +338,15 @@ class Store:
         self._limited.first(jobs, params, limit, connection)
         taken = len(jobs)
         if taken < limit:
-            free = {**params, "limit": limit - taken}
-            jobs += map(Job._make, self.database.rows("claim", free, connection))
+            free = self.database.rows("claim", {**params, "limit": limit - taken}, connection)
+            jobs += map(Job._make, free)
         if len(jobs) < limit:
             self._limited.rest(jobs, params, limit, connection, taken=taken)
 
-    def _note_limits(self, jobs: Sequence[NewJob], now: datetime | None) -> None:
-        asked = [limits for job in jobs if (limits := job.spec.limits) is not None]
-        if asked:
-            self.limits.note(asked, now=now)
+    def _note_limits(self, specs: Iterable[JobSpec], now: datetime | None) -> None:
+        limits = [limits for spec in specs if (limits := spec.limits) is not None]
+        if limits:
+            self.limits.note(limits, now=now)
             self._limited.came()
 
     def _confirm(self, first: FirstRun, **outcome: Any) -> None:

@@ -44,20 +44,6 @@ RETURNING id,
     CASE WHEN next_run_at < coalesce(%(now)s::timestamptz, now()) + interval '5 seconds'
          THEN pg_notify(%(channel)s, 'due:' || queue) END;
 
--- name: add_plain
--- Does what `add` does for the commonest job: one-off, due at once, every policy at its default, with
--- no name and no key that another job could have. It has a quarter of the parameters, and to look out for
--- conflicts would cost a second record in the log.
-INSERT INTO evenbeat.jobs (
-    id, created_at, updated_at, plan_time, next_run_at, status, payload, scope_kind, scope_id,
-    metadata, created_by, task, queue, priority)
-VALUES (
-    %(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
-    coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()), 'pending',
-    %(payload)s::jsonb, %(scope_kind)s, %(scope_id)s, %(metadata)s::jsonb, %(created_by)s, %(task)s,
-    %(queue)s, %(priority)s)
-RETURNING id, pg_notify(%(channel)s, 'due:' || queue);
-
 -- name: add_from_stage
 -- Moves copied rows from the temporary table into jobs; rows whose key or name is taken stay out.
 -- The order keeps two batches with the same keys from waiting for each other.

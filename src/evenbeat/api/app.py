@@ -60,6 +60,7 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
         description=_DESCRIPTION,
         responses=responses(400, 413, 422, 500, 503),
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
     )

@@ -1,6 +1,6 @@
 """Many jobs at once over HTTP: adding them, and the verbs by ids or by filter."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
@@ -26,8 +26,6 @@ router = APIRouter(prefix="/api/v1/jobs/bulk", tags=["bulk"], responses=DENIED)
 
 _CHUNK = 500
 _REFUSALS_SHOWN = 100
-
-Verb = Callable[[Sequence[UUID]], Changes]
 
 
 class Selection(Request):
@@ -58,7 +56,6 @@ class Deletion(Selection):
 
 @router.post(
     "",
-    operation_id="create_jobs",
     summary="Add many jobs, all or none",
     status_code=201,
     response_model=BulkCreated,
@@ -70,23 +67,29 @@ def create_jobs(
     """Up to 1000 jobs in one transaction. One whose dedup_key or name is taken is answered with the
     job that has it."""
     tasks: dict[str, ResolvedTask] = {}
-    jobs = [
-        _one_of_many(service, body, number, tasks, principal.subject)
-        for number in range(len(body.jobs))
-    ]
+    jobs: list[NewJob] = []
+    for number, request in enumerate(body.jobs):
+        try:
+            name = task_of(request)
+            if name not in tasks:
+                tasks[name] = known_task(service, name)
+            jobs.append(job_from(request, tasks[name], principal.subject))
+        except InvalidInput as error:
+            error.field = f"jobs.{number}.{error.field or 'task'}"
+            raise
     warnings = [warning for task in tasks.values() for warning in task.warnings]
 
     def add(connection: Connection) -> Response:
         added = service.app.enqueue_many(jobs, connection=connection)
         paused = [
-            one.id
-            for one, asked in zip(added, body.jobs, strict=True)
-            if asked.paused and one.created
+            job.id
+            for job, request in zip(added, body.jobs, strict=True)
+            if request.paused and job.created
         ]
         if paused:
             service.app.store.control.pause(paused, now=service.now, connection=connection)
-        documents = [AddedDocument(id=one.id, created=one.created) for one in added]
-        created = sum(one.created for one in added)
+        documents = [AddedDocument(id=job.id, created=job.created) for job in added]
+        created = sum(job.created for job in added)
         return json_response(
             BulkCreated(jobs=documents, created=created, warnings=warnings or None), 201
         )
@@ -94,26 +97,10 @@ def create_jobs(
     return done_once(service, principal, body, jobs, add, key=idempotency_key)
 
 
-def _one_of_many(
-    service: Service, body: BulkCreate, number: int, tasks: dict[str, ResolvedTask], by: str
-) -> NewJob:
-    asked = body.jobs[number]
-    try:
-        name = task_of(asked)
-        if name not in tasks:
-            tasks[name] = known_task(service, name)
-        return job_from(asked, tasks[name], by)
-    except InvalidInput as error:
-        error.field = f"jobs.{number}.{error.field or 'task'}"
-        raise
-
-
 # -- verbs ---------------------------------------------------------------------------------------
 
 
-@router.post(
-    "/delete", operation_id="bulk_delete", summary="Delete many jobs", responses=responses(409)
-)
+@router.post("/delete", summary="Delete many jobs", responses=responses(409))
 def bulk_delete(body: Deletion, service: ServiceDep, principal: Operator) -> BulkChanged:
     """Remove jobs with their history; those that others wait for stay. By filter it takes an
     admin."""
@@ -121,14 +108,11 @@ def bulk_delete(body: Deletion, service: ServiceDep, principal: Operator) -> Bul
         with denials_answered():
             raise RoleTooLow(Role.ADMIN, principal.role)
     delete = service.app.store.control.delete
-    return _applied(service, body, lambda ids: delete(ids, force=body.force))
+    return bulk_changed(delete(ids, force=body.force) for ids in _chunks(service, body))
 
 
 @router.post(
-    "/{verb}",
-    operation_id="bulk_change",
-    summary="Pause, resume, cancel, retry or run many jobs",
-    responses=responses(409),
+    "/{verb}", summary="Pause, resume, cancel, retry or run many jobs", responses=responses(409)
 )
 def bulk_change(
     verb: Literal["pause", "resume", "cancel", "retry", "run"],
@@ -136,9 +120,14 @@ def bulk_change(
     service: ServiceDep,
     _principal: Operator,
 ) -> BulkChanged:
-    """Apply a verb to every job that is meant. A job whose state forbids it is left alone and
-    counted as refused; the others are changed all the same."""
-    control, now = service.app.store.control, service.now
+    """Apply a verb to every selected job. A job whose state forbids it is left alone and counted as
+    refused; the others are changed all the same."""
+    return bulk_changed(apply_verb(service, verb, ids) for ids in _chunks(service, body))
+
+
+def apply_verb(service: Service, verb: str, ids: Sequence[UUID]) -> Changes:
+    """Pause, resume, cancel, retry or run jobs by their ids."""
+    control = service.app.store.control
     verbs: dict[str, Callable[..., Changes]] = {
         "pause": control.pause,
         "resume": control.resume,
@@ -146,31 +135,32 @@ def bulk_change(
         "retry": control.retry,
         "run": control.run_now,
     }
-    chosen = verbs[verb]
-    return _applied(service, body, lambda ids: chosen(ids, now=now))
+    return verbs[verb](ids, now=service.now)
 
 
-def _applied(service: Service, body: Selection, verb: Verb) -> BulkChanged:
-    changed = refused_count = 0
-    refused: list[RefusedDocument] = []
-    for ids in _chunks(service, body):
-        done = verb(ids)
-        changed += len(done.changed)
-        refused_count += len(done.refused)
-        refused += [
+def bulk_changed(
+    changes: Iterable[Changes], refused: Sequence[RefusedDocument] = ()
+) -> BulkChanged:
+    """What became of many jobs, `refused` being those that were left alone before any verb."""
+    result = BulkChanged(changed=0, refused=list(refused), refused_count=len(refused))
+    for part in changes:
+        result.changed += len(part.changed)
+        result.refused_count += len(part.refused)
+        result.refused += [
             RefusedDocument(id=one.id, reason=str(one.error()))
-            for one in done.refused[: _REFUSALS_SHOWN - len(refused)]
+            for one in part.refused[: max(0, _REFUSALS_SHOWN - len(result.refused))]
         ]
-    return BulkChanged(changed=changed, refused=refused, refused_count=refused_count)
+    del result.refused[_REFUSALS_SHOWN:]
+    return result
 
 
 def _chunks(service: Service, body: Selection) -> Iterator[Sequence[UUID]]:
-    """The ids that are meant, some at a time, so that a million take no more room than a few."""
+    """The selected ids, some at a time, so that a million take no more room than a few."""
     if body.filter is None:
         ids = list(dict.fromkeys(body.ids or ()))
         yield from (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
         return
-    chosen, after = body.filter.chosen(), None
-    while found := service.app.store.read.ids(chosen, after=after, limit=_CHUNK):
-        yield found
-        after = found[-1]
+    filter_, after = body.filter.chosen(), None
+    while ids := service.app.store.read.ids(filter_, after=after, limit=_CHUNK):
+        yield ids
+        after = ids[-1]

@@ -17,7 +17,6 @@ router = APIRouter(prefix="/api/v1", tags=["executions"], responses=DENIED)
 
 @router.get(
     "/jobs/{job_id:uuid}/executions",
-    operation_id="list_job_executions",
     summary="List a job's executions",
     response_model=ExecutionList,
     responses=responses(404),
@@ -46,10 +45,7 @@ def list_job_executions(
 
 
 @router.get(
-    "/jobs/{job_id:uuid}/stats",
-    operation_id="get_job_stats",
-    summary="A job's history in figures",
-    responses=responses(404),
+    "/jobs/{job_id:uuid}/stats", summary="A job's history in figures", responses=responses(404)
 )
 def get_job_stats(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobStatsDocument:
     """How often it ran, how often well, and how long it takes; of the history that is kept."""
@@ -57,10 +53,7 @@ def get_job_stats(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobS
 
 
 @router.get(
-    "/executions",
-    operation_id="list_executions",
-    summary="List the newest executions of all jobs",
-    response_model=ExecutionList,
+    "/executions", summary="List the newest executions of all jobs", response_model=ExecutionList
 )
 def list_executions(
     query: Annotated[RecentQuery, Query()], service: ServiceDep, _principal: Viewer
@@ -86,12 +79,7 @@ def list_executions(
     return json_response(document)
 
 
-@router.get(
-    "/executions/{execution_id}",
-    operation_id="get_execution",
-    summary="Look at an execution",
-    responses=responses(404),
-)
+@router.get("/executions/{execution_id}", summary="Look at an execution", responses=responses(404))
 def get_execution(execution_id: UUID, service: ServiceDep, _principal: Viewer) -> ExecutionDocument:
     """One attempt at one plan: its times, its result or its error."""
     return execution_document(service.app.store.read.execution(execution_id))

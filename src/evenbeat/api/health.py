@@ -119,9 +119,7 @@ class Findings(BaseModel):
     findings: list[FindingDocument]
 
 
-@scheduler_router.get(
-    "/metrics", operation_id="get_scheduler_metrics", summary="The scheduler in figures"
-)
+@scheduler_router.get("/metrics", summary="The scheduler in figures")
 def get_scheduler_metrics(service: ServiceDep, _principal: Viewer) -> SchedulerMetrics:
     """Jobs by state, runs and their success. With very many jobs, the counts are those of the last
     half minute; `last_metrics_update` says from when."""
@@ -143,9 +141,7 @@ def get_scheduler_metrics(service: ServiceDep, _principal: Viewer) -> SchedulerM
     )
 
 
-@scheduler_router.get(
-    "/doctor", operation_id="get_scheduler_findings", summary="What ails the scheduler?"
-)
+@scheduler_router.get("/doctor", summary="What ails the scheduler?")
 def get_scheduler_findings(service: ServiceDep, _principal: Viewer) -> Findings:
     """Look at the database and the workers: what was looked at, what is wrong, and what to do."""
     database = service.app.store.database

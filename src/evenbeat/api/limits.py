@@ -47,7 +47,7 @@ class LimitChange(Request):
     rate_limit: RateText | None = None
 
 
-@router.get("/limits", operation_id="list_limits", summary="List keys and their limits")
+@router.get("/limits", summary="List keys and their limits")
 def list_limits(
     service: ServiceDep,
     _principal: Viewer,
@@ -61,15 +61,13 @@ def list_limits(
     return LimitList(limits=found, total=page.total, limit=limit, offset=offset)
 
 
-@router.get(
-    "/limits/{key:path}", operation_id="get_limit", summary="Get a key", responses=responses(404)
-)
+@router.get("/limits/{key:path}", summary="Get a key", responses=responses(404))
 def get_limit(key: KeyInPath, service: ServiceDep, _principal: Viewer) -> LimitDocument:
     """One key as it stands."""
     return _document(service.app.store.limits.get(key))
 
 
-@router.put("/limits/{key:path}", operation_id="set_limit", summary="Set the limits of a key")
+@router.put("/limits/{key:path}", summary="Set the limits of a key")
 def set_limit(
     key: KeyInPath, body: LimitChange, service: ServiceDep, _principal: Operator
 ) -> LimitDocument:
@@ -81,12 +79,7 @@ def set_limit(
     )
 
 
-@router.delete(
-    "/limits/{key:path}",
-    operation_id="reset_limit",
-    summary="Leave a key to its jobs",
-    responses=responses(404),
-)
+@router.delete("/limits/{key:path}", summary="Leave a key to its jobs", responses=responses(404))
 def reset_limit(key: KeyInPath, service: ServiceDep, _principal: Operator) -> LimitDocument:
     """Take back what was set: what its jobs ask for counts again."""
     return _document(service.app.store.limits.reset(key, now=service.now))

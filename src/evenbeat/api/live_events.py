@@ -298,7 +298,6 @@ def hub_of(request: Request, service: Service) -> Hub:
 
 @router.get(
     "/events",
-    operation_id="stream_events",
     summary="Look on live",
     response_class=StreamingResponse,
     responses=responses(404)

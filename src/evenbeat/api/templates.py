@@ -138,7 +138,7 @@ class TemplatePreview(BaseModel):
 # -- keeping them ----------------------------------------------------------------------------------
 
 
-@router.get("", operation_id="list_templates", summary="List templates")
+@router.get("", summary="List templates")
 def list_templates(
     service: ServiceDep,
     _principal: Viewer,
@@ -152,13 +152,7 @@ def list_templates(
     return TemplateList(templates=documents, total=total, limit=limit, offset=offset)
 
 
-@router.post(
-    "",
-    operation_id="create_template",
-    summary="Keep a template",
-    status_code=201,
-    responses=responses(409),
-)
+@router.post("", summary="Keep a template", status_code=201, responses=responses(409))
 def create_template(
     body: TemplateCreate, service: ServiceDep, principal: Operator
 ) -> TemplateDocument:
@@ -167,13 +161,13 @@ def create_template(
     return _document(service.app.store.templates.add(new, now=service.now))
 
 
-@router.get("/{name}", operation_id="get_template", summary="Look at a template", responses=_NONE)
+@router.get("/{name}", summary="Look at a template", responses=_NONE)
 def get_template(name: NamePath, service: ServiceDep, _principal: Viewer) -> TemplateDocument:
     """The template of this name."""
     return _document(service.app.store.templates.get(name))
 
 
-@router.put("/{name}", operation_id="put_template", summary="Keep or replace a template")
+@router.put("/{name}", summary="Keep or replace a template")
 def put_template(
     name: NamePath, body: TemplateFields, service: ServiceDep, principal: Operator
 ) -> TemplateDocument:
@@ -182,13 +176,7 @@ def put_template(
     return _document(service.app.store.templates.save(new, now=service.now))
 
 
-@router.delete(
-    "/{name}",
-    operation_id="delete_template",
-    summary="Delete a template",
-    status_code=204,
-    responses=_NONE,
-)
+@router.delete("/{name}", summary="Delete a template", status_code=204, responses=_NONE)
 def delete_template(name: NamePath, service: ServiceDep, _principal: Operator) -> None:
     """Remove it; jobs made from it stay."""
     service.app.store.templates.delete(name)
@@ -197,12 +185,7 @@ def delete_template(name: NamePath, service: ServiceDep, _principal: Operator) -
 # -- using them ------------------------------------------------------------------------------------
 
 
-@router.post(
-    "/{name}/preview",
-    operation_id="preview_template",
-    summary="Fill a template in",
-    responses=_NONE,
-)
+@router.post("/{name}/preview", summary="Fill a template in", responses=_NONE)
 def preview_template(
     name: NamePath, body: TemplateUse, service: ServiceDep, _principal: Viewer
 ) -> TemplatePreview:
@@ -215,7 +198,6 @@ def preview_template(
 
 @router.post(
     "/{name}/jobs",
-    operation_id="use_template",
     summary="Add a job from a template",
     status_code=201,
     response_model=JobDocument,

@@ -192,7 +192,7 @@ MessageInPath = Annotated[
 # -- endpoints -----------------------------------------------------------------------------------
 
 
-@router.get("/webhooks", operation_id="list_webhooks", summary="List webhooks")
+@router.get("/webhooks", summary="List webhooks")
 def list_webhooks(
     query: Annotated[WebhookQuery, Query()], service: ServiceDep, principal: Viewer
 ) -> WebhookList:
@@ -207,13 +207,7 @@ def list_webhooks(
     )
 
 
-@router.post(
-    "/webhooks",
-    operation_id="create_webhook",
-    summary="Add a webhook",
-    status_code=201,
-    responses=responses(409),
-)
+@router.post("/webhooks", summary="Add a webhook", status_code=201, responses=responses(409))
 def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> WebhookWithSecret:
     """For all jobs, some, or one. The answer has the secret that receivers verify messages with; no
     other answer will."""
@@ -235,23 +229,13 @@ def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> W
     return WebhookWithSecret(**_shown(made, principal), secret=made.secret)
 
 
-@router.get(
-    "/webhooks/{webhook_id}",
-    operation_id="get_webhook",
-    summary="Look at a webhook",
-    responses=responses(404),
-)
+@router.get("/webhooks/{webhook_id}", summary="Look at a webhook", responses=responses(404))
 def get_webhook(webhook_id: UUID, service: ServiceDep, principal: Viewer) -> WebhookDocument:
     """One endpoint, without its secret."""
     return WebhookDocument(**_shown(service.app.store.webhooks.get(webhook_id), principal))
 
 
-@router.patch(
-    "/webhooks/{webhook_id}",
-    operation_id="update_webhook",
-    summary="Change a webhook",
-    responses=responses(404),
-)
+@router.patch("/webhooks/{webhook_id}", summary="Change a webhook", responses=responses(404))
 def update_webhook(
     webhook_id: UUID, body: WebhookEdit, service: ServiceDep, principal: Admin
 ) -> WebhookDocument:
@@ -267,11 +251,7 @@ def update_webhook(
 
 
 @router.delete(
-    "/webhooks/{webhook_id}",
-    operation_id="delete_webhook",
-    summary="Delete a webhook",
-    status_code=204,
-    responses=responses(404),
+    "/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204, responses=responses(404)
 )
 def delete_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> Response:
     """With its messages and their log. What was not delivered yet never will be."""
@@ -280,10 +260,7 @@ def delete_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> 
 
 
 @router.post(
-    "/webhooks/{webhook_id}/rotate",
-    operation_id="rotate_webhook",
-    summary="Give a webhook a new secret",
-    responses=responses(404),
+    "/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret", responses=responses(404)
 )
 def rotate_webhook(webhook_id: UUID, service: ServiceDep, principal: Admin) -> WebhookWithSecret:
     """For 24 hours messages are signed with both secrets, so that receivers can change over."""
@@ -308,7 +285,6 @@ def send_test(webhook_id: UUID, service: ServiceDep, _principal: Operator) -> Me
 
 @router.get(
     "/webhooks/{webhook_id}/deliveries",
-    operation_id="list_webhook_deliveries",
     summary="List what was sent to a webhook",
     responses=responses(404),
 )
@@ -335,7 +311,6 @@ def list_webhook_deliveries(
 
 @router.post(
     "/webhooks/{webhook_id}/redeliver",
-    operation_id="redeliver_webhook",
     summary="Send all failed messages again",
     responses=responses(404, 409),
 )
@@ -348,12 +323,7 @@ def redeliver_webhook(
     return Redelivered(redelivered=sent)
 
 
-@router.get(
-    "/webhook-messages/{message_id}",
-    operation_id="get_webhook_message",
-    summary="Look at a message",
-    responses=responses(404),
-)
+@router.get("/webhook-messages/{message_id}", summary="Look at a message", responses=responses(404))
 def get_webhook_message(
     message_id: MessageInPath, service: ServiceDep, _principal: Viewer
 ) -> WholeMessage:
@@ -366,7 +336,6 @@ def get_webhook_message(
 
 @router.post(
     "/webhook-messages/{message_id}/redeliver",
-    operation_id="redeliver_webhook_message",
     summary="Send a message again",
     responses=responses(404, 409),
 )

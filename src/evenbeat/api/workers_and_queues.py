@@ -81,30 +81,20 @@ class TaskList(BaseModel):
 # -- queues --------------------------------------------------------------------------------------
 
 
-@router.get("/queues", operation_id="list_queues", summary="List queues")
+@router.get("/queues", summary="List queues")
 def list_queues(service: ServiceDep, _principal: Viewer) -> QueueList:
     """How much waits and runs in each queue."""
     return QueueList(queues=_queues(service))
 
 
-@router.post(
-    "/queues/{name:path}/pause",
-    operation_id="pause_queue",
-    summary="Pause a queue",
-    responses=responses(404),
-)
+@router.post("/queues/{name:path}/pause", summary="Pause a queue", responses=responses(404))
 def pause_queue(name: QueueInPath, service: ServiceDep, _principal: Operator) -> QueueDocument:
     """Claim nothing more from it. What runs goes on, and what is added waits."""
     service.app.store.control.pause_queue(name, now=service.now)
     return _queue(service, name)
 
 
-@router.post(
-    "/queues/{name:path}/resume",
-    operation_id="resume_queue",
-    summary="Resume a queue",
-    responses=responses(404),
-)
+@router.post("/queues/{name:path}/resume", summary="Resume a queue", responses=responses(404))
 def resume_queue(name: QueueInPath, service: ServiceDep, _principal: Operator) -> QueueDocument:
     """Claim from it again."""
     service.app.store.control.resume_queue(name, now=service.now)
@@ -126,7 +116,7 @@ def _queue(service: Service, name: str) -> QueueDocument:
 # -- workers -------------------------------------------------------------------------------------
 
 
-@router.get("/workers", operation_id="list_workers", summary="List workers")
+@router.get("/workers", summary="List workers")
 def list_workers(service: ServiceDep, _principal: Viewer) -> WorkerList:
     """Every worker that has not been silent for an hour."""
     store = service.app.store
@@ -134,12 +124,7 @@ def list_workers(service: ServiceDep, _principal: Viewer) -> WorkerList:
     return WorkerList(workers=[_worker(one, present) for one in store.upkeep.workers()])
 
 
-@router.post(
-    "/workers/{worker_id}/drain",
-    operation_id="drain_worker",
-    summary="Drain a worker",
-    responses=responses(404),
-)
+@router.post("/workers/{worker_id}/drain", summary="Drain a worker", responses=responses(404))
 def drain_worker(worker_id: UUID, service: ServiceDep, _principal: Operator) -> WorkerDocument:
     """Ask a worker to take no more jobs. It finishes what it has, and learns of it with its next
     sign of life."""
@@ -160,7 +145,7 @@ def _worker(worker: Worker, present: datetime) -> WorkerDocument:
 # -- tasks ---------------------------------------------------------------------------------------
 
 
-@router.get("/tasks", operation_id="list_tasks", summary="List tasks")
+@router.get("/tasks", summary="List tasks")
 def list_tasks(service: ServiceDep, _principal: Viewer) -> TaskList:
     """What jobs can be for: every task that a worker has named or that this process has."""
     known = {

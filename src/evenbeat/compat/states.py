@@ -3,16 +3,13 @@
     queued    pending or scheduled      crawling  running
     success   completed                 failed    failed
 
-Our own seven words are understood as well. `paused` and `cancelled` have no other name, and are
-answered as they are.
+The seven words of /api/v1 are accepted as well. `paused` and `cancelled` have no other name.
 
-A person does not write a state: they do something that leads to it. `running`, `completed` and
-`failed` are what a run makes of a job, so no hand sets them. A job that is to end without a run is
-cancelled, which is what happened to it.
+Nobody writes a state: setting one means a verb that leads there. Only a run makes a job `running`,
+`completed` or `failed`; a job that is to end without a run is cancelled.
 """
 
 from collections.abc import Sequence
-from enum import StrEnum
 
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import IllegalTransition, InvalidInput
@@ -25,60 +22,43 @@ WORDS: dict[str, tuple[JobStatus, ...]] = {
     "success": (_S.COMPLETED,),
     "failed": (_S.FAILED,),
 } | {state.value: (state,) for state in _S if state is not _S.FAILED}
-"""Every word that is understood, with the states it means."""
+"""Every word that is accepted, with the states it means."""
 
-SPOKEN: dict[JobStatus, str] = {
+WORD_OF: dict[JobStatus, str] = {
     state: next(word for word, states in WORDS.items() if state in states) for state in _S
 }
-"""How each state is answered."""
+"""The word that responses have for each state."""
 
+_LEAVE = {"paused": "pause", "cancelled": "cancel"}
+_AGAIN = {"queued": "retry", "pending": "retry"}
 
-class Step(StrEnum):
-    """What to do to a job so that it gets to the state that was asked for."""
-
-    STAY = "stay"
-    PAUSE = "pause"
-    RESUME = "resume"
-    CANCEL = "cancel"
-    RETRY = "retry"
-    RUN_NOW = "run now"
-
-
-_LEAVING = {"paused": Step.PAUSE, "cancelled": Step.CANCEL}
-_AGAIN = {"queued": Step.RETRY, "pending": Step.RETRY}
-
-_STEPS: dict[JobStatus, dict[str, Step]] = {
-    _S.PENDING: _LEAVING,
-    _S.SCHEDULED: _LEAVING | {"pending": Step.RUN_NOW},
-    _S.RUNNING: _LEAVING,
-    _S.PAUSED: {"queued": Step.RESUME, "scheduled": Step.RESUME, "cancelled": Step.CANCEL},
-    _S.COMPLETED: {"queued": Step.RUN_NOW, "pending": Step.RUN_NOW},
+_VERBS: dict[JobStatus, dict[str, str]] = {
+    _S.PENDING: _LEAVE,
+    _S.SCHEDULED: _LEAVE | {"pending": "run"},
+    _S.RUNNING: _LEAVE,
+    _S.PAUSED: {"queued": "resume", "scheduled": "resume", "cancelled": "cancel"},
+    _S.COMPLETED: {"queued": "run", "pending": "run"},
     _S.FAILED: _AGAIN,
     _S.CANCELLED: _AGAIN,
 }
 
 
-def step_to(state: JobStatus, word: str) -> Step:
-    """What leads from a state to the one that the word names; nothing to do where the job is there
+def verb_to(state: JobStatus, word: str) -> str | None:
+    """The verb that leads from a state to the one that the word names; None where the job is there
     already. Raises `IllegalTransition`, which lists the words that can be set from here."""
-    if state in states_of(word):
-        return Step.STAY
-    step = _STEPS[state].get(word)
-    if step is None:
-        raise IllegalTransition(SPOKEN[state], word, _STEPS[state])
-    return step
-
-
-def states_of(word: str, field: str = "status") -> tuple[JobStatus, ...]:
-    """The states that a word means, or `InvalidInput` with the words that there are."""
-    states = WORDS.get(word)
-    if states is None:
-        raise InvalidInput(f"{field} must be one of {', '.join(WORDS)}, got {word!r}.", field=field)
-    return states
-
-
-def states_of_all(words: Sequence[str] | None) -> list[str] | None:
-    """The states that any of the words means; None for all."""
-    if words is None:
+    if state in states_of([word]):
         return None
-    return list(dict.fromkeys(state.value for word in words for state in states_of(word)))
+    verbs = _VERBS[state]
+    if word not in verbs:
+        raise IllegalTransition(WORD_OF[state], word, verbs)
+    return verbs[word]
+
+
+def states_of(words: Sequence[str]) -> list[str]:
+    """The states that any of the words means, or `InvalidInput` that lists the known words."""
+    for word in words:
+        if word not in WORDS:
+            raise InvalidInput(
+                f"status must be one of {', '.join(WORDS)}, got {word!r}.", field="status"
+            )
+    return list(dict.fromkeys(state.value for word in words for state in WORDS[word]))

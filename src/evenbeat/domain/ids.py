@@ -40,5 +40,16 @@ def uuid7_many(count: int, unix_seconds: float | None = None) -> list[UUID]:
     ]
 
 
+def parse_id(value: object) -> UUID | None:
+    """The id that a text is, with or without dashes; None for anything else. `UUID` alone also
+    takes braces and "urn:uuid:", which no id of ours has."""
+    if isinstance(value, UUID):
+        return value
+    try:
+        return UUID(value) if isinstance(value, str) and len(value) in {32, 36} else None
+    except ValueError:
+        return None
+
+
 def _random(count: int) -> tuple[int, ...]:
     return struct.unpack(f">{count}Q", os.urandom(8 * count))

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from evenbeat.domain.job import JobSpec, NewJob
-from evenbeat.observe.doctor import Finding, Limits, check, worst
-from evenbeat.observe.symptoms import OLDEST_SERVER, Visit, slots, version
+from evenbeat.observe.checks import OLDEST_SERVER, CheckContext, replication_slots, version
+from evenbeat.observe.doctor import CheckLimits, Finding, check, worst
 from evenbeat.store.migrate import migrations
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker
@@ -58,7 +58,7 @@ def test_a_silent_worker(store, database_url):
     work(store)
     later = store.clock() + 10 * MINUTE
     finding = one(database_url, "silent_worker", now=later)
-    assert "host (pid 42) is silent for" in finding.title
+    assert "No heartbeat from host (pid 42) for" in finding.title
     assert one(database_url, "no_workers", now=later)
 
 
@@ -102,7 +102,7 @@ def test_expired_leases_that_nobody_reaped(store, database_url):
 def test_a_transaction_held_open(database_url, connect: Connect):
     holder = connect()
     holder.execute("CREATE TEMPORARY TABLE mine (n int)")
-    short = Limits(transaction=timedelta(0))
+    short = CheckLimits(transaction=timedelta(0))
     finding = one(database_url, "long_transaction", limits=short)
     assert finding.severity == "error"
     assert f"pg_terminate_backend({holder.info.backend_pid})" in finding.remedy
@@ -121,7 +121,7 @@ def test_a_prepared_transaction(database_url, connect: Connect):
         return
     holder.tpc_begin("left-behind")
     holder.tpc_prepare()
-    assert found(database_url, "prepared_transaction", limits=Limits(transaction=timedelta(0)))
+    assert found(database_url, "prepared_transaction", limits=CheckLimits(transaction=timedelta(0)))
     holder.tpc_rollback()
 
 
@@ -132,7 +132,7 @@ def test_a_replication_slot_that_falls_behind():
         def slots(self) -> list[tuple[str, bool, int]]:
             return [("near", True, 10), ("far", False, 2_000_000)]
 
-    (finding,) = slots(Visit(Known(), None, Limits(), None, timedelta(0)))  # type: ignore[arg-type]
+    (finding,) = replication_slots(CheckContext(Known(), None, CheckLimits(), None, timedelta(0)))  # type: ignore[arg-type]
     assert "pg_drop_replication_slot('far')" in finding.remedy
 
 
@@ -143,7 +143,7 @@ def test_dead_rows(store, database_url, connect: Connect):
     connection.execute("UPDATE evenbeat.jobs SET updated_at = now()")
     connection.execute("DELETE FROM evenbeat.jobs")
     connection.close()  # what a session has done is told when it ends
-    strict = Limits(dead_rows=10, dead_share=0.1)
+    strict = CheckLimits(dead_rows=10, dead_share=0.1)
     jobs = [f for f in found(database_url, "dead_rows", limits=strict) if f.title[:4] == "jobs"]
     assert jobs[0].severity == "warning"
     assert 'VACUUM "evenbeat".jobs' in jobs[0].remedy
@@ -151,7 +151,7 @@ def test_dead_rows(store, database_url, connect: Connect):
 
 
 def test_connections_that_run_out(database_url):
-    finding = one(database_url, "connections", limits=Limits(connections=0.0))
+    finding = one(database_url, "connections", limits=CheckLimits(connections=0.0))
     assert finding.severity == "warning"
     assert "pool_size" in finding.remedy
 
@@ -200,7 +200,7 @@ def test_a_server_that_is_too_old(database_url):
         version_number = OLDEST_SERVER - 1
         version = "13.9"
 
-    finding = version(Visit(None, Old(), Limits(), None, timedelta(0)))  # type: ignore[arg-type]
+    finding = version(CheckContext(None, Old(), CheckLimits(), None, timedelta(0)))  # type: ignore[arg-type]
     assert (finding.code, finding.severity) == ("server_too_old", "error")
 
 

@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,14 +14,15 @@ from evenbeat.domain.execution import Outcome
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.engine.finisher import Settled
 from evenbeat.engine.worker_status import endings
-from evenbeat.observe import census
 from evenbeat.observe.collectors import Guarded, family
 from evenbeat.observe.counters import EngineCounters, Histogram
-from evenbeat.observe.kept import Kept
+from evenbeat.observe.database_snapshot import QueueFigures, queue_figures
 from evenbeat.observe.metric_definitions import METRICS
 from evenbeat.observe.readiness import Readiness
+from evenbeat.observe.single_flight import SingleFlight
 from evenbeat.observe.telemetry import NO_TELEMETRY, Ended, Ending, Telemetry, WorkerStatus
 from evenbeat.store.reads import QueueDepth
+from waiting import PATIENCE, wait_for
 
 MONITORING = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text()
 
@@ -121,14 +123,14 @@ def test_a_settled_run_becomes_an_ending():
     assert endings(settled[-1:], {run.token}) == [Ending("t", Ended.CANCELLED)]
 
 
-# -- keeping answers -----------------------------------------------------------------------------
+# -- the cache of slow queries -------------------------------------------------------------------
 
 
-def test_an_answer_is_asked_for_once_and_kept():
+def test_an_answer_is_asked_for_once_and_cached():
     asked = []
-    kept = Kept(lambda: asked.append(1) or len(asked), fresh_seconds=60)
-    assert [kept.get().value for _ in range(3)] == [1, 1, 1]
-    assert kept.get().error is None
+    cache = SingleFlight(lambda: asked.append(1) or len(asked), fresh_seconds=60)
+    assert [cache.get().value for _ in range(3)] == [1, 1, 1]
+    assert cache.get().error is None
 
 
 def test_a_question_without_an_answer_holds_nobody_up_and_is_not_asked_twice():
@@ -139,25 +141,41 @@ def test_a_question_without_an_answer_holds_nobody_up_and_is_not_asked_twice():
         answer.wait(20)
         return "here"
 
-    kept = Kept(ask, fresh_seconds=60, wait_seconds=0.05)
+    cache = SingleFlight(ask, fresh_seconds=60, wait_seconds=0.05)
     begun = time.monotonic()
-    first = [kept.get() for _ in range(5)]
+    first = [cache.get() for _ in range(5)]
     assert time.monotonic() - begun < 10
     assert all(isinstance(found.error, TimeoutError) for found in first)
     assert [found.value for found in first] == [None] * 5
     assert asked == [1]
     answer.set()
-    while kept.get().value is None:
-        time.sleep(0.001)
-    assert kept.get()[::2] == ("here", None)
+    wait_for(lambda: cache.get().value, "the value")
+    assert cache.get()[::2] == ("here", None)
 
 
 def test_an_error_is_told_beside_the_last_value():
     answers = iter(["old"])
-    kept = Kept(lambda: next(answers), fresh_seconds=0.0)
-    assert kept.get().value == "old"
-    failed = kept.get()
+    cache = SingleFlight(lambda: next(answers), fresh_seconds=0.0)
+    assert cache.get().value == "old"
+    failed = cache.get()
     assert (failed.value, type(failed.error)) == ("old", StopIteration)
+
+
+def test_a_cache_may_give_its_old_value_while_the_next_is_on_its_way():
+    go_on, calls = threading.Event(), []
+
+    def query() -> int:
+        calls.append(1)
+        if len(calls) > 1:
+            go_on.wait(PATIENCE)
+        return len(calls)
+
+    cache = SingleFlight(query, fresh_seconds=0.0, wait_seconds=PATIENCE, wait_for_fresh=False)
+    assert cache.get().value == 1
+    assert [cache.get().value for _ in range(3)] == [1, 1, 1]
+    go_on.set()
+    wait_for(lambda: cache.get().value != 1, "the next value")
+    assert cache.refresh() == cache.get().value
 
 
 # -- readiness -----------------------------------------------------------------------------------
@@ -231,10 +249,10 @@ def test_a_collector_that_fails_costs_its_own_families_only(caplog):
 
 
 def test_queues_beyond_the_most_are_shown_as_one():
-    now = census.datetime.fromisoformat("2030-01-01T00:00:00+00:00")
-    long_ago = census.datetime.fromisoformat("2029-12-31T23:00:00+00:00")
+    now = datetime.fromisoformat("2030-01-01T00:00:00+00:00")
+    long_ago = datetime.fromisoformat("2029-12-31T23:00:00+00:00")
     depths = [QueueDepth(f"q{n}", 1000 - n, 1, long_ago, None) for n in range(102)]
-    found = census._queues(depths, now)
+    found = queue_figures(depths, now)
     assert len(found) == 101
-    assert found["q0"] == census.QueueFigures(1000, 1, 3600.0, False)
-    assert found["(others)"] == census.QueueFigures(900 + 899, 2, 3600.0, False)
+    assert found["q0"] == QueueFigures(1000, 1, 3600.0, False)
+    assert found["(others)"] == QueueFigures(900 + 899, 2, 3600.0, False)

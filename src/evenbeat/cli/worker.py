@@ -22,7 +22,7 @@ from evenbeat.declared import SyncReport
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.logs import LineHandler, LogFormat, configure_logging
-from evenbeat.observe.readiness import Report
+from evenbeat.observe.readiness import ReadinessReport
 from evenbeat.settings import Settings
 from evenbeat.store.database import Database, place_of
 
@@ -152,12 +152,12 @@ def _exporter(app: Evenbeat, where: tuple[str, int] | None) -> Iterator[None]:
     if where is None:
         yield
         return
-    from evenbeat.observe.exporter import Exporter  # noqa: PLC0415 - only those who ask pay for it
+    from evenbeat.observe.metrics_server import MetricsServer  # noqa: PLC0415 - only those who ask pay for it
 
-    def readiness() -> Report:
+    def readiness() -> ReadinessReport:
         return app.readiness.report(expects_worker=True)
 
-    exporter = Exporter(app.metrics, readiness, host=where[0], port=where[1])
+    exporter = MetricsServer(app.metrics, readiness, host=where[0], port=where[1])
     exporter.start()
     try:
         yield

@@ -10,10 +10,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from evenbeat.observe.census import Census
 from evenbeat.observe.counters import EngineCounters, Histogram, Labels
-from evenbeat.observe.kept import Kept
+from evenbeat.observe.database_snapshot import DatabaseSnapshot
 from evenbeat.observe.metric_definitions import ENGINE_METRICS, METRICS, MetricDefinition
+from evenbeat.observe.single_flight import SingleFlight
 from evenbeat.observe.telemetry import Ended, WorkerStatus
 
 logger = logging.getLogger(__name__)
@@ -157,41 +157,41 @@ class DatabaseCollector(Guarded):
     """The whole database. While it cannot be reached, `evenbeat_database_up 0` is all there is:
     old figures would look like news."""
 
-    def __init__(self, ping: Kept[Any], census: Kept[Census]) -> None:
+    def __init__(self, ping: SingleFlight[Any], snapshot: SingleFlight[DatabaseSnapshot]) -> None:
         self._ping = ping
-        self._census = census
+        self._snapshot = snapshot
 
     def families(self) -> Iterator[Metric]:
         """Whether it is there, and if so what is in it."""
         up = self._ping.get().error is None
         yield family("evenbeat_database_up", int(up))
         if up:
-            census, age, _ = self._census.get()
-            if census is not None and age < STALE_SECONDS:
+            snapshot, age, _ = self._snapshot.get()
+            if snapshot is not None and age < STALE_SECONDS:
                 yield family("evenbeat_scrape_age_seconds", age)
-                yield from _of_census(census)
+                yield from _of_snapshot(snapshot)
 
 
-def _of_census(census: Census) -> Iterator[Metric]:
+def _of_snapshot(snapshot: DatabaseSnapshot) -> Iterator[Metric]:
     yield family(
-        "evenbeat_figures_age_seconds", {(n,): age for n, age in census.figures_age.items()}
+        "evenbeat_figures_age_seconds", {(n,): age for n, age in snapshot.figures_age.items()}
     )
-    yield family("evenbeat_jobs", {(state,): count for state, count in census.jobs.items()})
-    if census.executions is not None:
-        yield from _of_executions(census.executions)
-    queues = census.queues.items()
+    yield family("evenbeat_jobs", {(state,): count for state, count in snapshot.jobs.items()})
+    if snapshot.executions is not None:
+        yield from _of_executions(snapshot.executions)
+    queues = snapshot.queues.items()
     yield family("evenbeat_queue_due", {(name,): q.due for name, q in queues})
     yield family("evenbeat_queue_running", {(name,): q.running for name, q in queues})
     ages = {(name,): q.oldest_due_age for name, q in queues}
     yield family("evenbeat_queue_oldest_due_age_seconds", ages)
     yield family("evenbeat_queue_paused", {(name,): q.paused for name, q in queues})
-    yield family("evenbeat_workers", {(status,): n for status, n in census.workers.items()})
-    yield family("evenbeat_stale_locks_cleared_total", census.stale_locks_cleared)
-    tables = census.tables
+    yield family("evenbeat_workers", {(status,): n for status, n in snapshot.workers.items()})
+    yield family("evenbeat_stale_locks_cleared_total", snapshot.stale_locks_cleared)
+    tables = snapshot.tables
     yield family("evenbeat_table_dead_tuples", {(t.name,): t.dead_tuples for t in tables})
     yield family("evenbeat_table_live_tuples", {(t.name,): t.live_tuples for t in tables})
     yield family("evenbeat_table_bytes", {(t.name,): t.total_bytes for t in tables})
-    yield family("evenbeat_oldest_transaction_age_seconds", census.oldest_transaction)
+    yield family("evenbeat_oldest_transaction_age_seconds", snapshot.oldest_transaction)
 
 
 def _of_executions(kept: Mapping[str, Any]) -> Iterator[Metric]:

@@ -1,51 +1,44 @@
-"""The doctor: looks at a database and its workers, and says what is wrong and what to do."""
+"""The doctor: checks a database and its workers, and says what is wrong and what to do."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import psycopg
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
-from evenbeat.observe import symptoms
-from evenbeat.observe.symptoms import Finding, Limits, Severity, Visit
-from evenbeat.store.health import Probe, probe
+from evenbeat.observe import checks
+from evenbeat.observe.checks import CheckContext, CheckLimits, Finding, Severity
+from evenbeat.store.health import HealthQueries, health_queries
 
-__all__ = ["Finding", "Limits", "Severity", "check", "worst"]
+__all__ = ["CheckLimits", "Finding", "Severity", "check", "worst"]
 
-Look = Callable[[Visit], Iterator[Finding]]
-
-_USUAL = Limits()
-_ANYWHERE: tuple[Look, ...] = (
-    symptoms.skew,
-    symptoms.connections,
-    symptoms.transactions,
-    symptoms.prepared,
-    symptoms.slots,
-    symptoms.dead_rows,
-    symptoms.sizes,
+_DEFAULT_LIMITS = CheckLimits()
+_SERVER_CHECKS = (
+    checks.clock_skew,
+    checks.connections,
+    checks.long_transactions,
+    checks.prepared_transactions,
+    checks.replication_slots,
+    checks.dead_rows,
+    checks.sizes,
 )
-_IN_THE_SCHEMA: tuple[Look, ...] = (
-    symptoms.workers,
-    symptoms.lanes,
-    symptoms.leases,
-    symptoms.chores,
-)
+_SCHEMA_CHECKS = (checks.workers, checks.lanes, checks.leases, checks.chores)
 
 
 def check(
     url: str,
     *,
     schema: str = "evenbeat",
-    limits: Limits = _USUAL,
+    limits: CheckLimits = _DEFAULT_LIMITS,
     now: datetime | None = None,
     local_clock: Callable[[], float] = time.time,
 ) -> list[Finding]:
-    """Look at everything and give what was found, in the order of looking. It changes nothing,
-    needs no migrated schema, and reports trouble instead of raising it."""
+    """Run every check and give the findings in order. It changes nothing, needs no migrated
+    schema, and reports trouble instead of raising it."""
     try:
-        with probe(url, schema) as opened:
-            return _examine(opened, limits, now, local_clock)
+        with health_queries(url, schema, now) as queries:
+            return _examine(queries, limits, now, local_clock)
     except InvalidInput as error:
         return [
             Finding(
@@ -88,30 +81,26 @@ def worst(findings: list[Finding]) -> Severity:
 
 
 def _examine(
-    opened: Probe, limits: Limits, now: datetime | None, local_clock: Callable[[], float]
+    queries: HealthQueries,
+    limits: CheckLimits,
+    now: datetime | None,
+    local_clock: Callable[[], float],
 ) -> list[Finding]:
-    begun = local_clock()
-    server = opened.server()
-    between = (begun + local_clock()) / 2
-    skew = timedelta(seconds=server.clock.timestamp() - between)
-    visit = Visit(opened, server, limits, now, skew)
-    findings = [symptoms.reachable(visit), symptoms.version(visit)]
-    looks = list(_ANYWHERE)
-    standing = symptoms.schema(visit)
-    findings.append(standing)
-    if standing.severity == "ok":
-        looks += _IN_THE_SCHEMA
-    for look in looks:
-        findings += _attempt(look, visit)
+    started = local_clock()
+    server = queries.server()
+    local_time = (started + local_clock()) / 2
+    skew = timedelta(seconds=server.clock.timestamp() - local_time)
+    context = CheckContext(queries, server, limits, now or server.clock, skew)
+    schema = checks.schema(context)
+    findings = [checks.reachable(context), checks.version(context), schema]
+    for run_check in _SERVER_CHECKS + (_SCHEMA_CHECKS if schema.severity == "ok" else ()):
+        try:  # one check that fails must not keep the others from being made
+            findings += run_check(context)
+        except psycopg.Error as error:
+            name = run_check.__name__.replace("_", " ")
+            reason = str(error).strip().splitlines()[0]
+            remedy = "Run the doctor as the user that Evenbeat itself connects with."
+            findings.append(
+                Finding("check_failed", "warning", f"Could not check: {name}", reason, remedy)
+            )
     return findings
-
-
-def _attempt(look: Look, visit: Visit) -> list[Finding]:
-    """One look that fails must not keep the others from being taken."""
-    try:
-        return list(look(visit))
-    except psycopg.Error as error:
-        name = look.__name__.strip("_").replace("_", " ")
-        reason = str(error).strip().splitlines()[0]
-        remedy = "Run the doctor as the user that Evenbeat itself connects with."
-        return [Finding("check_failed", "warning", f"Could not look at: {name}", reason, remedy)]

@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client import ProcessCollector as OfProcess
 from prometheus_client.exposition import choose_encoder
 
-from evenbeat.observe.census import take_census
 from evenbeat.observe.collectors import (
     DatabaseCollector,
     EngineCollector,
@@ -20,8 +19,9 @@ from evenbeat.observe.collectors import (
     ProcessCollector,
 )
 from evenbeat.observe.counters import EngineCounters
-from evenbeat.observe.kept import Kept
+from evenbeat.observe.database_snapshot import take_snapshot
 from evenbeat.observe.placement_metrics import Balancing, PlacementCollector
+from evenbeat.observe.single_flight import SingleFlight
 from evenbeat.store.store import Store
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
@@ -51,13 +51,13 @@ class Metrics:
         version: str = "",
     ) -> None:
         self.registry = CollectorRegistry()
-        self.ping: Kept[Any] = Kept(lambda: store().clock(now()), fresh_seconds=1.0)
-        census = Kept(lambda: take_census(store(), now(), silent_seconds))
+        self.ping: SingleFlight[Any] = SingleFlight(lambda: store().clock(now()), fresh_seconds=1.0)
+        snapshot = SingleFlight(lambda: take_snapshot(store(), now(), silent_seconds))
         OfProcess(namespace="evenbeat", registry=self.registry)
         self.registry.register(EngineCollector(counters, tasks))
         self.registry.register(ProcessCollector(counters, pools, version))
-        self.registry.register(DatabaseCollector(self.ping, census))
-        self.registry.register(PlacementCollector(counters, self.ping, census, balancer))
+        self.registry.register(DatabaseCollector(self.ping, snapshot))
+        self.registry.register(PlacementCollector(counters, self.ping, snapshot, balancer))
 
     def render(self, accept: str = "") -> Exposition:
         """The text that a scraper with this Accept header understands."""

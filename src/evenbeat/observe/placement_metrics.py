@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from prometheus_client.metrics_core import Metric
 
-from evenbeat.observe.census import Census
 from evenbeat.observe.collectors import STALE_SECONDS, Guarded, family
 from evenbeat.observe.counters import EngineCounters
-from evenbeat.observe.kept import Kept
+from evenbeat.observe.database_snapshot import DatabaseSnapshot
+from evenbeat.observe.single_flight import SingleFlight
 
 COMPUTED_FOR_SECONDS = 300.0
 """As long as a distribution that we had to work out ourselves is shown: it reads every recurring
@@ -54,15 +54,15 @@ class PlacementCollector(Guarded):
     def __init__(
         self,
         counters: EngineCounters,
-        ping: Kept[Any],
-        census: Kept[Census],
+        ping: SingleFlight[Any],
+        snapshot: SingleFlight[DatabaseSnapshot],
         balancer: Callable[[], Balancing],
     ) -> None:
         self._engine = counters
         self._ping = ping
-        self._census = census
-        self._counters: Kept[PlacementCounts] = Kept(lambda: balancer().counters())
-        self._computed: Kept[Spread] = Kept(
+        self._snapshot = snapshot
+        self._counters: SingleFlight[PlacementCounts] = SingleFlight(lambda: balancer().counters())
+        self._computed: SingleFlight[Spread] = SingleFlight(
             lambda: balancer().distribution(), fresh_seconds=COMPUTED_FOR_SECONDS
         )
 
@@ -75,13 +75,13 @@ class PlacementCollector(Guarded):
         counters, _, failed = self._counters.get()
         if counters is not None and failed is None:
             yield from _of_counters(counters)
-        census, age, _ = self._census.get()
-        if census is not None and age < STALE_SECONDS:
-            yield from self._of_distribution(census)
+        snapshot, age, _ = self._snapshot.get()
+        if snapshot is not None and age < STALE_SECONDS:
+            yield from self._of_distribution(snapshot)
 
-    def _of_distribution(self, census: Census) -> Iterator[Metric]:
-        if census.distribution is not None:
-            yield from _spread(**{name: census.distribution[name] for name in _SHOWN})
+    def _of_distribution(self, snapshot: DatabaseSnapshot) -> Iterator[Metric]:
+        if snapshot.distribution is not None:
+            yield from _spread(**{name: snapshot.distribution[name] for name in _SHOWN})
             return
         computed, _, failed = self._computed.get()
         if computed is not None and failed is None:

@@ -8,7 +8,7 @@ from psycopg.errors import InvalidSchemaName, UndefinedTable
 
 from evenbeat.errors import SchemaTooNew, StoreError
 from evenbeat.observe.counters import EngineCounters
-from evenbeat.observe.kept import Kept
+from evenbeat.observe.single_flight import SingleFlight
 from evenbeat.store.store import Store
 from evenbeat.store.tables import Tables
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 OK = "ok"
 
 
-class Report(NamedTuple):
+class ReadinessReport(NamedTuple):
     """Each check with `ok` or what is wrong."""
 
     checks: dict[str, str]
@@ -25,44 +25,42 @@ class Report(NamedTuple):
     @property
     def ready(self) -> bool:
         """Whether all is well."""
-        return all(found == OK for found in self.checks.values())
+        return all(result == OK for result in self.checks.values())
 
 
 class Readiness:
-    """The database answers, its schema fits, and the worker of this process claims and renews.
+    """The database responds, its schema fits, and the worker of this process claims and renews.
 
-    A worker is looked at when one runs here; whoever has made one that is yet to start says so
-    with `expects_worker`.
+    A worker is checked when one runs here; a caller whose worker is yet to start says so with
+    `expects_worker`.
     """
 
     def __init__(self, store: Callable[[], Store], counters: EngineCounters) -> None:
         self._counters = counters
-        self._schema: Kept[str] = Kept(
+        self._schema = SingleFlight(
             lambda: Tables(store().database).schema_complaint() or OK, fresh_seconds=1.0
         )
 
-    def report(self, *, expects_worker: bool = False) -> Report:
-        """Look. Takes two seconds at most, whatever the database does."""
+    def report(self, *, expects_worker: bool = False) -> ReadinessReport:
+        """Run the checks. Takes two seconds at most, whatever the database does."""
         complaint, _, error = self._schema.get()
-        checks = {"database": OK, "schema": complaint or OK} if error is None else _failed(error)
+        checks = {"database": OK, "schema": complaint or OK}
+        if error is not None:
+            # Without the details: anyone may ask, and those name hosts and users.
+            logger.warning("Not ready", extra={"error": str(error)})
+            match error:
+                case UndefinedTable() | InvalidSchemaName():
+                    checks["schema"] = "Evenbeat's tables are not there: migrate."
+                case SchemaTooNew():
+                    checks["schema"] = "The schema is newer than this Evenbeat: upgrade it."
+                case StoreError() | TimeoutError():
+                    checks = {"database": "The database does not answer; the log says why."}
+                case _:
+                    checks = {"database": "The check failed; the log says why."}
         workers = self._counters.status()
         if workers or expects_worker:
             checks["worker"] = next(
                 (status.trouble for status in workers if status.trouble),
                 OK if workers else "The worker has not started, or has stopped.",
             )
-        return Report(checks)
-
-
-def _failed(error: Exception) -> dict[str, str]:
-    """What went wrong, without the details: anyone may ask, and those name hosts and users."""
-    logger.warning("Not ready", extra={"error": str(error)})
-    match error:
-        case UndefinedTable() | InvalidSchemaName():
-            return {"database": OK, "schema": "Evenbeat's tables are not there: migrate."}
-        case SchemaTooNew():
-            return {"database": OK, "schema": "The schema is newer than this Evenbeat: upgrade it."}
-        case StoreError() | TimeoutError():
-            return {"database": "The database does not answer; the log says why."}
-        case _:
-            return {"database": "The check failed; the log says why."}
+        return ReadinessReport(checks)

@@ -1,7 +1,7 @@
-"""What the doctor can see of a database: on a plain connection of its own, so that it works where
-the schema is missing, old or too new, and where every pooled connection is taken."""
+"""The doctor's queries, on a plain connection of their own: they work where the schema is missing,
+old or too new, and where every pooled connection is taken."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -18,8 +18,6 @@ _SESSION = "SET timezone = 'UTC'; SET statement_timeout = '10s'; SET lock_timeou
 
 
 class Server(NamedTuple):
-    """The server as it presents itself."""
-
     version_number: int
     version: str
     clock: datetime
@@ -29,8 +27,6 @@ class Server(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that has been open for long."""
-
     pid: int
     application: str
     user: str
@@ -40,8 +36,6 @@ class OpenTransaction(NamedTuple):
 
 
 class TableHealth(NamedTuple):
-    """A table in figures."""
-
     name: str
     live_rows: int
     dead_rows: int
@@ -50,7 +44,7 @@ class TableHealth(NamedTuple):
 
 
 class WorkerPulse(NamedTuple):
-    """A known worker, and the age of its last sign of life."""
+    """A known worker, and the age of its last heartbeat."""
 
     host: str
     pid: int
@@ -58,74 +52,74 @@ class WorkerPulse(NamedTuple):
     silent_seconds: float
 
 
-class Probe:
-    """Questions about one database and schema."""
+class HealthQueries:
+    """Questions about one database and schema. `now` stands in for the database's clock."""
 
-    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], schema: str, now: datetime | None = None
+    ) -> None:
         self.schema = schema
         self._connection = connection
         self._statements = load_statements(schema)
+        self._now = now
 
     def server(self) -> Server:
-        """The server itself."""
-        return Server._make(self.rows("health_server", {})[0])
+        return Server._make(self._rows("health_server")[0])
 
     def versions(self) -> tuple[int, int]:
         """The schema's version in the database, and the newest that this Evenbeat knows."""
         return schema_version(self._connection, self.schema), migrations()[-1].version
 
     def long_transactions(self, longer_than: timedelta) -> list[OpenTransaction]:
-        """Transactions that have been open for longer than this."""
-        params = {"longer_than_seconds": longer_than.total_seconds()}
-        return [OpenTransaction._make(row) for row in self.rows("health_transactions", params)]
+        rows = self._rows("health_transactions", longer_than_seconds=longer_than.total_seconds())
+        return [OpenTransaction._make(row) for row in rows]
 
     def prepared_transactions(self, longer_than: timedelta) -> list[tuple[str, float]]:
         """Two-phase transactions that nobody has ended, and their age in seconds."""
-        params = {"longer_than_seconds": longer_than.total_seconds()}
-        return [(gid, seconds) for gid, seconds in self.rows("health_prepared", params)]
+        rows = self._rows("health_prepared", longer_than_seconds=longer_than.total_seconds())
+        return [(gid, seconds) for gid, seconds in rows]
 
     def slots(self) -> list[tuple[str, bool, int]]:
         """Replication slots that keep old rows: name, whether in use, age in transactions."""
-        return [(name, active, age) for name, active, age in self.rows("health_slots", {})]
+        return [(name, active, age) for name, active, age in self._rows("health_slots")]
 
     def tables(self) -> list[TableHealth]:
         """The schema's tables, largest first."""
-        rows = self.rows("health_tables", {"schema": self.schema})
+        rows = self._rows("health_tables", schema=self.schema)
         return [TableHealth._make(row) for row in rows]
 
-    def workers(self, now: datetime | None = None) -> list[WorkerPulse]:
+    def workers(self) -> list[WorkerPulse]:
         """Known workers, the longest silent first."""
-        return [WorkerPulse._make(row) for row in self.rows("health_workers", {"now": now})]
+        return [WorkerPulse._make(row) for row in self._rows("health_workers", now=self._now)]
 
-    def chores(self, now: datetime | None = None) -> dict[str, float | None]:
+    def chores(self) -> dict[str, float | None]:
         """How many seconds ago each chore was last done; None: never to its end."""
-        return dict(self.rows("health_chores", {"now": now}))
+        return dict(self._rows("health_chores", now=self._now))
 
-    def stale_leases(
-        self, longer_than: timedelta, now: datetime | None = None
-    ) -> tuple[int, float | None]:
+    def stale_leases(self, longer_than: timedelta) -> tuple[int, float | None]:
         """Leases that ran out longer ago than this: how many, and the seconds of the oldest."""
-        params = {"longer_than_seconds": longer_than.total_seconds(), "now": now}
-        count, oldest = self.rows("health_leases", params)[0]
+        count, oldest = self._rows(
+            "health_leases", longer_than_seconds=longer_than.total_seconds(), now=self._now
+        )[0]
         return count, oldest
 
-    def waiting_lanes(self, late: timedelta, now: datetime | None = None) -> list[WaitingLane]:
+    def waiting_lanes(self, late: timedelta) -> list[WaitingLane]:
         """Queues and tasks with jobs that have been due for this long."""
-        params = {
-            "late_seconds": late.total_seconds(),
-            "silent_seconds": SILENT_AFTER.total_seconds(),
-            "now": now,
-        }
-        return [WaitingLane._make(row) for row in self.rows("waiting_lanes", params)]
+        rows = self._rows(
+            "waiting_lanes",
+            late_seconds=late.total_seconds(),
+            silent_seconds=SILENT_AFTER.total_seconds(),
+            now=self._now,
+        )
+        return [WaitingLane._make(row) for row in rows]
 
-    def rows(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Run a named statement."""
+    def _rows(self, name: str, **params: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(self._statements[name].text, params).fetchall()
 
 
 @contextmanager
-def probe(url: str, schema: str) -> Iterator[Probe]:
-    """A probe on a connection of its own, or `DatabaseUnavailable` with the server's words."""
+def health_queries(url: str, schema: str, now: datetime | None = None) -> Iterator[HealthQueries]:
+    """On a connection of their own, or `DatabaseUnavailable` with the server's words."""
     try:
         connection = psycopg.connect(
             url, autocommit=True, connect_timeout=10, application_name="evenbeat-doctor"
@@ -137,4 +131,4 @@ def probe(url: str, schema: str) -> Iterator[Probe]:
         raise DatabaseUnavailable(str(error).strip().splitlines()[0]) from error
     with connection:
         connection.execute(_SESSION)
-        yield Probe(connection, schema)
+        yield HealthQueries(connection, schema, now)

@@ -1,4 +1,4 @@
--- What the doctor looks at. The first ones work on any server, whatever stands in the schema.
+-- The doctor's queries. The first ones work on any server, whatever is in the schema.
 
 -- name: health_server
 -- The server itself: its version, its time, and how many of its connections are taken.
@@ -43,7 +43,7 @@ WHERE schemaname = %(schema)s
 ORDER BY pg_total_relation_size(relid) DESC;
 
 -- name: health_workers
--- Known workers, and how long ago each gave a sign of life.
+-- Known workers, each with the age of its last heartbeat.
 SELECT host, pid, status,
        extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - heartbeat_at)::float8
 FROM evenbeat.workers ORDER BY heartbeat_at;
@@ -54,7 +54,7 @@ SELECT name, extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - last_run
 FROM evenbeat.chores;
 
 -- name: health_leases
--- Leases that ran out a while ago and that nobody has given up.
+-- Leases that ran out a while ago and that nobody has reaped.
 SELECT count(*), extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - min(lock_expires_at))::float8
 FROM evenbeat.jobs
 WHERE status = 'running'

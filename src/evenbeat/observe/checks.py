@@ -1,4 +1,4 @@
-"""What the doctor looks at, one look at a time: each gives what it found, good or bad."""
+"""The doctor's checks. Each yields findings, good or bad."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple
 
 from evenbeat.humanize import count, duration
 from evenbeat.store.glance import SILENT_AFTER, WaitingLane
-from evenbeat.store.health import Probe, Server
+from evenbeat.store.health import HealthQueries, Server
 
 Severity = Literal["ok", "warning", "error"]
 
 OLDEST_SERVER = 140_000
 
-# How often each chore comes round; a chore that nobody has done for five rounds is neglected.
+# How often each chore is due; one that nobody has done for five rounds is neglected.
 _CHORES = {
     "figures": timedelta(seconds=30),
     "aging": timedelta(minutes=5),
@@ -24,7 +24,7 @@ _MOST_NAMED = 5
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at. `detail` says what was seen, `remedy` what to do about it."""
+    """The result of one check. `detail` says what was seen, `remedy` what to do about it."""
 
     code: str
     severity: Severity
@@ -34,8 +34,8 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """From where on something is worth a word."""
+class CheckLimits:
+    """From where on something is worth a finding."""
 
     transaction: timedelta = timedelta(minutes=1)
     skew: timedelta = timedelta(seconds=2)
@@ -48,22 +48,22 @@ class Limits:
     slot_age: int = 1_000_000
 
 
-class Visit(NamedTuple):
-    """What a look has to go by."""
+class CheckContext(NamedTuple):
+    """What a check goes by. `now` is the database's time, or what stands in for it."""
 
-    probe: Probe
+    queries: HealthQueries
     server: Server
-    limits: Limits
-    now: datetime | None
+    limits: CheckLimits
+    now: datetime
     skew: timedelta
 
 
 # -- the server ------------------------------------------------------------------------------------
 
 
-def reachable(visit: Visit) -> Finding:
+def reachable(context: CheckContext) -> Finding:
     """Whether the database can be written to."""
-    if visit.server.is_standby:
+    if context.server.is_standby:
         return Finding(
             "database_read_only",
             "error",
@@ -74,9 +74,9 @@ def reachable(visit: Visit) -> Finding:
     return Finding("database_reachable", "ok", "The database answers")
 
 
-def version(visit: Visit) -> Finding:
+def version(context: CheckContext) -> Finding:
     """Whether the server is new enough."""
-    server = visit.server
+    server = context.server
     if server.version_number < OLDEST_SERVER:
         return Finding(
             "server_too_old",
@@ -88,13 +88,13 @@ def version(visit: Visit) -> Finding:
     return Finding("server_version", "ok", f"PostgreSQL {server.version}")
 
 
-def schema(visit: Visit) -> Finding:
+def schema(context: CheckContext) -> Finding:
     """Whether the schema is the one this Evenbeat works with."""
-    found, known = visit.probe.versions()
-    name = visit.probe.schema
-    if found == known:
-        return Finding("schema_version", "ok", f"The schema {name!r} is at version {found}")
-    if found == 0:
+    version, known = context.queries.versions()
+    name = context.queries.schema
+    if version == known:
+        return Finding("schema_version", "ok", f"The schema {name!r} is at version {version}")
+    if version == 0:
         return Finding(
             "schema_missing",
             "error",
@@ -102,44 +102,44 @@ def schema(visit: Visit) -> Finding:
             "Its table of versions is missing or empty.",
             "Run `evenbeat migrate`, or set the schema that Evenbeat is in.",
         )
-    if found < known:
+    if version < known:
         return Finding(
             "schema_behind",
             "error",
-            f"The schema {name!r} is behind: version {found} of {known}",
-            f"{count(known - found, 'migration')} have not been applied.",
+            f"The schema {name!r} is behind: version {version} of {known}",
+            f"{count(known - version, 'migration')} have not been applied.",
             "Run `evenbeat migrate`.",
         )
     return Finding(
         "schema_newer",
         "error",
-        f"The schema {name!r} is newer than this Evenbeat: version {found}, known up to {known}",
+        f"The schema {name!r} is newer than this Evenbeat: version {version}, known up to {known}",
         "A newer Evenbeat has migrated it.",
         "Upgrade the package on this machine: pip install --upgrade evenbeat.",
     )
 
 
-def skew(visit: Visit) -> Iterator[Finding]:
+def clock_skew(context: CheckContext) -> Iterator[Finding]:
     """Whether this machine's clock and the database's agree."""
-    if abs(visit.skew) <= visit.limits.skew:
+    if abs(context.skew) <= context.limits.skew:
         yield Finding("clock_skew", "ok", "This machine's clock agrees with the database's")
         return
-    way = "behind" if visit.skew > timedelta(0) else "ahead of"
+    way = "behind" if context.skew > timedelta(0) else "ahead of"
     yield Finding(
         "clock_skew",
         "warning",
-        f"This machine's clock is {duration(visit.skew)} {way} the database's",
+        f"This machine's clock is {duration(context.skew)} {way} the database's",
         "Jobs are due by the database's clock, so none is lost; times in logs and tokens' expiry "
         "are off.",
         "Synchronise both clocks (NTP).",
     )
 
 
-def connections(visit: Visit) -> Iterator[Finding]:
+def connections(context: CheckContext) -> Iterator[Finding]:
     """Whether connections are running out."""
-    used, most = visit.server.connections, visit.server.max_connections
+    used, most = context.server.connections, context.server.max_connections
     text = f"{used} of {most} connections are in use"
-    if used < visit.limits.connections * most:
+    if used < context.limits.connections * most:
         yield Finding("connections", "ok", text)
         return
     yield Finding(
@@ -152,33 +152,34 @@ def connections(visit: Visit) -> Iterator[Finding]:
     )
 
 
-def transactions(visit: Visit) -> Iterator[Finding]:
+def long_transactions(context: CheckContext) -> Iterator[Finding]:
     """Transactions that somebody left open."""
-    found = visit.probe.long_transactions(visit.limits.transaction)
-    if not found:
-        limit = duration(visit.limits.transaction)
+    transactions = context.queries.long_transactions(context.limits.transaction)
+    if not transactions:
+        limit = duration(context.limits.transaction)
         yield Finding("long_transaction", "ok", f"No transaction has been open for over {limit}")
-    for open_ in found[:_MOST_NAMED]:
-        age = duration(open_.seconds)
-        held = open_.holds_back_vacuum
+    for transaction in transactions[:_MOST_NAMED]:
+        pid, age = transaction.pid, duration(transaction.seconds)
         yield Finding(
             "long_transaction",
-            "error" if held else "warning",
-            f"A transaction has been open for {age} (pid {open_.pid}, {open_.application})",
-            f"User {open_.user}, {open_.state or 'state unknown'}. "
+            "error" if transaction.holds_back_vacuum else "warning",
+            f"A transaction has been open for {age} (pid {pid}, {transaction.application})",
+            f"User {transaction.user}, {transaction.state or 'state unknown'}. "
             + (
                 "It keeps vacuum from removing dead rows, so claiming gets slower and slower."
-                if held
+                if transaction.holds_back_vacuum
                 else "It holds nothing back yet, but will with its next statement."
             ),
-            f"Let it commit. If its owner is gone: SELECT pg_terminate_backend({open_.pid}); and "
+            f"Let it commit. If its owner is gone: SELECT pg_terminate_backend({pid}); and "
             "set idle_in_transaction_session_timeout.",
         )
 
 
-def prepared(visit: Visit) -> Iterator[Finding]:
+def prepared_transactions(context: CheckContext) -> Iterator[Finding]:
     """Two-phase transactions that nobody ended."""
-    for gid, seconds in visit.probe.prepared_transactions(visit.limits.transaction)[:_MOST_NAMED]:
+    for gid, seconds in context.queries.prepared_transactions(context.limits.transaction)[
+        :_MOST_NAMED
+    ]:
         age = duration(seconds)
         yield Finding(
             "prepared_transaction",
@@ -189,10 +190,10 @@ def prepared(visit: Visit) -> Iterator[Finding]:
         )
 
 
-def slots(visit: Visit) -> Iterator[Finding]:
+def replication_slots(context: CheckContext) -> Iterator[Finding]:
     """Replication slots that hold back vacuum."""
-    for name, active, age in visit.probe.slots():
-        if age > visit.limits.slot_age:
+    for name, active, age in context.queries.slots():
+        if age > context.limits.slot_age:
             yield Finding(
                 "replication_slot",
                 "warning",
@@ -206,10 +207,10 @@ def slots(visit: Visit) -> Iterator[Finding]:
 # -- the tables ------------------------------------------------------------------------------------
 
 
-def dead_rows(visit: Visit) -> Iterator[Finding]:
+def dead_rows(context: CheckContext) -> Iterator[Finding]:
     """Whether vacuum keeps up."""
-    limits = visit.limits
-    for table in visit.probe.tables():
+    limits = context.limits
+    for table in context.queries.tables():
         if table.name not in _WATCHED_TABLES:
             continue
         share = table.dead_rows / max(1, table.live_rows + table.dead_rows)
@@ -223,14 +224,14 @@ def dead_rows(visit: Visit) -> Iterator[Finding]:
             "warning",
             text,
             "Every claim and list steps over them.",
-            "Look for long transactions above; see that autovacuum is on; or run "
-            f'VACUUM "{visit.probe.schema}".{table.name};',
+            "Look for long transactions above, check that autovacuum is on, or run "
+            f'VACUUM "{context.queries.schema}".{table.name};',
         )
 
 
-def sizes(visit: Visit) -> Iterator[Finding]:
+def sizes(context: CheckContext) -> Iterator[Finding]:
     """How much room the tables take."""
-    tables = visit.probe.tables()
+    tables = context.queries.tables()
     if tables:
         largest = ", ".join(f"{t.name} {_megabytes(t.bytes)}" for t in tables[:4])
         total = _megabytes(sum(table.bytes for table in tables))
@@ -244,9 +245,9 @@ def _megabytes(size: int) -> str:
 # -- the work --------------------------------------------------------------------------------------
 
 
-def workers(visit: Visit) -> Iterator[Finding]:
+def workers(context: CheckContext) -> Iterator[Finding]:
     """Whether anybody works."""
-    known = visit.probe.workers(visit.now)
+    known = context.queries.workers()
     limit = SILENT_AFTER.total_seconds()
     live = [worker for worker in known if worker.silent_seconds <= limit]
     for worker in [w for w in known if w.silent_seconds > limit][:_MOST_NAMED]:
@@ -254,9 +255,9 @@ def workers(visit: Visit) -> Iterator[Finding]:
         yield Finding(
             "silent_worker",
             "warning",
-            f"The worker on {worker.host.split('/')[0]} (pid {worker.pid}) is silent for {silent}",
+            f"No heartbeat from {worker.host.split('/')[0]} (pid {worker.pid}) for {silent}",
             "It is dead, frozen or cut off; its runs are given up when their leases run out.",
-            "Look at its log and restart it. Others forget it after an hour.",
+            "Look at its log and restart it. It is forgotten after an hour.",
         )
     if live:
         yield Finding("workers", "ok", f"{count(len(live), 'worker')} alive")
@@ -270,27 +271,28 @@ def workers(visit: Visit) -> Iterator[Finding]:
     )
 
 
-def lanes(visit: Visit) -> Iterator[Finding]:
+def lanes(context: CheckContext) -> Iterator[Finding]:
     """Jobs that wait: unserved, late, or in a paused queue."""
-    limits = visit.limits
-    lanes = visit.probe.waiting_lanes(limits.unserved, visit.now)
+    limits = context.limits
+    lanes = context.queries.waiting_lanes(limits.unserved)
     waiting = [lane for lane in lanes if lane.paused_at is None]
-    present = visit.now or visit.server.clock
     for lane in [lane for lane in waiting if not lane.workers][:_MOST_NAMED]:
         yield Finding(
             "unserved",
             "error",
             f"No live worker takes {_lane(lane)}",
-            _waits(lane, present),
+            _waits(lane, context.now),
             "Start a worker whose application knows the task and whose --queues include the queue.",
         )
-    late = [lane for lane in waiting if lane.workers and lane.oldest_due <= present - limits.late]
+    late = [
+        lane for lane in waiting if lane.workers and lane.oldest_due <= context.now - limits.late
+    ]
     for lane in late[:_MOST_NAMED]:
         yield Finding(
             "late",
             "warning",
             f"Jobs are late: {_lane(lane)}",
-            _waits(lane, present),
+            _waits(lane, context.now),
             f"{count(lane.workers, 'worker')} can take them. Add workers or concurrency, or "
             "look for runs that hang.",
         )
@@ -299,7 +301,7 @@ def lanes(visit: Visit) -> Iterator[Finding]:
             "queue_paused",
             "warning",
             f"The queue {lane.queue!r} is paused and jobs wait in it",
-            _waits(lane, present),
+            _waits(lane, context.now),
             "Resume the queue if it was paused by mistake.",
         )
     if not lanes:
@@ -310,33 +312,33 @@ def _lane(lane: WaitingLane) -> str:
     return f"the task {lane.task!r} from the queue {lane.queue!r}"
 
 
-def _waits(lane: WaitingLane, present: datetime) -> str:
-    return f"{count(lane.jobs, 'job')} due, the oldest for {duration(present - lane.oldest_due)}."
+def _waits(lane: WaitingLane, now: datetime) -> str:
+    return f"{count(lane.jobs, 'job')} due, the oldest for {duration(now - lane.oldest_due)}."
 
 
-def leases(visit: Visit) -> Iterator[Finding]:
+def leases(context: CheckContext) -> Iterator[Finding]:
     """Expired leases that nobody has reaped."""
-    runs, oldest = visit.probe.stale_leases(visit.limits.lease, visit.now)
+    runs, oldest = context.queries.stale_leases(context.limits.lease)
     if not runs:
-        yield Finding("leases", "ok", "No expired lease is left lying")
+        yield Finding("leases", "ok", "No expired lease is left behind")
         return
     age = duration(oldest or 0)
     yield Finding(
         "stale_leases",
         "error",
-        f"{count(runs, 'run')} lost the worker and nobody gave up the lease, for up to {age}",
+        f"{count(runs, 'run')} lost the worker and have not been reaped for up to {age}",
         "Any live worker would have done so within seconds.",
-        "Start a worker; look at the logs of those that run for errors of the reaper.",
+        "Start a worker, or look for errors of the reaper in the logs of the running ones.",
     )
 
 
-def chores(visit: Visit) -> Iterator[Finding]:
+def chores(context: CheckContext) -> Iterator[Finding]:
     """Whether maintenance is done."""
-    seen = visit.probe.chores(visit.now)
+    ages = context.queries.chores()
     late = [
         name
         for name, every in _CHORES.items()
-        if (age := seen.get(name)) is None or age > max(5 * every.total_seconds(), 300)
+        if (age := ages.get(name)) is None or age > max(5 * every.total_seconds(), 300)
     ]
     if not late:
         yield Finding("chores", "ok", "Maintenance is up to date")
@@ -345,6 +347,6 @@ def chores(visit: Visit) -> Iterator[Finding]:
         "chores_neglected",
         "warning",
         f"Maintenance is not being done: {', '.join(late)}",
-        "History grows, figures get old, and waiting jobs are not raised.",
+        "History grows, figures get old, and the priority of waiting jobs is not raised.",
         "Any worker does it by itself: start one, or look at its log for errors.",
     )

@@ -1,0 +1,102 @@
+"""/metrics, /healthz and /readyz of a process that serves no API, on a port of their own.
+
+Anyone who reaches the port may read, so it is bound to this machine unless told otherwise.
+"""
+
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from evenbeat.errors import InvalidInput
+from evenbeat.observe.metrics import Metrics
+from evenbeat.observe.readiness import ReadinessReport
+
+logger = logging.getLogger(__name__)
+
+SLOWEST_CLIENT_SECONDS = 10
+
+
+class MetricsServer(ThreadingHTTPServer):
+    """A small HTTP server on a thread of its own. It is bound, and may fail, when it is made."""
+
+    daemon_threads = True
+
+    def __init__(
+        self, metrics: Metrics, readiness: Callable[[], ReadinessReport], *, host: str, port: int
+    ) -> None:
+        self.metrics = metrics
+        self.readiness = readiness
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            super().__init__((host, port), _Handler)
+        except (OSError, OverflowError) as error:
+            number = getattr(error, "errno", None)
+            reason = os.strerror(number) if number and number > 0 else str(error)
+            raise InvalidInput(
+                f"Cannot serve metrics on {host}, port {port}: {reason}. Choose another with "
+                "--metrics-host and --metrics-port (0 takes any free one).",
+                field="metrics_port",
+            ) from None
+        self._thread = threading.Thread(
+            target=self.serve_forever, name="evenbeat-metrics", daemon=True
+        )
+
+    def start(self) -> None:
+        """Serve from now on."""
+        self._thread.start()
+        host, port = str(self.server_address[0]), self.server_address[1]
+        host = f"[{host}]" if ":" in host else host
+        logger.info("Serving metrics", extra={"url": f"http://{host}:{port}/metrics"})
+
+    def stop(self) -> None:
+        """End the thread, if it runs, and free the port."""
+        if self._thread.is_alive():
+            self.shutdown()
+            self._thread.join(timeout=5)
+        self.server_close()
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
+        """A client that went away is nobody's error; a bug of ours is a log line."""
+        logger.debug("A metrics request broke off", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: MetricsServer
+    timeout = SLOWEST_CLIENT_SECONDS
+    server_version, sys_version = "evenbeat", ""
+
+    def do_GET(self) -> None:
+        match self.path.partition("?")[0]:
+            case "/metrics":
+                body, content_type = self.server.metrics.render(self.headers.get("Accept", ""))
+                self._send(200, body, content_type)
+            case "/healthz":
+                self._send_json(200, {"status": "ok"})
+            case "/readyz":
+                report = self.server.readiness()
+                status = "ready" if report.ready else "not ready"
+                code = 200 if report.ready else 503
+                self._send_json(code, {"status": status, "checks": report.checks})
+            case _:
+                self._send_json(404, {"detail": "There are /metrics, /healthz and /readyz."})
+
+    do_HEAD = do_GET  # noqa: N815 - the base class's name
+
+    def _send_json(self, code: int, content: object) -> None:
+        self._send(code, json.dumps(content).encode(), "application/json")
+
+    def _send(self, code: int, body: bytes, content_type: str) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        logger.debug("Metrics request", extra={"request": format % args})

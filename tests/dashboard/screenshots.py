@@ -67,7 +67,7 @@ SCREENS = (
     Screen("timeline", "/timeline?by=job"),
     Screen("workers", "/workers"),
     Screen("settings", "/settings"),
-    Screen("docs", "/docs/placement"),
+    Screen("docs", "/docs", lambda page: page.locator("#rebalance summary").click()),
 )
 CROWDED_SCREENS = (
     Screen("distribution", "/distribution"),

@@ -6,6 +6,7 @@ a name that is taken the `job_id` that has it.
 """
 
 import logging
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
@@ -18,7 +19,6 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from evenbeat.api.allowed import methods_at
 from evenbeat.errors import (
     Conflict,
     EvenbeatError,
@@ -169,8 +169,15 @@ def _http(request: Request, error: Exception) -> JSONResponse:
     headers = dict(error.headers or {})
     if error.status_code == 400 and isinstance(error.__cause__, Exception):
         return problem(400, _UNREADABLE)  # FastAPI's own words say only that there was an error
-    if error.status_code == 405 and (allowed := methods_at(request)):
-        headers["Allow"] = allowed
+    if error.status_code == 405:
+        # A route alone names only its own method, and several share a path. The most literal path
+        # counts: /jobs/bulk before /jobs/{job_id}.
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        documented = request.app.openapi()["paths"]
+        for template in sorted(documented, key=lambda template: template.count("{")):
+            if re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path):
+                headers["Allow"] = ", ".join(sorted(map(str.upper, documented[template])))
+                break
     return problem(error.status_code, str(error.detail), headers=headers)
 
 

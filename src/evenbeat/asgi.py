@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from evenbeat import compat, dashboard
 from evenbeat.api.app import create
-from evenbeat.api.auth.signing import Keys
+from evenbeat.api.auth.signing import TokenKeys
 from evenbeat.api.auth.tokens import Access
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
@@ -45,7 +45,7 @@ class LazyService:
     def _make(self) -> FastAPI:
         if not self._auth:
             return asgi(self._app, access=Access.open())
-        keys = Keys.load(self._app.settings)
+        keys = TokenKeys.load(self._app.settings)
         return asgi(self._app, access=Access(_LaterTables(self._app), keys))
 
 

@@ -105,7 +105,7 @@ def test_revoke_ends_a_token(evenbeat, access):
     assert access.authenticate(made["token"])
     said = evenbeat("token", "revoke", made["id"], "--json")
     assert said.json == {"id": made["id"], "status": "revoked"}
-    access._revoked.look_again()
+    access._revoked.invalidate()
     with pytest.raises(NotAuthenticated, match="revoked"):
         access.authenticate(made["token"])
 

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from evenbeat.api import problems
-from evenbeat.api.auth.tokens import FRESH_SECONDS, Access, Revoked, Role
+from evenbeat.api.auth.tokens import FRESH_SECONDS, Access, RevokedTokens, Role
 from evenbeat.api.dependencies import DENIED, Admin, MaybePrincipal, Operator, Viewer
 from evenbeat.errors import CannotIssue, DatabaseUnavailable, NotAuthenticated, NotFound
 from evenbeat.settings import load_settings
@@ -267,7 +267,7 @@ class Outage:
 
 def test_while_the_database_is_down_the_last_known_list_stands(access, store):
     tables = Outage(store.access)
-    list_ = Revoked(tables, fresh_seconds=0)
+    list_ = RevokedTokens(tables, fresh_seconds=0)
     issued = access.issue(Role.ADMIN, DAY, subject="ann")
     access.revoke(issued.id)
     assert list_.ids() == {str(issued.id)}
@@ -278,7 +278,7 @@ def test_while_the_database_is_down_the_last_known_list_stands(access, store):
 def test_before_the_first_answer_of_the_database_nobody_gets_in(access, store):
     tables = Outage(store.access)
     tables.down = True
-    list_ = Revoked(tables)
+    list_ = RevokedTokens(tables)
     for _ in range(2):
         with pytest.raises(DatabaseUnavailable):
             list_.ids()
@@ -303,10 +303,10 @@ def test_what_is_revoked_while_the_list_is_read_does_not_count_as_seen(access, s
             found = self.real.revoked_tokens()
             if not found:
                 self.real.revoke_token(issued.id)
-                list_.look_again()
+                list_.invalidate()
             return found
 
-    list_ = Revoked(Slow(store.access), fresh_seconds=60)
+    list_ = RevokedTokens(Slow(store.access), fresh_seconds=60)
     list_.ids()
     assert list_.ids() == {str(issued.id)}
 

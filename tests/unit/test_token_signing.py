@@ -23,11 +23,11 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from evenbeat.api.auth.signing import Keys, secret_from_file
+from evenbeat.api.auth.signing import TokenKeys, secret_from_file
 from evenbeat.api.auth.tokens import (
     MAX_LIFETIME,
     Access,
-    Issued,
+    IssuedToken,
     Role,
     check_lifetime,
     check_subject,
@@ -65,8 +65,8 @@ def claims(**changes) -> dict:
     return {name: value for name, value in full.items() if value is not ...}
 
 
-def keys(**settings) -> Keys:
-    return Keys.load(load_settings(**({"auth_secret": SECRET} | settings)))
+def keys(**settings) -> TokenKeys:
+    return TokenKeys.load(load_settings(**({"auth_secret": SECRET} | settings)))
 
 
 def signed(key=SECRET, algorithm="HS256", headers=None, **changes) -> str:
@@ -77,7 +77,7 @@ def encoded(part: object) -> str:
     return urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
 
 
-def refusal(found: Keys, token: str) -> str:
+def refusal(found: TokenKeys, token: str) -> str:
     with pytest.raises(NotAuthenticated) as caught:
         found.verify(token)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -146,7 +146,7 @@ def test_a_public_key_verifies_and_fixes_the_algorithm(private, algorithm, tmp_p
         found = keys(auth_secret=None, auth_public_key=given)
         assert found.algorithm == algorithm
         assert found.verify(token)["sub"] == "ann"
-        assert not found.can_sign
+        assert found.signing is None
     foreign = ec.generate_private_key(ec.SECP256R1()) if algorithm == "ES256" else (
         rsa.generate_private_key(public_exponent=65537, key_size=2048)
     )  # fmt: skip
@@ -219,11 +219,11 @@ def test_a_short_secret_is_refused_and_stays_hidden(secret: str):
 
 def test_nothing_shows_a_key_or_a_token():
     found = keys()
-    issued = Issued("header.claims.signature", uuid7(), "ann", Role.VIEWER, None)
+    issued = IssuedToken("header.claims.signature", uuid7(), "ann", Role.VIEWER, None)
     shown = f"{found!r} {found} {load_settings(auth_secret=SECRET)!r} {issued!r} {issued}"
     assert SECRET not in shown
     assert "signature" not in shown
-    assert "Keys(HS256)" in shown
+    assert "TokenKeys(HS256)" in shown
 
 
 # -- roles ---------------------------------------------------------------------------------------

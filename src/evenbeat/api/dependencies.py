@@ -1,11 +1,11 @@
-"""Who may pass: the dependencies that endpoints name in their signatures.
+"""What endpoints ask for in their signatures: the service, and a caller with a role.
 
     @router.get("/jobs")
-    def jobs(principal: Viewer) -> ...
+    def jobs(service: ServiceDep, principal: Viewer) -> ...
 
-A caller shows a token in `Authorization: Bearer …`, or has the cookie of a sign-in. A header that
-is there decides alone, good or bad. Browsers send the cookie unasked, so with it a request that
-changes something must come from a page of ours.
+A caller shows a token in `Authorization: Bearer …`, or has the cookie of a sign-in. If the header
+is there, it alone decides. Browsers send the cookie unasked, so with it a request that changes
+something must come from one of our own pages.
 """
 
 import ipaddress
@@ -26,6 +26,13 @@ from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import AccessDenied, ForeignRequest, NotAuthenticated, RoleTooLow
 
+COOKIE = "evenbeat_session"
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="evenbeat"'}
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+DENIED = responses(401, 403)
+"""For routers whose endpoints need a role: `APIRouter(responses=DENIED)`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -37,39 +44,40 @@ class Service:
 
     @property
     def now(self) -> datetime | None:
-        """The application's own time when it has one (tests travel), else None: the database's."""
+        """The application's own time if it has one (tests travel); None means the database's."""
         return None if self.app.clock is None else self.app.clock.override()
 
 
-async def _service(request: Request) -> Service:
+async def service_of(request: Request) -> Service:
+    """The service that the request came to."""
     service: Service = request.app.state.service
     return service
 
 
-ServiceDep = Annotated[Service, Depends(_service)]
+ServiceDep = Annotated[Service, Depends(service_of)]
 
 
-COOKIE = "evenbeat_session"
-CHALLENGE = {"WWW-Authenticate": 'Bearer realm="evenbeat"'}
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# -- callers ---------------------------------------------------------------------------------------
 
-DENIED = responses(401, 403)
-"""For routers whose endpoints have a guard: `APIRouter(responses=DENIED)`."""
-
-_bearer = HTTPBearer(
-    auto_error=False,
-    bearerFormat="JWT",
-    scheme_name="token",
-    description="A token of `evenbeat token create`, or of your identity provider.",
-)
-_Documented = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
+DocumentedToken = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Security(
+        HTTPBearer(
+            auto_error=False,
+            bearerFormat="JWT",
+            scheme_name="token",
+            description="A token of `evenbeat token create`, or of your identity provider.",
+        )
+    ),
+]
+"""For the OpenAPI document; `identify` reads the header itself."""
 
 
 def at_least(needed: Role) -> Callable[..., Coroutine[Any, Any, Principal]]:
-    """A dependency that lets through who has the role, or one above it. Nearly always it can tell
-    at once; a thread is taken only to ask the database."""
+    """A dependency that lets callers with the role, or one above it, through. Nearly always it can
+    decide at once; a thread is used only where the database has to be queried."""
 
-    async def guard(request: Request, _documented: _Documented) -> Principal:
+    async def authorize(request: Request, _documented: DocumentedToken) -> Principal:
         with denials_answered():
             if access_of(request).is_quick:
                 principal = identify(request)
@@ -79,11 +87,11 @@ def at_least(needed: Role) -> Callable[..., Coroutine[Any, Any, Principal]]:
                 raise RoleTooLow(needed, principal.role)
         return principal
 
-    return guard
+    return authorize
 
 
-def known(request: Request) -> Principal | None:
-    """Who asks, None if that cannot be told: for pages, which then offer to sign in."""
+def maybe_principal(request: Request) -> Principal | None:
+    """The caller, or None if unknown: for pages, which then offer to sign in."""
     try:
         return identify(request)
     except NotAuthenticated:
@@ -95,12 +103,12 @@ def known(request: Request) -> Principal | None:
 Viewer = Annotated[Principal, Depends(at_least(Role.VIEWER))]
 Operator = Annotated[Principal, Depends(at_least(Role.OPERATOR))]
 Admin = Annotated[Principal, Depends(at_least(Role.ADMIN))]
-MaybePrincipal = Annotated[Principal | None, Depends(known)]
+MaybePrincipal = Annotated[Principal | None, Depends(maybe_principal)]
 
 
 @contextmanager
 def denials_answered() -> Iterator[None]:
-    """What access refuses becomes 401, with a challenge, or 403."""
+    """Denied access becomes a 401, with a challenge, or a 403."""
     try:
         yield
     except NotAuthenticated as error:
@@ -110,21 +118,23 @@ def denials_answered() -> Iterator[None]:
 
 
 def access_of(request: Request) -> Access:
-    """The door of the service that the request came to."""
+    """Access to the service that the request came to."""
     access: Access = request.app.state.service.access
     return access
 
 
 def identify(request: Request) -> Principal:
-    """Who asks; raises NotAuthenticated or ForeignRequest."""
+    """The caller; raises NotAuthenticated or ForeignRequest."""
     access = access_of(request)
     if access.is_open:
         check_local(request)
         check_origin(request, browsers_only=True)
         return EVERYONE
-    shown = request.headers.getlist("authorization")
-    if shown:
-        return access.authenticate(_token_in(shown))
+    if headers := request.headers.getlist("authorization"):
+        scheme, _, token = headers[0].strip().partition(" ")
+        if len(headers) > 1 or scheme.lower() != "bearer" or not token.strip():
+            raise NotAuthenticated("The Authorization header is not of the form Bearer <token>.")
+        return access.authenticate(token.strip())
     cookie = request.cookies.get(COOKIE)
     if not cookie:
         raise NotAuthenticated(
@@ -134,13 +144,6 @@ def identify(request: Request) -> Principal:
     principal = access.authenticate(cookie)
     check_origin(request)
     return principal
-
-
-def _token_in(headers: list[str]) -> str:
-    scheme, _, token = headers[0].strip().partition(" ")
-    if len(headers) > 1 or scheme.lower() != "bearer" or not token.strip():
-        raise NotAuthenticated("The Authorization header is not of the form Bearer <token>.")
-    return token.strip()
 
 
 # -- requests that are not the user's own ----------------------------------------------------------
@@ -153,58 +156,40 @@ def check_origin(request: Request, *, browsers_only: bool = False) -> None:
         return
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
-        ours = site.lower() == "same-origin"
+        is_ours = site.lower() == "same-origin"
     elif origin is not None:
-        ours = _place_of(origin) == request.headers.get("host", "").lower() != ""
+        try:
+            is_ours = urlsplit(origin).netloc.lower() == request.headers["host"].lower() != ""
+        except (ValueError, KeyError):
+            is_ours = False
     else:
-        ours = browsers_only
-    if not ours:
+        is_ours = browsers_only
+    if not is_ours:
         raise ForeignRequest(
             "With the cookie of a sign-in, changes are accepted from Evenbeat's own pages only. "
             "Programs send Authorization: Bearer <token>."
         )
 
 
-def _place_of(origin: str) -> str:
-    """The host and port of an origin; nothing for what is none."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return ""
-
-
 def check_local(request: Request) -> None:
     """Refuse callers on other machines, whatever host they name; and a host name that is not this
     machine's: without tokens, one that someone else points here (DNS rebinding) would let their
     page in."""
-    host = request.headers.get("host", "")
-    if _is_elsewhere(request) or not _is_local(_host_name(host)):
+    try:
+        peer = ipaddress.ip_address(request.client.host if request.client else "")
+        is_elsewhere = not (getattr(peer, "ipv4_mapped", None) or peer).is_loopback
+    except ValueError:
+        is_elsewhere = False  # a local socket has no address
+    try:
+        name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        is_local = (
+            name == "localhost"
+            or name.endswith(".localhost")
+            or ipaddress.ip_address(name).is_loopback
+        )
+    except ValueError:
+        is_local = False
+    if is_elsewhere or not is_local:
         raise ForeignRequest(
             "With --no-auth, this service answers only to localhost and loopback addresses."
         )
-
-
-def _is_elsewhere(request: Request) -> bool:
-    """Whether the caller has an address, and one of another machine; a local socket has none."""
-    try:
-        peer = ipaddress.ip_address(request.client.host if request.client else "")
-    except ValueError:
-        return False
-    mapped = getattr(peer, "ipv4_mapped", None)
-    return not (mapped or peer).is_loopback
-
-
-def _host_name(host: str) -> str:
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_local(name: str) -> bool:
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from evenbeat.api.answers import Number
 from evenbeat.api.auth.tokens import Role
-from evenbeat.api.dependencies import DENIED, ServiceDep, Viewer, _Documented, at_least
+from evenbeat.api.dependencies import DENIED, DocumentedToken, ServiceDep, Viewer, at_least
 from evenbeat.api.documents import plain
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe import doctor
@@ -38,7 +38,7 @@ class Ready(BaseModel):
     )
 
 
-async def may_scrape(request: Request, service: ServiceDep, documented: _Documented) -> None:
+async def may_scrape(request: Request, service: ServiceDep, documented: DocumentedToken) -> None:
     """Everyone if the setting metrics_public says so, else viewers."""
     if not service.app.settings.metrics_public:
         await _viewer(request, documented)

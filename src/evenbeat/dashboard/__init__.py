@@ -87,7 +87,7 @@ def install(api: FastAPI) -> None:
     before = len(api.router.routes)
     for router in (*_ROUTERS, *provided("screen")):
         api.include_router(router)
-    # To the front: our sign-in goes before the API's plain one.
+    # To the front, so that no path of the API shadows a page.
     routes = api.router.routes
     routes[:] = routes[before:] + routes[:before]
     _show_unknown_paths(api)

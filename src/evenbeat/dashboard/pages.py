@@ -26,7 +26,7 @@ from starlette.routing import NoMatchFound
 
 from evenbeat import __version__
 from evenbeat.api.auth.tokens import Principal, Role
-from evenbeat.api.dependencies import Service, known
+from evenbeat.api.dependencies import Service, maybe_principal
 from evenbeat.dashboard import filters, notices
 from evenbeat.dashboard.assets import version_of
 from evenbeat.dashboard.notices import Notice
@@ -135,7 +135,7 @@ def _context(request: Request, now: datetime | None) -> dict[str, Any]:
 def principal_of(request: Request) -> Principal | None:
     """Who is signed in, if anybody."""
     try:
-        return known(request)
+        return maybe_principal(request)
     except (HTTPException, EvenbeatError):
         return None
 

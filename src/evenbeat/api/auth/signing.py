@@ -1,7 +1,7 @@
 """The key that tokens are checked with, and the one place that signs and verifies them.
 
-The configuration fixes the algorithm; what a token says of itself is never believed. Either a
-shared secret (HS256), which can issue tokens too, or the public key of an identity provider
+The configuration fixes the algorithm; what a token says of itself is never trusted. It is either a
+shared secret (HS256), which can also issue tokens, or the public key of an identity provider
 (RS256 or ES256), which can only verify.
 """
 
@@ -31,8 +31,8 @@ _LEAST_RSA_BITS = 2048
 
 
 @dataclass(frozen=True, repr=False)
-class Keys:
-    """Signs and verifies claims. Shows neither key nor token to anyone."""
+class TokenKeys:
+    """Signs and verifies claims; its `repr` shows no key. Without `signing` it only verifies."""
 
     algorithm: str
     verifying: Any
@@ -64,12 +64,7 @@ class Keys:
         return cls("HS256", secret, secret, **common)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        return f"Keys({self.algorithm})"
-
-    @property
-    def can_sign(self) -> bool:
-        """Whether tokens can be made with this key, not only checked."""
-        return self.signing is not None
+        return f"TokenKeys({self.algorithm})"
 
     def require_signing(self) -> bytes:
         """The key that signs; without one, CannotIssue says where tokens come from."""
@@ -101,8 +96,14 @@ class Keys:
                 leeway=LEEWAY_SECONDS,
                 options={"require": ["exp", "sub"]},
             )
+        except jwt.MissingRequiredClaimError as error:
+            raise NotAuthenticated(
+                f"The token has no claim {error.claim!r}, which is required."
+            ) from None
         except jwt.PyJWTError as error:
-            raise NotAuthenticated(_why(error, self.algorithm)) from None
+            # In our words: the library's may quote the token.
+            reason = next(reason for kind, reason in _REASONS if isinstance(error, kind))
+            raise NotAuthenticated(reason.format(algorithm=self.algorithm)) from None
         except (ValueError, TypeError, OverflowError, RecursionError):
             # A date beyond all calendars, a header nested without end.
             raise NotAuthenticated("The token cannot be read.") from None
@@ -121,24 +122,18 @@ _REASONS: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
         "The token was signed with another key than this service's, or it was changed.",
     ),
     (jwt.InvalidAlgorithmError, "The token is not signed with {algorithm}, as it must be here."),
+    (
+        jwt.PyJWTError,
+        "The token cannot be read: it is not a JSON web token, or a claim in it is malformed.",
+    ),
 )
-
-
-def _why(error: jwt.PyJWTError, algorithm: str) -> str:
-    """In our words: the library's may quote the token."""
-    if isinstance(error, jwt.MissingRequiredClaimError):
-        return f"The token has no claim {error.claim!r}, which is required."
-    for kind, reason in _REASONS:
-        if isinstance(error, kind):
-            return reason.format(algorithm=algorithm)
-    return "The token cannot be read: it is not a JSON web token, or a claim in it is malformed."
 
 
 # -- the secret file -----------------------------------------------------------------------------
 
 
 def secret_from_file(path: Path) -> bytes:
-    """The secret in the file, which is made on first use, and once however many start together."""
+    """The secret in the file, which is made on first use; once, however many processes start."""
     try:
         if not path.exists():
             _make_secret(path)
@@ -152,7 +147,7 @@ def secret_from_file(path: Path) -> bytes:
 
 
 def _make_secret(path: Path) -> None:
-    """Written aside and linked into place: nobody sees half a secret, and the first one stays."""
+    """Written aside and linked into place: nobody reads half a secret, and the first one wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -163,23 +158,24 @@ def _make_secret(path: Path) -> None:
             os.fsync(file.fileno())
         path.hardlink_to(draft)
     except FileExistsError:
-        pass  # another process was first, and its secret counts
+        pass  # another process was first, and its secret stays
     finally:
         draft.unlink()
 
 
 def _read_secret(path: Path) -> bytes:
     with path.open("rb") as file:
-        found = os.fstat(file.fileno())
+        status = os.fstat(file.fileno())
         secret = file.read(65_536).strip()
-    if found.st_mode & 0o077:
-        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+    if status.st_mode & 0o077:
+        mode = f"{stat.S_IMODE(status.st_mode):04o}"
         raise InvalidSettings(
             f"{path} signs tokens, but its mode {mode} lets others at it. If nobody has read it, "
-            f"run chmod 600 {path}; else delete it, and a new one is made (all tokens end then).",
+            f"run chmod 600 {path}; otherwise delete it, and a new one is made (which ends all "
+            "tokens).",
             field="auth_secret",
         )
-    if found.st_uid not in {os.geteuid(), 0}:
+    if status.st_uid not in {os.geteuid(), 0}:
         raise InvalidSettings(
             f"{path} signs tokens, but it belongs to another user. Delete it, or set "
             "EVENBEAT_AUTH_SECRET.",
@@ -197,9 +193,18 @@ def _read_secret(path: Path) -> bytes:
 # -- the key of an identity provider -------------------------------------------------------------
 
 
-def _public_key(given: str) -> tuple[str, RSAPublicKey | EllipticCurvePublicKey]:
+def _public_key(pem: str) -> tuple[str, RSAPublicKey | EllipticCurvePublicKey]:
     """The algorithm and the key of a PEM text, or of the file that it names."""
-    pem = given if given.lstrip().startswith("-----BEGIN") else _pem_file(given)
+    if not pem.lstrip().startswith("-----BEGIN"):
+        try:
+            pem = Path(pem).expanduser().read_text(encoding="ascii")
+        except UnicodeDecodeError:
+            raise _wrong_key("The file it names is not PEM.") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is not a path"
+            raise _wrong_key(
+                f"It is no PEM text, and as a file it cannot be read: {reason}."
+            ) from None
     if "PRIVATE KEY" in pem:
         raise _wrong_key("It is a private key, which belongs to the issuer alone.")
     try:
@@ -213,16 +218,6 @@ def _public_key(given: str) -> tuple[str, RSAPublicKey | EllipticCurvePublicKey]
     if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
         return "ES256", key
     raise _wrong_key("It is of another kind.")
-
-
-def _pem_file(name: str) -> str:
-    try:
-        return Path(name).expanduser().read_text(encoding="ascii")
-    except UnicodeDecodeError:
-        raise _wrong_key("The file it names is not PEM.") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not a path"
-        raise _wrong_key(f"It is no PEM text, and as a file it cannot be read: {reason}.") from None
 
 
 def _wrong_key(reason: str) -> InvalidSettings:

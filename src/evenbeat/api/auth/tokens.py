@@ -1,7 +1,7 @@
 """Who may do what: roles, tokens, and the one-time codes of login links.
 
-A token is a JSON web token with `sub`, `role`, `iat`, `exp` and `jti`. What is made here is listed
-in the database, so that it can be revoked; the tokens themselves are kept nowhere.
+A token is a JSON web token with `sub`, `role`, `iat`, `exp` and `jti`. Tokens made here are listed
+in the database, so that they can be revoked; the tokens themselves are stored nowhere.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from evenbeat.api.auth.signing import Keys
+from evenbeat.api.auth.signing import TokenKeys
 from evenbeat.domain.duration import format_duration
-from evenbeat.domain.ids import uuid7
+from evenbeat.domain.ids import parse_id, uuid7
 from evenbeat.errors import CannotIssue, InvalidInput, NotAuthenticated, NotFound, StoreError
 from evenbeat.settings import Settings
 from evenbeat.store.access import AccessTables, Token
@@ -26,72 +26,19 @@ from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-FRESH_SECONDS = 2.0
-MARGIN_SECONDS = 0.2
-"""How long what was read counts, and so how long a token that was revoked elsewhere still passes
-here. Also how long a database that did not answer is left alone."""
-
-
-class Revoked:
-    """A set that is read again when it is asked for and no longer fresh.
-
-    While the database does not answer, the last known set stands. Before the first answer there
-    is none, and then nobody gets in.
-    """
-
-    def __init__(self, tables: AccessTables, fresh_seconds: float = FRESH_SECONDS) -> None:
-        self._tables = tables
-        self._fresh_seconds = fresh_seconds
-        self._ids: frozenset[str] | None = None
-        self._fresh_until = float("-inf")
-        self._changes = 0
-        self._reading = threading.Lock()
-
-    @property
-    def at_hand(self) -> bool:
-        """Whether asking for the set will not ask the database."""
-        return self._ids is not None and time.monotonic() + MARGIN_SECONDS < self._fresh_until
-
-    def ids(self) -> frozenset[str]:
-        """The ids (`jti`) of all revoked tokens; raises StoreError if none were ever read."""
-        if time.monotonic() < self._fresh_until and self._ids is not None:
-            return self._ids
-        with self._reading:
-            # Whoever waited for the lock finds the answer of the one before.
-            if time.monotonic() >= self._fresh_until or self._ids is None:
-                self._read()
-            assert self._ids is not None  # noqa: S101 - `_read` raises otherwise
-            return self._ids
-
-    def look_again(self) -> None:
-        """Something was revoked here: what was read so far, or is being read, no longer counts."""
-        self._changes += 1
-        self._fresh_until = float("-inf")
-
-    def _read(self) -> None:
-        changes = self._changes
-        try:
-            self._ids = frozenset(map(str, self._tables.revoked_tokens()))
-        except StoreError as error:
-            if self._ids is None:
-                raise
-            logger.warning(
-                "Revoked tokens cannot be read, the last known ones stand",
-                extra={"error": type(error).__name__},
-            )
-        if changes == self._changes:
-            self._fresh_until = time.monotonic() + self._fresh_seconds
-
-
 SESSION = timedelta(hours=12)
 LOGIN_CODE = timedelta(minutes=10)
 MAX_LIFETIME = timedelta(days=3650)
 MAX_CODE_LIFETIME = timedelta(days=1)
 MAX_SUBJECT = 200
+FRESH_SECONDS = 2.0
+"""How long the list of revoked tokens is cached, and so how long a token that was revoked in
+another process still passes here. Also the pause after a database error."""
+_MARGIN_SECONDS = 0.2
 
 
 class Role(StrEnum):
-    """What a caller may do: look; operate jobs; administer tokens and settings too."""
+    """What a caller may do: read; operate jobs; administer tokens and settings too."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -103,11 +50,12 @@ class Role(StrEnum):
 
 
 _RANK = {role: rank for rank, role in enumerate(Role)}
+_ROLES = tuple(role.value for role in Role)
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Who asks. `token_id` is None for a token without `jti`, and where no token is needed."""
+    """The caller. `token_id` is None for a token without `jti`, and where no token is needed."""
 
     subject: str
     role: Role
@@ -116,12 +64,12 @@ class Principal:
 
 
 EVERYONE = Principal("everyone", Role.ADMIN)
-"""Who asks where no token is needed."""
+"""The caller where no token is needed."""
 
 
 @dataclass(frozen=True)
-class Issued:
-    """A new token: the only moment at which it can be seen."""
+class IssuedToken:
+    """A new token: this answer is the only place where it can ever be seen."""
 
     token: str = field(repr=False)
     id: UUID
@@ -130,45 +78,96 @@ class Issued:
     expires_at: datetime
 
 
+class RevokedTokens:
+    """The ids of revoked tokens, read again from the database when the last reading is too old.
+
+    While the database is down, the last known ids stand. Before the first reading there are none,
+    and then nobody gets in.
+    """
+
+    def __init__(self, tables: AccessTables, fresh_seconds: float = FRESH_SECONDS) -> None:
+        self._tables = tables
+        self._fresh_seconds = fresh_seconds
+        self._ids: frozenset[str] | None = None
+        self._fresh_until = float("-inf")
+        self._changes = 0
+        self._reading = threading.Lock()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether `ids` will not query the database."""
+        return self._ids is not None and time.monotonic() + _MARGIN_SECONDS < self._fresh_until
+
+    def ids(self) -> frozenset[str]:
+        """The ids (`jti`) of all revoked tokens; raises StoreError if none were ever read."""
+        if time.monotonic() < self._fresh_until and self._ids is not None:
+            return self._ids
+        with self._reading:
+            # A thread that waited for the lock finds what the one before it has read.
+            if time.monotonic() >= self._fresh_until or self._ids is None:
+                changes = self._changes
+                try:
+                    self._ids = frozenset(map(str, self._tables.revoked_tokens()))
+                except StoreError as error:
+                    if self._ids is None:
+                        raise
+                    logger.warning(
+                        "Revoked tokens cannot be read, the last known ones stand",
+                        extra={"error": type(error).__name__},
+                    )
+                if changes == self._changes:
+                    self._fresh_until = time.monotonic() + self._fresh_seconds
+            return self._ids
+
+    def invalidate(self) -> None:
+        """A token was revoked here: what was read so far, or is being read, is out of date."""
+        self._changes += 1
+        self._fresh_until = float("-inf")
+
+
 class Access:
-    """The door: checks tokens, makes and revokes them, and signs people in."""
+    """Checks tokens, makes and revokes them, and signs people in."""
 
     is_open = False
     """Whether everyone is admin (`--no-auth`)."""
 
-    def __init__(self, tables: AccessTables, keys: Keys) -> None:
+    def __init__(self, tables: AccessTables, keys: TokenKeys) -> None:
         self._tables = tables
         self._keys = keys
-        self._revoked = Revoked(tables)
+        self._revoked = RevokedTokens(tables)
 
     @staticmethod
     def of(settings: Settings, store: Store) -> "Access":
         """Access by tokens; the secret that signs them is made if there is none yet."""
-        return Access(store.access, Keys.load(settings))
+        return Access(store.access, TokenKeys.load(settings))
 
     @staticmethod
     def open() -> "Access":
         """Access without tokens, for a loopback address only."""
-        return Open()
+        return OpenAccess()
 
     @property
     def can_issue(self) -> bool:
         """Whether tokens and login links can be made here."""
-        return self._keys.can_sign
+        return self._keys.signing is not None
 
     @property
     def is_quick(self) -> bool:
-        """Whether a token can be checked right now without asking the database."""
-        return self._revoked.at_hand
+        """Whether a token can be checked right now without querying the database."""
+        return self._revoked.is_fresh
 
     def authenticate(self, token: str) -> Principal:
-        """Who the token stands for; raises NotAuthenticated if it does not count."""
+        """The caller that the token stands for; raises NotAuthenticated if it is not valid."""
         claims = self._keys.verify(token)
+        try:
+            expires_at = datetime.fromtimestamp(int(claims["exp"]), UTC)
+        except (ValueError, OverflowError, OSError):
+            expires_at = None  # beyond the calendar
         principal = Principal(
             subject=claims["sub"][:MAX_SUBJECT],
             role=role_in(claims, self._keys.role_claim),
             token_id=claims.get("jti"),
-            expires_at=_moment(claims["exp"]),
+            expires_at=expires_at,
         )
         if principal.token_id is not None and principal.token_id in self._revoked.ids():
             raise NotAuthenticated("The token was revoked. Get a new one.")
@@ -178,8 +177,8 @@ class Access:
 
     def issue(
         self, role: Role, expires: timedelta, *, subject: str, by: str = "command line"
-    ) -> Issued:
-        """A new token. It is listed before anyone has it, so none escapes revocation."""
+    ) -> IssuedToken:
+        """A new token. It is listed before anyone has it, so every token can be revoked."""
         check_lifetime(expires, MAX_LIFETIME, "expires")
         issued = self._sign(uuid7(), check_subject(subject), role, _from_now(expires))
         self._tables.add_token(
@@ -192,7 +191,7 @@ class Access:
         return issued
 
     def tokens(self, *, active: bool = False, limit: int = 100, offset: int = 0) -> list[Token]:
-        """The tokens made here, newest first; with `active`, only those that still count."""
+        """The tokens made here, newest first; with `active`, only those that are still valid."""
         return self._tables.tokens(active=active, limit=limit, offset=offset)
 
     def count_tokens(self, *, active: bool = False) -> int:
@@ -203,7 +202,7 @@ class Access:
         """End a token: here at once, in other processes within a few seconds."""
         if not self._tables.revoke_token(token_id):
             raise NotFound("token", token_id)
-        self._revoked.look_again()
+        self._revoked.invalidate()
 
     # -- signing in ------------------------------------------------------------------------------
 
@@ -217,30 +216,27 @@ class Access:
         self._tables.add_login_code(_hash(code), subject=check_subject(subject), role=role, ttl=ttl)
         return code
 
-    def redeem(self, code: str) -> Issued:
-        """The session that a code stands for; raises NotAuthenticated if it has none to give."""
+    def redeem(self, code: str) -> IssuedToken:
+        """The session that a code stands for; raises NotAuthenticated if the code is not valid."""
         self._keys.require_signing()
         token_id, expires_at = uuid7(), _from_now(SESSION)
-        found = self._tables.redeem_login_code(_hash(code), token_id, expires_at=expires_at)
-        if found is None:
+        session = self._tables.redeem_login_code(_hash(code), token_id, expires_at=expires_at)
+        if session is None:
             raise NotAuthenticated(
                 "This login code is unknown, was used before or is too old. "
                 "Make a new link with `evenbeat token login`."
             )
-        subject, role = found
+        subject, role = session
         return self._sign(token_id, subject, Role(role), expires_at)
 
     def end_session(self, principal: Principal) -> None:
         """Revoke the session of a sign-in by link. A token that was pasted in is not ours to end:
         it may be in use elsewhere."""
-        try:
-            token_id = UUID(principal.token_id)
-        except (TypeError, ValueError):
-            return  # an identity provider's
-        if self._tables.revoke_token(token_id, session_only=True):
-            self._revoked.look_again()
+        token_id = parse_id(principal.token_id)  # None: an identity provider's
+        if token_id is not None and self._tables.revoke_token(token_id, session_only=True):
+            self._revoked.invalidate()
 
-    def _sign(self, token_id: UUID, subject: str, role: Role, expires_at: datetime) -> Issued:
+    def _sign(self, token_id: UUID, subject: str, role: Role, expires_at: datetime) -> IssuedToken:
         claims = {
             "sub": subject,
             self._keys.role_claim: role.value,
@@ -248,11 +244,11 @@ class Access:
             "exp": int(expires_at.timestamp()),
             "jti": str(token_id),
         }
-        return Issued(self._keys.sign(claims), token_id, subject, role, expires_at)
+        return IssuedToken(self._keys.sign(claims), token_id, subject, role, expires_at)
 
 
-class Open(Access):
-    """No door: whoever reaches this machine's loopback address is admin. There are no tokens."""
+class OpenAccess(Access):
+    """No tokens: every caller on this machine's loopback address is admin."""
 
     is_open = True
     is_quick = True
@@ -284,28 +280,18 @@ class Open(Access):
 
 
 def role_in(claims: Mapping[str, Any], claim: str) -> Role:
-    """The role that the claims give; of several, the highest one."""
-    given = _claim(claims, claim)
-    names = given if isinstance(given, list) else [given]
-    known = [Role(name) for name in names if isinstance(name, str) and name in _ROLES]
-    if not known:
+    """The role that the claims give; of several, the highest one. The claim is looked up by its
+    whole name, which may hold dots; otherwise by walking down the dots."""
+    value: Any = claims
+    for part in [claim] if claim in claims else claim.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    names = value if isinstance(value, list) else [value]
+    roles = [Role(name) for name in names if isinstance(name, str) and name in _ROLES]
+    if not roles:
         raise NotAuthenticated(
             f"The token has no known role in its claim {claim!r}. There are: {', '.join(_ROLES)}."
         )
-    return max(known, key=_RANK.__getitem__)
-
-
-_ROLES = tuple(role.value for role in Role)
-
-
-def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    """A claim by its whole name, which may hold dots; else by walking down the dots."""
-    if path in claims:
-        return claims[path]
-    found: Any = claims
-    for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+    return max(roles, key=_RANK.__getitem__)
 
 
 def check_subject(subject: str) -> str:
@@ -333,13 +319,6 @@ def check_lifetime(lifetime: timedelta, longest: timedelta, name: str) -> None:
 def _from_now(lifetime: timedelta) -> datetime:
     """By this machine's clock, which is what checks it; whole seconds, as tokens have them."""
     return datetime.fromtimestamp(int(time.time()), UTC) + lifetime
-
-
-def _moment(seconds: Any) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(int(seconds), UTC)
-    except (ValueError, OverflowError, OSError):
-        return None  # beyond the calendar
 
 
 def _hash(code: str) -> bytes:

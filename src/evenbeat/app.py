@@ -33,7 +33,7 @@ from evenbeat.errors import InvalidInput
 from evenbeat.events import EventBus, Listener
 from evenbeat.observe.counters import EngineCounters
 from evenbeat.observe.readiness import Readiness
-from evenbeat.plugins import Server, provided
+from evenbeat.plugins import DatabaseServer, provided
 from evenbeat.settings import Settings, load_settings
 from evenbeat.store.bulk import Added
 from evenbeat.store.store import Store
@@ -70,7 +70,7 @@ class Evenbeat:
         self.clock: Clock | None = None
         self._overrides = settings | {"database_url": database_url}
         self._settings: Settings | None = None
-        self._server: Server | None = None
+        self._server: DatabaseServer | None = None
         self._store: Store | None = None
         self._balancer: Balancer | None = None
         self._opening = threading.RLock()

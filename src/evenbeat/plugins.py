@@ -24,7 +24,7 @@ class Plugin(NamedTuple):
     screen: str | None = None
     """A FastAPI router of the dashboard."""
     server: str | None = None
-    """A function from a directory to a running `Server`, for when no database URL is set."""
+    """A function from a directory to a running `DatabaseServer`, if no database URL is set."""
 
 
 PLUGINS = (
@@ -39,7 +39,7 @@ PLUGINS = (
 )
 
 
-class Server(Protocol):
+class DatabaseServer(Protocol):
     """A database server that runs until it is stopped."""
 
     @property

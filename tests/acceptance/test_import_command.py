@@ -21,7 +21,7 @@ from test_command_line import served
 from evenbeat import Evenbeat
 from evenbeat.api.app import create
 from evenbeat.api.auth.tokens import Access, Role
-from evenbeat.cli import importing
+from evenbeat.cli import run_import
 from evenbeat.domain.cron import NAMED_CRON
 from evenbeat.domain.schedule import parse_schedule
 from evenbeat.store.store import Store
@@ -119,7 +119,7 @@ def test_debians_own_crontab(evenbeat: Command, tmp_path: Path) -> None:
     assert "run-parts-report-cron.hourly" in shown.out
     assert "at minute 17 of every hour" in shown.out
     assert "line 7: SHELL=/bin/sh: given to the commands" in shown.out
-    assert "4 to add. Nothing was done yet: --apply does it." in shown.err
+    assert "4 to add. Dry run: --apply applies it." in shown.err
     assert "Times are read in UTC, the time zone of this machine" in shown.err
     assert jobs_of(evenbeat) == []
 
@@ -233,7 +233,7 @@ def test_importing_again_adds_changes_and_keeps(evenbeat: Command, tmp_path: Pat
 def test_among_many_jobs_only_the_meant_ones_are_looked_up(
     evenbeat: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importing, "_FEW", 0)
+    monkeypatch.setattr(run_import, "_FEW", 0)
     (tmp_path / "crontab").write_text("@daily /opt/a\n@daily /opt/b\n")
     (tmp_path / "jobs.json").write_text(json.dumps([{"name": "n", "task": "t"}, {"task": "u"}]))
     for command in (("crontab", "crontab"), ("json", "jobs.json")):
@@ -280,7 +280,7 @@ def test_odd_lines_are_told_and_the_rest_is_imported(evenbeat: Command, tmp_path
     (tmp_path / "crontab").write_text("@reboot /opt/x\n61 * * * * /opt/y\n@daily /opt/z\n")
     said = done(evenbeat("import", "crontab", "crontab", "--apply"))
     assert said.out.startswith("1 added.")
-    assert "Needs a person's look\n  line 1: @reboot /opt/x\n" in said.out
+    assert "Needs manual review\n  line 1: @reboot /opt/x\n" in said.out
     assert "line 2: 61 * * * * /opt/y" in said.out
 
 

@@ -21,7 +21,7 @@ from evenbeat.domain.schedule import Cron
 from evenbeat.errors import InvalidInput
 from evenbeat.importers import apscheduler
 from evenbeat.importers.apscheduler import read_apscheduler, shown
-from evenbeat.importers.source import Source
+from evenbeat.importers.source import ImportSource
 
 NOW = datetime.now(UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -53,12 +53,12 @@ def scheduler(url: str) -> Iterator[BackgroundScheduler]:
     store.engine.dispose()
 
 
-def read(url: str, **options: Any) -> Source:
+def read(url: str, **options: Any) -> ImportSource:
     return read_apscheduler(url, now=NOW, **options)
 
 
-def documents(source: Source) -> dict[str, dict[str, Any]]:
-    return {found.where: found.document for found in source.found}
+def documents(source: ImportSource) -> dict[str, dict[str, Any]]:
+    return {job.where: job.document for job in source.jobs}
 
 
 def test_cron_interval_and_date(scheduler: BackgroundScheduler, url: str) -> None:
@@ -89,7 +89,7 @@ def test_cron_interval_and_date(scheduler: BackgroundScheduler, url: str) -> Non
         },
         "d": shared | {"name": "d", "payload": {}, "run_at": "2100-01-01T00:00:00Z"},
     }
-    assert not source.looks
+    assert not source.reviews
     balanced = documents(read(url, balance=True))["i"]
     assert "anchor_at" not in balanced
     assert "placement" not in balanced
@@ -132,8 +132,8 @@ def test_cron_fires_at_the_same_moments(
     ours = Cron(job["schedule"], job["timezone"])
     moment, theirs = datetime(2026, 4, 1, tzinfo=UTC), []
     while len(theirs) < 100:
-        found = trigger.get_next_fire_time(None, moment)
-        theirs.append(found.astimezone(UTC))
+        job = trigger.get_next_fire_time(None, moment)
+        theirs.append(job.astimezone(UTC))
         moment = theirs[-1] + timedelta(seconds=1)
     assert ours.preview(datetime(2026, 3, 31, 23, 59, tzinfo=UTC), 100) == theirs
 
@@ -156,8 +156,8 @@ def test_a_schedule_that_starts_later(scheduler: BackgroundScheduler, url: str) 
         (CronTrigger(day="1,2nd tue"), {}, "mixes days of the month"),
         (CronTrigger(hour=1, end_date="2100-01-01"), {}, "schedules here have no end"),
         (IntervalTrigger(hours=1, end_date="2100-01-01"), {}, "schedules here have no end"),
-        (IntervalTrigger(hours=1), {"args": [Thing()]}, "more than JSON can say"),
-        (IntervalTrigger(hours=1), {"kwargs": {"kind": Thing()}}, "more than JSON can say"),
+        (IntervalTrigger(hours=1), {"args": [Thing()]}, "cannot be written as JSON"),
+        (IntervalTrigger(hours=1), {"kwargs": {"kind": Thing()}}, "cannot be written as JSON"),
         (OrTrigger([CronTrigger(hour=1), CronTrigger(hour=2)]), {}, "Its trigger is a OrTrigger"),
     ],
     ids=str,
@@ -169,16 +169,16 @@ def test_what_has_no_counterpart_is_told(
     scheduler.add_job(work, "interval", hours=1, id="fine")
     source = read(url)
     assert list(documents(source)) == ["fine"]
-    assert [one.where for one in source.looks] == ["odd"]
-    assert why in source.looks[0].why
+    assert [one.where for one in source.reviews] == ["odd"]
+    assert why in source.reviews[0].why
 
 
 def test_what_is_not_carried_over_is_told(scheduler: BackgroundScheduler, url: str) -> None:
     trigger = IntervalTrigger(hours=1, jitter=30)
     scheduler.add_job(work, trigger, id="x", max_instances=3)
     source = read(url)
-    assert len(source.found) == 1
-    told = " ".join(one.why for one in source.looks)
+    assert len(source.jobs) == 1
+    told = " ".join(one.why for one in source.reviews)
     assert "without its jitter" in told
     assert "may run 3 times at once there" in told
 
@@ -186,7 +186,7 @@ def test_what_is_not_carried_over_is_told(scheduler: BackgroundScheduler, url: s
 def test_a_moment_that_has_passed_is_told(scheduler: BackgroundScheduler, url: str) -> None:
     scheduler.add_job(work, DateTrigger(NOW + timedelta(days=1)), id="x")
     source = read_apscheduler(url, now=NOW + timedelta(days=2))
-    assert "has passed" in source.looks[0].why
+    assert "has passed" in source.reviews[0].why
 
 
 # -- the store -----------------------------------------------------------------------------------
@@ -225,15 +225,15 @@ def store_with(path: Path, state: bytes) -> str:
 )
 def test_broken_jobs_are_told(tmp_path: Path, state: bytes, why: str) -> None:
     source = read(store_with(tmp_path / "jobs.sqlite", state))
-    assert not source.found
-    assert why in source.looks[0].why
+    assert not source.jobs
+    assert why in source.reviews[0].why
 
 
 def test_pickles_are_read_and_never_run(tmp_path: Path) -> None:
     boom = tmp_path / "boom"
     state = pickle.dumps({"func": "os:mkdir", "trigger": Bomb(boom), "args": (Bomb(boom),)})
     source = read(store_with(tmp_path / "jobs.sqlite", state))
-    assert "Its trigger is a posix.mkdir" in source.looks[0].why
+    assert "Its trigger is a posix.mkdir" in source.reviews[0].why
     assert not boom.exists()
     with pytest.raises(FileExistsError):  # the second of both
         pickle.loads(state)  # noqa: S301 - to show that this test could fail
@@ -277,8 +277,8 @@ def test_a_store_in_postgresql(database_url: str, connect: Any) -> None:
 
 def test_other_databases_are_read_by_sqlalchemy(scheduler: BackgroundScheduler, url: str) -> None:
     scheduler.add_job(work, "interval", hours=1, id="x")
-    (by_sqlalchemy,) = apscheduler._from_others(url, "apscheduler_jobs")
-    assert [by_sqlalchemy] == list(apscheduler._from_sqlite(url, "apscheduler_jobs"))
+    (by_sqlalchemy,) = apscheduler._rows_by_sqlalchemy(url, "apscheduler_jobs")
+    assert [by_sqlalchemy] == list(apscheduler._rows(url, "apscheduler_jobs"))
 
 
 def test_addresses_are_shown_without_their_secrets() -> None:

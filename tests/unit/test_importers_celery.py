@@ -13,7 +13,7 @@ from celery.schedules import BaseSchedule, crontab, schedule
 from evenbeat.domain.schedule import parse_schedule
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.celery_beat import celery_app_in, read_celery
-from evenbeat.importers.source import Source
+from evenbeat.importers.source import ImportSource
 
 
 class Tides(BaseSchedule):
@@ -35,7 +35,7 @@ def app() -> Iterator[Celery]:
     app.close()
 
 
-def read(app: Celery, entries: dict[str, Any], **options: Any) -> Source:
+def read(app: Celery, entries: dict[str, Any], **options: Any) -> ImportSource:
     app.conf.beat_schedule = entries
     return read_celery(app, origin="shop.celery", **options)
 
@@ -55,8 +55,8 @@ def test_entries_become_jobs(app: Celery) -> None:
         },
     )
     tags = ["imported:celery:shop.celery"]
-    assert not source.looks
-    assert {found.where: found.document for found in source.found} == {
+    assert not source.reviews
+    assert {job.where: job.document for job in source.jobs} == {
         "nightly": {
             "name": "nightly",
             "task": "shop.report",
@@ -95,9 +95,9 @@ def test_tasks_that_add_themselves_are_found(app: Celery) -> None:
     def add(sender: Celery, **_: Any) -> None:
         sender.add_periodic_task(10.0, sender.tasks["shop.report"].s("daily"), name="by itself")
 
-    (found,) = read_celery(app, origin="shop").found
-    assert found.document["name"] == "by itself"
-    assert found.document["payload"] == {"kind": "daily"}
+    (job,) = read_celery(app, origin="shop").jobs
+    assert job.document["name"] == "by itself"
+    assert job.document["payload"] == {"kind": "daily"}
 
 
 CRONTABS = [
@@ -118,8 +118,8 @@ CRONTABS = [
 @pytest.mark.parametrize(("given", "expression"), CRONTABS)
 def test_crontabs_fire_on_the_same_minutes(app: Celery, given: crontab, expression: str) -> None:
     app.conf.timezone = "UTC"
-    (found,) = read(app, {"x": entry(given, kwargs={"kind": "a"})}).found
-    assert found.document["schedule"] == expression
+    (job,) = read(app, {"x": entry(given, kwargs={"kind": "a"})}).jobs
+    assert job.document["schedule"] == expression
     ours = parse_schedule(expression)
     start = datetime(2026, 3, 1, tzinfo=UTC)
     days = [start + timedelta(days=n) for n in range(70)]
@@ -146,22 +146,22 @@ def test_crontabs_fire_on_the_same_minutes(app: Celery, given: crontab, expressi
         (entry(60, args=(1, 2, 3, 4)), "do not fit the parameters"),
         (entry(60, task="shop.unknown", args=(1,)), "arguments without names"),
         (entry(60, task="shop.anything", args=(1,)), "arguments that have no names"),
-        (entry(60, kwargs={"kind": object()}), "more than JSON can say"),
-        (entry(60, kwargs={"kind": float("nan")}), "more than JSON can say"),
+        (entry(60, kwargs={"kind": object()}), "cannot be written as JSON"),
+        (entry(60, kwargs={"kind": float("nan")}), "cannot be written as JSON"),
         (entry(60, task=None), "names no task"),
     ],
 )
 def test_what_has_no_counterpart_is_told(app: Celery, given: dict[str, Any], why: str) -> None:
     source = read(app, {"odd": given, "fine": entry(60, kwargs={"kind": "a"})})
-    assert [found.where for found in source.found] == ["fine"]
-    assert [one.where for one in source.looks] == ["odd"]
-    assert why in source.looks[0].why
+    assert [job.where for job in source.jobs] == ["fine"]
+    assert [one.where for one in source.reviews] == ["odd"]
+    assert why in source.reviews[0].why
 
 
 def test_options_that_are_not_carried_over_are_told(app: Celery) -> None:
     source = read(app, {"x": entry(60, options={"queue": "q", "expires": 5, "priority": 3})})
-    assert source.found[0].document["queue"] == "q"
-    assert "without its options expires, priority" in source.looks[0].why
+    assert source.jobs[0].document["queue"] == "q"
+    assert "without its options expires, priority" in source.reviews[0].why
 
 
 def test_balance_turns_simple_crontabs_into_intervals(app: Celery) -> None:
@@ -170,8 +170,8 @@ def test_balance_turns_simple_crontabs_into_intervals(app: Celery) -> None:
         {"a": entry(crontab(minute=0)), "b": entry(crontab(minute=0, hour=7))},
         balance=True,
     )
-    assert [found.document["schedule"] for found in source.found] == ["@every 1h", "0 7 * * *"]
-    assert [found.remark for found in source.found] == [
+    assert [job.document["schedule"] for job in source.jobs] == ["@every 1h", "0 7 * * *"]
+    assert [job.remark for job in source.jobs] == [
         "was 0 * * * *",
         "stays cron: it names a time of day",
     ]

@@ -14,25 +14,25 @@ from evenbeat.api.schemas import JobCreate
 from evenbeat.domain.job import JobSpec, check_name
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.crontab import is_system, local_timezone, read_crontab, slug
-from evenbeat.importers.source import Source
+from evenbeat.importers.source import ImportSource
 
 
-def read(text: str, **options: Any) -> Source:
+def read(text: str, **options: Any) -> ImportSource:
     given = {"origin": "/home/ann/crontab", "timezone": "UTC", "user": "ann"} | options
     return read_crontab(text, **given)
 
 
 def only(text: str, **options: Any) -> dict[str, Any]:
     source = read(text, **options)
-    assert len(source.found) == 1, source
-    return source.found[0].document
+    assert len(source.jobs) == 1, source
+    return source.jobs[0].document
 
 
 def look(text: str, **options: Any) -> str:
     source = read(text, **options)
-    assert not source.found
-    assert len(source.looks) == 1, source.looks
-    return source.looks[0].why
+    assert not source.jobs
+    assert len(source.reviews) == 1, source.reviews
+    return source.reviews[0].why
 
 
 # -- lines ---------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_schedules_are_kept_as_they_are(line: str, schedule: str) -> None:
 
 
 def test_comments_and_empty_lines_say_nothing() -> None:
-    assert read("# m h dom mon dow command\n\n   # 0 * * * * x\n \t\n") == Source(
+    assert read("# m h dom mon dow command\n\n   # 0 * * * * x\n \t\n") == ImportSource(
         tag="imported:crontab:/home/ann/crontab"
     )
     assert only("0 0 * * * x # not a comment")["payload"]["command"] == "x # not a comment"
@@ -104,14 +104,14 @@ PATH=/bin
 0 0 * * * third
 """
     )
-    first, second, third = (found.document["payload"].get("env") for found in source.found)
+    first, second, third = (job.document["payload"].get("env") for job in source.jobs)
     assert first is None
     assert second == {"PATH": "/usr/bin:/bin", "GREETING": "hello  world", "QUOTED": "it"}
     assert third == second | {"PATH": "/bin"}
     assert [remark.where for remark in source.remarks] == [
         "line 2", "line 3", "line 4", "line 5", "line 7"
     ]  # fmt: skip
-    assert not source.looks
+    assert not source.reviews
 
 
 def test_another_shell_is_called_as_cron_calls_it() -> None:
@@ -135,17 +135,17 @@ TZ=America/Lima
 """,
         timezone="Europe/Paris",
     )
-    zones = [found.document["timezone"] for found in source.found]
+    zones = [job.document["timezone"] for job in source.jobs]
     assert zones == ["Europe/Paris", "Asia/Tokyo", "Europe/Berlin", "Europe/Berlin"]
-    assert source.found[2].document["payload"]["env"] == {"TZ": ":Asia/Tokyo"}
+    assert source.jobs[2].document["payload"]["env"] == {"TZ": ":Asia/Tokyo"}
 
 
 def test_a_comment_tells_how_long_the_next_entry_takes() -> None:
     source = read("# duration: 5m\n@daily a\n@daily b")
-    assert [found.document.get("cost") for found in source.found] == [300.0, None]
+    assert [job.document.get("cost") for job in source.jobs] == [300.0, None]
 
 
-# -- a person's look -----------------------------------------------------------------------------
+# -- needs manual review -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -173,13 +173,13 @@ def test_a_comment_tells_how_long_the_next_entry_takes() -> None:
 def test_what_cannot_be_imported_is_told_with_its_line(text: str, why: str) -> None:
     assert why in look(text)
     number = 1 + text.count("\n")
-    assert read(f"\n\n{text}").looks[0].where == f"line {number + 2}"
+    assert read(f"\n\n{text}").reviews[0].where == f"line {number + 2}"
 
 
 def test_one_odd_line_keeps_no_other_from_being_read() -> None:
     source = read("61 * * * * a\n@daily b\n@reboot c\n@hourly d")
-    assert [found.where for found in source.found] == ["line 2", "line 4"]
-    assert [one.where for one in source.looks] == ["line 1", "line 3"]
+    assert [job.where for job in source.jobs] == ["line 2", "line 4"]
+    assert [one.where for one in source.reviews] == ["line 1", "line 3"]
 
 
 FIELD = st.text("0123456789*/-,LW#~ \tmonfriJAN", max_size=8)
@@ -197,10 +197,10 @@ def test_any_text_is_read_and_what_is_found_can_be_added(
     written: list[str], system: bool, balance: bool
 ) -> None:
     source = read("\n".join(written), system=system, balance=balance)
-    for found in source.found:
-        request = JobCreate.model_validate(found.document)
+    for job in source.jobs:
+        request = JobCreate.model_validate(job.document)
         assert new_job(request, JobSpec(task="shell"), {}, "import").name
-    assert len({found.document["name"] for found in source.found}) == len(source.found)
+    assert len({job.document["name"] for job in source.jobs}) == len(source.jobs)
 
 
 # -- system crontabs -----------------------------------------------------------------------------
@@ -209,9 +209,9 @@ def test_any_text_is_read_and_what_is_found_can_be_added(
 def test_lines_of_other_users_are_set_aside() -> None:
     text = "0 0 * * * root /opt/a\n@daily\twww-data\tphp  /opt/b"
     source = read(text, system=True, user="www-data")
-    assert [found.document["payload"]["command"] for found in source.found] == ["php  /opt/b"]
-    assert "It runs as root" in source.looks[0].why
-    assert "--user root" in source.looks[0].why
+    assert [job.document["payload"]["command"] for job in source.jobs] == ["php  /opt/b"]
+    assert "It runs as root" in source.reviews[0].why
+    assert "--user root" in source.reviews[0].why
 
 
 def test_a_user_alone_is_no_command() -> None:
@@ -249,7 +249,7 @@ def test_names_depend_on_the_command_alone() -> None:
     name = only("0 1 * * * /opt/a")["name"]
     assert only("\n\n# more\nX=1\n30 5 * * sun /opt/a")["name"] == name
     assert only("0 1 * * * /srv/a")["name"] != name
-    twice = [found.document["name"] for found in read("@daily /opt/a\n@weekly /opt/a").found]
+    twice = [job.document["name"] for job in read("@daily /opt/a\n@weekly /opt/a").jobs]
     assert twice == [name, f"{name}-2"]
 
 
@@ -282,12 +282,12 @@ def test_a_long_path_makes_a_tag_that_can_be_stored() -> None:
     ],
 )
 def test_simple_cron_becomes_a_balanced_interval(expression: str, minutes: int) -> None:
-    (found,) = read(f"{expression} x", balance=True).found
-    every = found.document["schedule"].removeprefix("@every ")
+    (job,) = read(f"{expression} x", balance=True).jobs
+    every = job.document["schedule"].removeprefix("@every ")
     units = {"m": 1, "h": 60, "d": 1440}
     assert int(every[:-1]) * units[every[-1]] == minutes
-    assert "timezone" not in found.document
-    assert found.remark == f"was {expression}"
+    assert "timezone" not in job.document
+    assert job.remark == f"was {expression}"
 
 
 @pytest.mark.parametrize(
@@ -302,9 +302,9 @@ def test_simple_cron_becomes_a_balanced_interval(expression: str, minutes: int) 
     ],
 )
 def test_other_cron_stays_and_says_why(expression: str, why: str) -> None:
-    (found,) = read(f"{expression} x", balance=True).found
-    assert found.document["schedule"] == expression
-    assert found.remark == f"stays cron: {why}"
+    (job,) = read(f"{expression} x", balance=True).jobs
+    assert job.document["schedule"] == expression
+    assert job.remark == f"stays cron: {why}"
 
 
 # -- this machine --------------------------------------------------------------------------------

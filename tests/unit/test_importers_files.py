@@ -12,18 +12,18 @@ from evenbeat.api.schemas import JobCreate
 from evenbeat.errors import InvalidInput
 from evenbeat.importers import export
 from evenbeat.importers.export import written
-from evenbeat.importers.listing import read_listing
+from evenbeat.importers.files import read_job_file
 from evenbeat.importers.plan import Existing, canonical, plan_of
-from evenbeat.importers.source import Found, Source
+from evenbeat.importers.source import ImportSource, ParsedJob
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 JOB = {"name": "a", "task": "t", "schedule": "@every 1h"}
 
 
-def listed(tmp_path: Path, text: str, kind: str = "json") -> Source:
+def listed(tmp_path: Path, text: str, kind: str = "json") -> ImportSource:
     path = tmp_path / f"jobs.{kind}"
     path.write_text(text, encoding="utf-8")
-    return read_listing(path, kind)
+    return read_job_file(path, kind)
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ def test_lists_and_what_export_writes(tmp_path: Path, content: Any, kind: str) -
     text = json.dumps(content) if kind == "json" else yaml.safe_dump(content)
     source = listed(tmp_path, text, kind)
     assert source.tag is None
-    assert [found.document for found in source.found] == [JOB]
+    assert [job.document for job in source.jobs] == [JOB]
 
 
 def test_yaml_becomes_json_without_a_trace(tmp_path: Path) -> None:
@@ -44,9 +44,9 @@ def test_yaml_becomes_json_without_a_trace(tmp_path: Path) -> None:
   run_at: 2030-01-31T09:00:00Z
   payload: {deep: [{er: 1}], when: 2030-01-31}
 """
-    (found,) = listed(tmp_path, text, "yaml").found
-    assert found.where == "job 1 (line 2)"
-    assert found.document == {
+    (job,) = listed(tmp_path, text, "yaml").jobs
+    assert job.where == "job 1 (line 2)"
+    assert job.document == {
         "task": "t",
         "run_at": "2030-01-31T09:00:00+00:00",
         "payload": {"deep": [{"er": 1}], "when": "2030-01-31"},
@@ -82,7 +82,7 @@ def test_a_wrong_file_is_refused_by_its_place(
 
 def test_one_name_in_two_scopes_is_two_jobs(tmp_path: Path) -> None:
     other = JOB | {"scope": {"kind": "tenant", "id": "7"}}
-    assert len(listed(tmp_path, json.dumps([JOB, other])).found) == 2
+    assert len(listed(tmp_path, json.dumps([JOB, other])).jobs) == 2
 
 
 def test_aliases_of_aliases_are_refused_before_they_grow(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ def test_what_has_no_end_is_refused(tmp_path: Path, text: str, kind: str) -> Non
 
 
 def test_two_of_one_name_are_left_to_a_person() -> None:
-    found = [Found(f"line {n}", "x", {"name": "a", "task": "t"}) for n in (1, 2)]
-    plan = plan_of(Source("tag", found), Existing(), NOW)
-    assert [step.found.where for step in plan.steps] == ["line 1"]
-    assert "gets the name 'a', too" in plan.looks[0].why
+    jobs = [ParsedJob(f"line {n}", "x", {"name": "a", "task": "t"}) for n in (1, 2)]
+    plan = plan_of(ImportSource("tag", jobs), Existing(), NOW)
+    assert [step.parsed.where for step in plan.steps] == ["line 1"]
+    assert "gets the name 'a', too" in plan.reviews[0].why
 
 
 # -- one way to say each thing -------------------------------------------------------------------
@@ -149,8 +149,10 @@ def test_the_same_thing_said_in_two_ways(given: dict[str, Any], same: dict[str, 
 def test_what_cannot_be_understood_is_left_to_a_person(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         canonical(wrong)
-    plan = plan_of(Source(found=[Found("job 1", "x", {"task": "x"} | wrong)]), Existing(), NOW)
-    assert len(plan.looks) + len(plan.steps) == 1
+    plan = plan_of(
+        ImportSource(jobs=[ParsedJob("job 1", "x", {"task": "x"} | wrong)]), Existing(), NOW
+    )
+    assert len(plan.reviews) + len(plan.steps) == 1
 
 
 def test_the_first_run_where_it_is_known_beforehand() -> None:
@@ -163,7 +165,7 @@ def test_the_first_run_where_it_is_known_beforehand() -> None:
         {"schedule": "0 9 * * *", "paused": True},
         {},
     ]
-    source = Source(found=[Found("", "", {"task": "t"} | one) for one in given])
+    source = ImportSource(jobs=[ParsedJob("", "", {"task": "t"} | one) for one in given])
     runs = [step.next_run for step in plan_of(source, Existing(), NOW).steps]
     assert runs == [
         datetime(2026, 5, 2, 7, tzinfo=UTC),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenbeat.cli.run_import import in_dependency_order
 from evenbeat.domain.dependencies import (
     Dependency,
     Mark,
@@ -15,9 +16,8 @@ from evenbeat.domain.dependencies import (
     ended_as_wanted,
     may_start,
 )
-from evenbeat.importers.order import in_order
 from evenbeat.importers.plan import Step
-from evenbeat.importers.source import Found
+from evenbeat.importers.source import ParsedJob
 from evenbeat.observe.explain import describe_dependencies, describe_missing
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -143,23 +143,25 @@ def test_what_will_not_come_by_itself_is_told_first() -> None:
 
 def step(name: str, *before: object) -> Step:
     document = {"name": name, "task": "noop"} | ({"after": list(before)} if before else {})
-    return Step(Found(name, name, document), "add", "", None, {})
+    return Step(ParsedJob(name, name, document), "add", "", None, {})
 
 
 @given(st.permutations(["a", "b", "c", "d", "e"]))
 def test_what_is_waited_for_is_added_first(names: list[str]) -> None:
     waits = {"a": ["b"], "b": [{"job": "c", "on": "any"}], "d": ["a", "e"]}
-    found = [one.found.where for one in in_order([step(n, *waits.get(n, ())) for n in names])]
-    assert sorted(found) == sorted(names)
+    ordered = [
+        one.parsed.where for one in in_dependency_order([step(n, *waits.get(n, ())) for n in names])
+    ]
+    assert sorted(ordered) == sorted(names)
     for later, earlier in (("a", "b"), ("b", "c"), ("d", "a"), ("d", "e")):
-        assert found.index(earlier) < found.index(later)
+        assert ordered.index(earlier) < ordered.index(later)
 
 
 def test_what_waits_for_nothing_keeps_its_order() -> None:
-    found = in_order([step(name) for name in "zay"])
-    assert [one.found.where for one in found] == ["z", "a", "y"]
+    ordered = in_dependency_order([step(name) for name in "zay"])
+    assert [one.parsed.where for one in ordered] == ["z", "a", "y"]
 
 
 def test_circles_are_left_to_whoever_adds_them() -> None:
-    found = in_order([step("a", "b"), step("b", "a"), step("c", "c")])
-    assert sorted(one.found.where for one in found) == ["a", "b", "c"]
+    ordered = in_dependency_order([step("a", "b"), step("b", "a"), step("c", "c")])
+    assert sorted(one.parsed.where for one in ordered) == ["a", "b", "c"]

@@ -10,8 +10,8 @@ from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.moments import as_utc
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
-from evenbeat.importers.crontab import Entry, Odd, lines
-from evenbeat.importers.files import LINE, line_of, parsed, rows_of, text_of
+from evenbeat.importers.crontab import CrontabEntry, UnusableLine, lines
+from evenbeat.importers.files import LINE, job_rows, line_of, load_file, read_text
 from evenbeat.placement.forecast import RecurringJob
 
 FIELDS = (
@@ -31,11 +31,11 @@ def read_crontab(path: Path, lasting: timedelta, timezone: str) -> list[Recurrin
     """The jobs of a crontab, of a user or of the system: who runs a command does not matter here.
     `@reboot` has no place in a week."""
     jobs: list[RecurringJob] = []
-    for line in lines(text_of(path), timezone):
-        if isinstance(line, Odd) and not line.at_start:
+    for line in lines(read_text(path), timezone):
+        if isinstance(line, UnusableLine) and not line.at_start:
             raise InvalidInput(f"{path}, line {line.number}: {line.why}", field="crontab")
-        if isinstance(line, Entry):
-            jobs.append(RecurringJob(line.raw, line.cron, line.lasting or lasting))
+        if isinstance(line, CrontabEntry):
+            jobs.append(RecurringJob(line.raw, line.cron, line.duration or lasting))
     return _some(jobs, path, "such as: 0 * * * * /usr/local/bin/sync")
 
 
@@ -44,7 +44,7 @@ def read_crontab(path: Path, lasting: timedelta, timezone: str) -> list[Recurrin
 
 def read_list(path: Path, lasting: timedelta, timezone: str) -> list[RecurringJob]:
     """The jobs of a JSON or YAML list, or of one under the key `jobs`."""
-    rows = rows_of(parsed(path), path, _LISTED)
+    rows = job_rows(load_file(path), path, _LISTED)
     jobs = []
     for number, row in enumerate(rows, start=1):
         where = f"{path}, job {number}{line_of(row)}"

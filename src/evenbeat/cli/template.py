@@ -14,7 +14,7 @@ from evenbeat.cli.output import cell, confirmed, heading, relative, safe, say, t
 from evenbeat.cli.session import Session, asking
 from evenbeat.domain.templates import Parameter, read_parameters
 from evenbeat.errors import InvalidInput
-from evenbeat.importers.files import as_json, parsed
+from evenbeat.importers.files import as_json, load_file
 
 template_cli = typer.Typer(
     help="Definitions of jobs with parameters.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -63,7 +63,7 @@ def save(
 
     The file has `name`, `description`, `parameters` and `body`.
     """
-    document = as_json(parsed(file))
+    document = as_json(load_file(file))
     if not isinstance(document, dict):
         raise InvalidInput(f"{file} is not a template: it has no fields.", field="file")
     own = document.pop("name", None)

@@ -1,6 +1,6 @@
 """Reading crontabs, of users and of the system (with a user in the sixth field).
 
-`lines` is the one reader of the format; `read_crontab` makes job documents of what it finds.
+`lines` is the one reader of the format; `read_crontab` makes job documents of what it reads.
 """
 
 import os
@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,10 +18,10 @@ from evenbeat.domain.schedule import Cron
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.source import (
     Document,
-    Found,
-    Look,
+    ImportSource,
+    NeedsReview,
+    ParsedJob,
     Remark,
-    Source,
     checked_cron,
     cron_timing,
     digest,
@@ -30,24 +30,21 @@ from evenbeat.importers.source import (
 
 TASK = "shell"
 
-_SETTING = re.compile(r"""\s*(?:([A-Za-z_]\w*)|"([^"=]+)"|'([^'=]+)')\s*=\s*(.*)$""")
-_LASTING = re.compile(r"#+\s*duration\s*[:=]\s*(\S+)", re.IGNORECASE)
+_ASSIGNMENT = re.compile(r"""\s*(?:([A-Za-z_]\w*)|"([^"=]+)"|'([^'=]+)')\s*=\s*(.*)$""")
+_DURATION = re.compile(r"#+\s*duration\s*[:=]\s*(\S+)", re.IGNORECASE)
 _ZONES = ("CRON_TZ", "TZ")
 _NOT_FOR_COMMANDS = {"CRON_TZ", "MAILTO", "MAILFROM"}
 _PLAIN_SHELLS = {"", "sh", "/bin/sh", "/usr/bin/sh"}
 _SYSTEM = ("/etc/crontab", "/etc/cron.d/")
 _LONGEST_SLUG = 48
-_NO_ENTRY = (
-    "{text!r} is no crontab entry: five time fields and a command, such as "
-    "0 * * * * /usr/local/bin/sync, or a name, such as @daily, and a command."
-)
+_UTC = {"Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Universal", "Zulu"}
 
 
 # -- the format ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CrontabEntry:
     """A line that runs something. `command` and `standard_input` are what `%` makes of `raw`."""
 
     number: int
@@ -56,21 +53,27 @@ class Entry:
     user: str | None
     raw: str
     environment: dict[str, str]
-    lasting: timedelta | None
+    duration: timedelta | None
 
     @property
     def command(self) -> str:
         """What the shell is given."""
-        return _split_at_percent(self.raw)[0]
+        return self._parts()[0].strip()
 
     @property
     def standard_input(self) -> str | None:
         """What the command may read."""
-        return _split_at_percent(self.raw)[1]
+        _, *lines = self._parts()
+        return "".join(f"{line}\n" for line in lines) if lines else None
+
+    def _parts(self) -> list[str]:
+        """As cron does: the first bare `%` ends the command, later ones end lines of its input, and
+        `\\%` is a percent sign."""
+        return [part.replace(r"\%", "%") for part in re.split(r"(?<!\\)%", self.raw)]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class CrontabVariable:
     """A line `NAME=value`, which holds for the lines below it."""
 
     number: int
@@ -80,7 +83,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class UnusableLine:
     """A line that cannot be scheduled; `at_start` for one that asks to run when cron starts."""
 
     number: int
@@ -89,65 +92,38 @@ class Odd:
     at_start: bool = False
 
 
-@dataclass(slots=True)
-class _Reader:
-    timezone: str
-    system: bool
-    environment: dict[str, str] = field(default_factory=dict)
-    lasting: timedelta | None = None
+CrontabLine = CrontabEntry | CrontabVariable | UnusableLine
 
-    def line(self, number: int, text: str) -> Entry | Setting | Odd | None:
+
+def lines(text: str, timezone: str, *, system: bool = False) -> Iterator[CrontabLine]:
+    """What a crontab says, line by line. `CRON_TZ=`, or otherwise `TZ=`, sets the time zone from
+    its line on, and a comment `# duration: 5m` tells how long the next entry takes."""
+    environment: dict[str, str] = {}
+    duration: timedelta | None = None
+    for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
         try:
-            return self._line(number, text)
+            if not line or line.startswith("#"):
+                if comment := _DURATION.match(line):
+                    duration = parse_duration(comment[1], field="duration")
+            elif "\x00" in line:
+                yield UnusableLine(
+                    number, line, "It contains the character U+0000, which no command can be given."
+                )
+            elif assignment := _ASSIGNMENT.match(line):
+                name, value = _variable(assignment)
+                environment[name] = value
+                yield CrontabVariable(number, line, name, value)
+            elif line.split(maxsplit=1)[0].lower() == "@reboot":
+                yield UnusableLine(number, line, _REBOOT, at_start=True)
+            else:
+                zones = (environment.get(name) for name in _ZONES)
+                zone = next(filter(None, zones), timezone).removeprefix(":")
+                cron, user, raw = _entry(line, zone, system)
+                exported = {k: v for k, v in environment.items() if k not in _NOT_FOR_COMMANDS}
+                yield CrontabEntry(number, line, cron, user, raw, exported, duration)
+                duration = None
         except InvalidInput as error:
-            return Odd(number, text, str(error))
-
-    def _line(self, number: int, text: str) -> Entry | Setting | Odd | None:
-        if not text or text.startswith("#"):
-            if told := _LASTING.match(text):
-                self.lasting = parse_duration(told[1], field="duration")
-            return None
-        if "\x00" in text:
-            raise InvalidInput("It contains the character U+0000, which no command can be given.")
-        if setting := _SETTING.match(text):
-            name = next(filter(None, setting.groups()[:3]))
-            if not name.isidentifier() or not name.isascii():
-                raise InvalidInput(f"{name!r} is no variable that a command can be given.")
-            self.environment[name] = _unquoted(setting[4].strip())
-            return Setting(number, text, name, self.environment[name])
-        if text.split(maxsplit=1)[0].lower() == "@reboot":
-            return Odd(number, text, _REBOOT, at_start=True)
-        return self._entry(number, text)
-
-    def _entry(self, number: int, text: str) -> Entry:
-        fields = 1 if text.startswith("@") else 5
-        words = text.split(None, fields)
-        if len(words) <= fields:
-            raise InvalidInput(_NO_ENTRY.format(text=text))
-        # A dash before the minute keeps some crons from logging; it says nothing about when.
-        expression = " ".join(words[:fields]).removeprefix("-")
-        cron = checked_cron(expression, self._zone())
-        user, raw = self._user_and_command(text, words[fields])
-        lasting, self.lasting = self.lasting, None
-        return Entry(number, text, cron, user, raw, self._given_to_commands(), lasting)
-
-    def _user_and_command(self, text: str, rest: str) -> tuple[str | None, str]:
-        if not self.system:
-            return None, rest
-        user, *command = rest.split(None, 1)
-        if not command:
-            raise InvalidInput(
-                f"{text!r} has a user or a command, but not both, as each line of a system crontab "
-                "has. A user's own crontab is read without --system."
-            )
-        return user, command[0]
-
-    def _zone(self) -> str:
-        given = (self.environment.get(name) for name in _ZONES)
-        return next(filter(None, given), self.timezone).removeprefix(":")
-
-    def _given_to_commands(self) -> dict[str, str]:
-        return {k: v for k, v in self.environment.items() if k not in _NOT_FOR_COMMANDS}
+            yield UnusableLine(number, line, str(error))
 
 
 _REBOOT = (
@@ -156,26 +132,34 @@ _REBOOT = (
 )
 
 
-def lines(text: str, timezone: str, *, system: bool = False) -> Iterator[Entry | Setting | Odd]:
-    """What a crontab says, line by line. `CRON_TZ=`, or else `TZ=`, sets the time zone from its
-    line on, and a comment `# duration: 5m` tells how long the next entry takes."""
-    reader = _Reader(timezone, system)
-    for number, line in enumerate(text.split("\n"), start=1):
-        if (found := reader.line(number, line.strip())) is not None:
-            yield found
-
-
-def _unquoted(value: str) -> str:
+def _variable(assignment: re.Match[str]) -> tuple[str, str]:
+    name, value = next(filter(None, assignment.groups()[:3])), assignment[4].strip()
+    if not name.isidentifier() or not name.isascii():
+        raise InvalidInput(f"{name!r} is no variable that a command can be given.")
     quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "'\""
-    return value[1:-1] if quoted else value
+    return name, value[1:-1] if quoted else value
 
 
-def _split_at_percent(raw: str) -> tuple[str, str | None]:
-    """As cron does: the first bare `%` ends the command, later ones are ends of lines of what it
-    may read, and `\\%` is a percent sign."""
-    command, *given = re.split(r"(?<!\\)%", raw)
-    plain = [part.replace(r"\%", "%") for part in (command, *given)]
-    return plain[0].strip(), "".join(f"{line}\n" for line in plain[1:]) if given else None
+def _entry(text: str, zone: str, system: bool) -> tuple[Cron, str | None, str]:
+    """When, as whom and what."""
+    fields = 1 if text.startswith("@") else 5
+    words = text.split(None, fields)
+    if len(words) <= fields:
+        raise InvalidInput(
+            f"{text!r} is no crontab entry: five time fields and a command, such as "
+            "0 * * * * /usr/local/bin/sync, or a name, such as @daily, and a command."
+        )
+    # A dash before the minute keeps some crons from logging; it says nothing about when.
+    cron = checked_cron(" ".join(words[:fields]).removeprefix("-"), zone)
+    if not system:
+        return cron, None, words[fields]
+    user, *command = words[fields].split(None, 1)
+    if not command:
+        raise InvalidInput(
+            f"{text!r} has a user or a command, but not both, as each line of a system crontab "
+            "has. A user's own crontab is read without --system."
+        )
+    return cron, user, command[0]
 
 
 # -- jobs ----------------------------------------------------------------------------------------
@@ -189,43 +173,42 @@ def read_crontab(
     user: str,
     system: bool = False,
     balance: bool = False,
-) -> Source:
-    """The jobs of a crontab. `user` is whom the workers run as: lines of others are set aside."""
+) -> ImportSource:
+    """The jobs of a crontab. `user` is whom the workers run as: lines of others need review."""
     zone_named(timezone, error=InvalidInput)
-    source = Source(tag=tag_of("crontab", origin))
+    tag = tag_of("crontab", origin)
+    source = ImportSource(tag=tag)
     names: Counter[str] = Counter()
     for line in lines(text, timezone, system=system):
-        where = f"line {line.number}"
+        where, why = f"line {line.number}", None
         match line:
-            case Setting():
-                source.remarks.append(Remark(where, line.text, _setting(line)))
+            case CrontabVariable():
+                source.remarks.append(Remark(where, line.text, _use_of(line.name)))
                 if line.name == "MAILTO" and line.value:
-                    source.looks.append(Look(where, line.text, _NO_MAIL))
-            case Odd():
-                source.looks.append(Look(where, line.text, line.why))
-            case Entry():
-                if why := _not_ours(line, user):
-                    source.looks.append(Look(where, line.text, why))
-                else:
-                    source.found.append(_job(line, source.tag or "", names, balance))
+                    why = (
+                        "Evenbeat sends no mail. What a command prints is kept with its run; a "
+                        "webhook tells about failures."
+                    )
+            case UnusableLine():
+                why = line.why
+            case CrontabEntry():
+                why = _not_ours(line, user)
+                if why is None:
+                    source.jobs.append(_job(line, tag, names, balance))
+        if why is not None:
+            source.reviews.append(NeedsReview(where, line.text, why))
     return source
 
 
-_NO_MAIL = (
-    "Evenbeat sends no mail. What a command prints is kept with its run; a webhook tells about "
-    "failures."
-)
-
-
-def _setting(line: Setting) -> str:
-    if line.name in _NOT_FOR_COMMANDS:
-        return "the time zone of the lines below" if line.name in _ZONES else "not carried over"
-    if line.name in _ZONES:
+def _use_of(variable: str) -> str:
+    if variable in _NOT_FOR_COMMANDS:
+        return "the time zone of the lines below" if variable in _ZONES else "not carried over"
+    if variable in _ZONES:
         return "the time zone of the lines below, and given to their commands"
     return "given to the commands of the lines below"
 
 
-def _not_ours(entry: Entry, user: str) -> str | None:
+def _not_ours(entry: CrontabEntry, user: str) -> str | None:
     if entry.user is not None and entry.user != user:
         return (
             f"It runs as {entry.user}, but workers run their jobs as themselves ({user}, unless "
@@ -239,38 +222,33 @@ def _not_ours(entry: Entry, user: str) -> str | None:
     return None
 
 
-def _job(entry: Entry, tag: str, names: Counter[str], balance: bool) -> Found:
-    timing = cron_timing(entry.cron, balance=balance)
-    document: Document = {
-        "name": _name(entry, names),
-        "description": entry.text[:2000],
-        "tags": [tag],
-        "task": TASK,
-        "payload": _payload(entry),
-        **timing.fields,
-        "max_retries": 0,  # cron tries once, and a command may rely on that
-    }
-    if entry.lasting:
-        document["cost"] = entry.lasting.total_seconds()
-    return Found(f"line {entry.number}", entry.text, document, timing.remark)
-
-
-def _payload(entry: Entry) -> Document:
-    payload: Document = {"command": _command(entry)}
+def _job(entry: CrontabEntry, tag: str, names: Counter[str], balance: bool) -> ParsedJob:
+    """Its name is readable and the same at every import: made of the command alone, so that a line
+    keeps its job when its times change. The same command once more is numbered."""
+    name = f"{slug(entry.command)}-{digest(entry.raw)}"
+    names[name] += 1
+    # A line for sh, unless SHELL names another one, which is then called as cron calls it.
+    shell = entry.environment.get("SHELL", "")
+    command = entry.command if shell in _PLAIN_SHELLS else [shell, "-c", entry.command]
+    payload: Document = {"command": command}
     if entry.environment:
         payload["env"] = entry.environment
     if entry.standard_input is not None:
         payload["stdin"] = entry.standard_input
-    return payload
+    timing = cron_timing(entry.cron, balance=balance)
+    document: Document = {
+        "name": name if names[name] == 1 else f"{name}-{names[name]}",
+        "description": entry.text[:2000],
+        "tags": [tag],
+        "task": TASK,
+        "payload": payload,
+        **timing.fields,
+        "max_retries": 0,  # cron tries once, and a command may rely on that
+    }
+    if entry.duration:
+        document["cost"] = entry.duration.total_seconds()
+    return ParsedJob(f"line {entry.number}", entry.text, document, timing.remark)
 
-
-def _command(entry: Entry) -> str | list[str]:
-    """A line for sh, unless SHELL names another one, which then is called as cron calls it."""
-    shell = entry.environment.get("SHELL", "")
-    return entry.command if shell in _PLAIN_SHELLS else [shell, "-c", entry.command]
-
-
-# -- names ---------------------------------------------------------------------------------------
 
 _REDIRECTION = re.compile(r"(?:\d|&)?>{1,2}\s*(?:&\d|&-|\S+)|<\s*\S+")
 _BEFOREHAND = re.compile(
@@ -280,20 +258,13 @@ _BEFOREHAND = re.compile(
 _WORD = re.compile(r"[\w.][\w.+-]*")
 
 
-def _name(entry: Entry, names: Counter[str]) -> str:
-    """Readable, and the same at every import: made of the command alone, so that a line keeps its
-    job when its times change. The same command once more is numbered."""
-    name = f"{slug(entry.command)}-{digest(entry.raw)}"
-    names[name] += 1
-    return name if names[name] == 1 else f"{name}-{names[name]}"
-
-
 def slug(command: str) -> str:
     """The words of a command that say most, fit for a name."""
     while (shorter := _BEFOREHAND.sub("", command)) not in ("", command):
         command = shorter
-    told = _REDIRECTION.sub(" ", command)
-    words = [found[0] for part in told.split() if (found := _WORD.search(part.rpartition("/")[2]))]
+    parts = _REDIRECTION.sub(" ", command).split()
+    matches = (_WORD.search(part.rpartition("/")[2]) for part in parts)
+    words = [match[0] for match in matches if match]
     text = ""
     for word in words:
         longer = f"{text}-{word}".lstrip("-")
@@ -307,26 +278,20 @@ def slug(command: str) -> str:
 
 
 def is_system(path: Path) -> bool:
-    """Whether the place alone tells that lines name a user."""
+    """Whether the path alone tells that lines name a user."""
     return str(path).startswith(_SYSTEM)
 
 
 def local_timezone() -> str:
-    """The time zone of this machine, in which its cron reads times; UTC where it is not told."""
-    for name in (os.environ.get("TZ", "").removeprefix(":"), *_told_by_files()):
+    """The time zone of this machine, in which its cron reads times; UTC where none is set."""
+    names = [os.environ.get("TZ", "").removeprefix(":")]
+    link = os.path.realpath("/etc/localtime")
+    if "/zoneinfo/" in link:
+        names.append(link.rpartition("/zoneinfo/")[2])
+    with suppress(OSError, UnicodeDecodeError):
+        names.append(Path("/etc/timezone").read_text(encoding="utf-8").strip())
+    for name in names:
         with suppress(InvalidInput):
             zone_named(name)
             return "UTC" if name in _UTC else name
     return "UTC"
-
-
-_UTC = {"Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Universal", "Zulu"}
-
-
-def _told_by_files() -> Iterator[str]:
-    link = os.path.realpath("/etc/localtime")
-    yield link.rpartition("/zoneinfo/")[2] if "/zoneinfo/" in link else ""
-    try:
-        yield Path("/etc/timezone").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return

@@ -1,8 +1,9 @@
-"""Text, JSON and YAML from files, with errors that name the place."""
+"""Text, JSON and YAML from files, with errors that name the place; and lists of job documents, as
+`evenbeat export` writes them."""
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import yaml
 
 from evenbeat.errors import InvalidInput
+from evenbeat.importers.source import Document, ImportSource, ParsedJob
 
 LARGEST = 64 * 2**20
 LINE = "__line__"
@@ -18,13 +20,20 @@ LINE = "__line__"
 STDIN = Path("-")
 _MOST_PARTS = 2_000_000
 _DEEPEST = 40
+_EXAMPLE = (
+    '[{"name": "report", "task": "send_report", "schedule": "0 9 * * mon-fri"}, '
+    '{"task": "sync", "schedule": "@every 30m"}]'
+)
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
     """The text of a file; `-` is standard input."""
     try:
         if path == STDIN:
-            return _from_stdin()
+            data = sys.stdin.buffer.read(LARGEST + 1)
+            if len(data) > LARGEST:
+                raise InvalidInput(f"Standard input is larger than {LARGEST // 2**20} MiB.")
+            return data.decode("utf-8-sig")
         if path.stat().st_size > LARGEST:
             raise InvalidInput(f"{path} is larger than {LARGEST // 2**20} MiB.")
         return path.read_text(encoding="utf-8-sig")
@@ -34,40 +43,34 @@ def text_of(path: Path) -> str:
         raise InvalidInput(f"{path} is not UTF-8 text (byte {error.start}).") from None
 
 
-def _from_stdin() -> str:
-    data = sys.stdin.buffer.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise InvalidInput(f"Standard input is larger than {LARGEST // 2**20} MiB.")
-    return data.decode("utf-8-sig")
-
-
-def parsed(path: Path, kind: str | None = None) -> Any:
+def load_file(path: Path, kind: str | None = None) -> Any:
     """The content of a JSON or YAML file; unless `kind` says which, the ending does."""
     kind = kind or ("json" if path.suffix == ".json" else "yaml")
-    text = text_of(path)
+    text = read_text(path)
     try:
         if kind == "json":
             return json.loads(text)
-        return yaml.load(text, _Lined)  # noqa: S506 - a safe loader that counts lines
+        return yaml.load(text, _LineLoader)  # noqa: S506 - a safe loader that counts lines
     except json.JSONDecodeError as error:
-        told = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        problem = f"line {error.lineno}, column {error.colno}: {error.msg}"
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        told = f"line {line}: {error.problem}"
+        problem = f"line {line}: {error.problem}"
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        told = str(error)
-    raise InvalidInput(f"{path} is not {kind.upper()}: {told}.", field="jobs")
+        problem = str(error)
+    raise InvalidInput(f"{path} is not {kind.upper()}: {problem}.", field="jobs")
 
 
-class _Lined(yaml.SafeLoader):
+class _LineLoader(yaml.SafeLoader):
     """Remembers on which line a mapping begins."""
 
+    def construct_lined_mapping(self, node: yaml.MappingNode) -> dict[object, object]:
+        return {**self.construct_mapping(node, deep=True), LINE: node.start_mark.line + 1}
 
-def _mapping(loader: _Lined, node: yaml.MappingNode) -> dict[object, object]:
-    return {**loader.construct_mapping(node, deep=True), LINE: node.start_mark.line + 1}
 
-
-_Lined.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_LineLoader.add_constructor(
+    yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _LineLoader.construct_lined_mapping
+)
 
 
 def line_of(row: object) -> str:
@@ -75,8 +78,8 @@ def line_of(row: object) -> str:
     return f" (line {row[LINE]})" if isinstance(row, dict) and LINE in row else ""
 
 
-def rows_of(content: Any, path: Path, example: str) -> list[Any]:
-    """The list of jobs that a file holds, as it stands or under the key `jobs`."""
+def job_rows(content: Any, path: Path, example: str) -> list[Any]:
+    """The list of jobs in a file's content, at the top or under the key `jobs`."""
     rows = content.get("jobs") if isinstance(content, dict) else content
     if not isinstance(rows, list):
         raise InvalidInput(f"{path} is not a list of jobs, such as {example}.", field="jobs")
@@ -89,28 +92,27 @@ def as_json(value: Any) -> Any:
     Aliases of aliases may stand for more than fits into memory, or for themselves, so parts are
     counted first.
     """
-    for number, _ in enumerate(_parts(value)):
-        if number > _MOST_PARTS:
+    parts, pending = 0, [(value, 1)]
+    while pending:
+        part, depth = pending.pop()
+        parts += 1
+        if parts > _MOST_PARTS:
             raise InvalidInput(f"it has more than {_MOST_PARTS:,} parts.")
-    return _plain(value)
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    waiting = [(value, 1)]
-    while waiting:
-        part, depth = waiting.pop()
-        yield part
         if depth > _DEEPEST:
             raise InvalidInput(f"it is nested deeper than {_DEEPEST} levels.")
         inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-        waiting.extend((one, depth + 1) for one in inner)
+        pending.extend((one, depth + 1) for one in inner)
+    return _converted(value)
 
 
-def _plain(value: Any) -> Any:
+def _converted(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_key(key): _plain(inner) for key, inner in value.items() if key != LINE}
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidInput(f"{key!r} cannot be a field; fields are text.")
+        return {key: _converted(inner) for key, inner in value.items() if key != LINE}
     if isinstance(value, list):
-        return [_plain(inner) for inner in value]
+        return [_converted(inner) for inner in value]
     if isinstance(value, datetime | date):
         return value.isoformat()
     if value is None or isinstance(value, str | int | float | bool):
@@ -118,7 +120,58 @@ def _plain(value: Any) -> Any:
     raise InvalidInput(f"a {type(value).__name__} cannot be part of a job; JSON has none.")
 
 
-def _key(key: object) -> str:
-    if not isinstance(key, str):
-        raise InvalidInput(f"{key!r} cannot be a field; fields are text.")
-    return key
+# -- lists of jobs -------------------------------------------------------------------------------
+
+
+def read_job_file(path: Path, form: str) -> ImportSource:
+    """The jobs of a file. A name or a dedup_key that occurs twice is refused: it means one job."""
+    content = load_file(path, form)
+    source = ImportSource(templates=_templates(content, path))
+    rows = job_rows({"jobs": [], **content} if source.templates else content, path, _EXAMPLE)
+    if not rows and not source.templates:
+        raise InvalidInput(f"{path} holds no jobs, such as {_EXAMPLE}.", field="jobs")
+    owners: dict[object, str] = {}
+    for number, row in enumerate(rows, start=1):
+        where = f"job {number}{line_of(row)}"
+        place = f"{path}, {where}"
+        if not isinstance(row, Mapping):
+            kind = type(row).__name__
+            raise InvalidInput(f"{place}: a job is a set of fields, not {kind}.", field="jobs")
+        try:
+            document: Document = as_json(row)
+        except InvalidInput as error:
+            raise InvalidInput(f"{place}: {error}", field="jobs") from error
+        for key in _keys(document):
+            if key in owners:
+                problem = f"{key[0]} {key[-1]!r} was given to {owners[key]} already."
+                raise InvalidInput(f"{place}: {problem}", field="jobs")
+            owners[key] = where
+        label = document.get("name") or document.get("task") or document.get("url") or ""
+        source.jobs.append(ParsedJob(where, str(label), document))
+    return source
+
+
+def _templates(content: Any, path: Path) -> list[Document]:
+    rows = content.get("templates") if isinstance(content, Mapping) else None
+    if rows is None:
+        return []
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+        raise InvalidInput(f"{path}: templates are a list of sets of fields.", field="templates")
+    templates: list[Document] = [as_json(row) for row in rows]
+    for number, template in enumerate(templates, start=1):
+        if not isinstance(template.get("name"), str):
+            where = f"template {number}{line_of(rows[number - 1])}"
+            raise InvalidInput(f"{path}, {where} has no name.", field="templates")
+    return templates
+
+
+def _keys(document: Document) -> list[tuple[Any, ...]]:
+    """What no other job of the file may have."""
+    scope = document.get("scope")
+    scope = scope if isinstance(scope, dict) else {}
+    owner = str(scope.get("kind", "global")), str(scope.get("id", "global"))
+    keys: list[tuple[Any, ...]] = [
+        ("name", *owner, document.get("name")),
+        ("dedup_key", document.get("dedup_key")),
+    ]
+    return [key for key in keys if isinstance(key[-1], str)]

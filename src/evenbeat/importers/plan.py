@@ -25,7 +25,14 @@ from evenbeat.domain.schedule import (
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.export import definition_of
-from evenbeat.importers.source import Document, Found, Look, Remark, Source, moment_text
+from evenbeat.importers.source import (
+    Document,
+    ImportSource,
+    NeedsReview,
+    ParsedJob,
+    Remark,
+    moment_text,
+)
 
 Action = Literal["add", "change", "keep"]
 Key = tuple[str, str, str]
@@ -42,7 +49,7 @@ _ONLY_WHEN_ADDED = {"dedup_key"}
 class Step(NamedTuple):
     """What becomes of one job of the source."""
 
-    found: Found
+    parsed: ParsedJob
     action: Action
     says: str
     next_run: datetime | None
@@ -55,7 +62,7 @@ class Plan:
     """What an import would do, and what it leaves to a person."""
 
     steps: list[Step]
-    looks: list[Look]
+    reviews: list[NeedsReview]
     remarks: list[Remark]
 
     def doing(self, action: Action) -> list[Step]:
@@ -93,55 +100,61 @@ def key_of(document: Mapping[str, Any]) -> Key | None:
     return None if name is None else (scope.get("kind", "global"), scope.get("id", "global"), name)
 
 
-def plan_of(source: Source, existing: Existing, now: datetime) -> Plan:
+def plan_of(source: ImportSource, existing: Existing, now: datetime) -> Plan:
     """What importing the source would do to the jobs that are there."""
-    looks = list(source.looks)
+    reviews = list(source.reviews)
     steps: list[Step] = []
     taken: set[Key | None] = set()
-    for found in source.found:
-        key = key_of(found.document)
+    for parsed in source.jobs:
+        key = key_of(parsed.document)
         try:
             if key is not None and key in taken:
-                step: Step | Look = Look(found.where, found.text, _TAKEN.format(name=key[2]))
+                step: Step | NeedsReview = NeedsReview(
+                    parsed.where, parsed.text, _TAKEN.format(name=key[2])
+                )
             else:
-                step = _step(found, source.tag, existing, now)
+                step = _step(parsed, source.tag, existing, now)
         except InvalidInput as error:
-            step = Look(found.where, found.text, str(error))
+            step = NeedsReview(parsed.where, parsed.text, str(error))
         taken.add(key)
         if isinstance(step, Step):
             steps.append(step)
         else:
-            looks.append(step)
-    looks.extend(_gone(source, existing))
-    return Plan(steps, looks, list(source.remarks))
+            reviews.append(step)
+    reviews.extend(_gone(source, existing))
+    return Plan(steps, reviews, list(source.remarks))
 
 
 _TAKEN = "Another one of this source gets the name {name!r}, too. Rename one of them there."
 
 
-def _step(found: Found, tag: str | None, existing: Existing, now: datetime) -> Step | Look:
-    document, key = found.document, key_of(found.document)
+def _step(
+    parsed: ParsedJob, tag: str | None, existing: Existing, now: datetime
+) -> Step | NeedsReview:
+    document, key = parsed.document, key_of(parsed.document)
     job = existing.named.get(key) if key else _alike(document, existing)
     if job is None:
         schedule = schedule_of(document)
-        return Step(found, "add", schedule.describe(), _next_run(document, schedule, now), {})
+        return Step(parsed, "add", schedule.describe(), _next_run(document, schedule, now), {})
     if tag is not None and tag not in job["tags"]:
-        return Look(
-            found.where,
-            found.text,
+        return NeedsReview(
+            parsed.where,
+            parsed.text,
             f"A job named {document['name']!r} is there already, and was not imported from here. "
             "Rename one of them.",
         )
     changes = _changes(document, job, tag)
     for name in _ONLY_WHEN_ADDED & changes.keys():
-        return Look(found.where, found.text, f"Its {name} differs, which cannot be changed.")
+        return NeedsReview(
+            parsed.where, parsed.text, f"Its {name} differs, which cannot be changed."
+        )
     next_run = None if job["next_run_at"] is None else datetime.fromisoformat(job["next_run_at"])
     if not changes:
-        return Step(found, "keep", job["schedule_text"], next_run, {}, job["id"])
+        return Step(parsed, "keep", job["schedule_text"], next_run, {}, job["id"])
     schedule = schedule_of(document)
     if {"schedule", "timezone", "anchor_at", "run_at"} & changes.keys():
         next_run = _next_run(document, schedule, now)
-    return Step(found, "change", schedule.describe(), next_run, changes, job["id"])
+    return Step(parsed, "change", schedule.describe(), next_run, changes, job["id"])
 
 
 def _alike(document: Document, existing: Existing) -> Mapping[str, Any] | None:
@@ -155,14 +168,14 @@ def _alike(document: Document, existing: Existing) -> Mapping[str, Any] | None:
     return None
 
 
-def _gone(source: Source, existing: Existing) -> Iterator[Look]:
+def _gone(source: ImportSource, existing: Existing) -> Iterator[NeedsReview]:
     """What was imported from here once and is no longer there: it would still run."""
     if source.tag is None:
         return
-    kept = {key_of(found.document) for found in source.found}
+    kept = {key_of(parsed.document) for parsed in source.jobs}
     for key, job in existing.named.items():
         if source.tag in job["tags"] and key not in kept and job["status"] not in FINISHED:
-            yield Look(
+            yield NeedsReview(
                 "gone",
                 job["description"] or job["name"],
                 f"It was imported from here once as {job['name']!r}, still runs, and is no longer "

@@ -1,7 +1,11 @@
-"""What a reader finds: documents of jobs, and what only a person can decide."""
+"""What a reader returns: job documents, and what has to be reviewed by hand; and what readers have
+in common."""
 
 import hashlib
+import inspect
+import json
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -16,9 +20,9 @@ Document = dict[str, Any]
 _HASH = 6
 
 
-class Found(NamedTuple):
-    """A job of the source: where it stands, what stands there, the document that it becomes, and
-    a remark on the way it became that."""
+class ParsedJob(NamedTuple):
+    """A job of the source: where it was found, its original text, the document it becomes, and a
+    remark on the conversion."""
 
     where: str
     text: str
@@ -26,8 +30,8 @@ class Found(NamedTuple):
     remark: str | None = None
 
 
-class Look(NamedTuple):
-    """What was not imported, or not all of it, and why a person has to decide."""
+class NeedsReview(NamedTuple):
+    """What was not imported, or not entirely, and why somebody has to decide."""
 
     where: str
     text: str
@@ -35,7 +39,7 @@ class Look(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """What else stands in the source, and what becomes of it."""
+    """What else the source contains, and what becomes of it."""
 
     where: str
     text: str
@@ -43,22 +47,29 @@ class Remark(NamedTuple):
 
 
 @dataclass(slots=True)
-class Source:
-    """Everything that a source holds. `tag` marks the jobs that come from it; a file of Evenbeat's
-    own documents has none, because there the name alone tells which job is meant."""
+class ImportSource:
+    """Everything that was read. `tag` marks the jobs that come from it; a file of Evenbeat's own
+    documents has none, because there the name alone identifies a job."""
 
     tag: str | None = None
-    found: list[Found] = field(default_factory=list)
-    looks: list[Look] = field(default_factory=list)
+    jobs: list[ParsedJob] = field(default_factory=list)
+    reviews: list[NeedsReview] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
     templates: list[Document] = field(default_factory=list)
 
 
+# -- names and texts -----------------------------------------------------------------------------
+
+
 def tag_of(kind: str, origin: str) -> str:
-    """The mark of what was imported from there; an overlong origin is cut, but stays distinct.
-    Commas would part it where filters list tags."""
-    tag = f"imported:{kind}:{printable(origin).replace(',', '_')}"
-    return tag if len(tag) <= MAX_NAME else f"{tag[: MAX_NAME - _HASH - 1]}-{digest(tag)}"
+    """The tag of jobs imported from `origin`; an overlong one is cut, but stays distinct. Commas
+    would split it where filters list tags."""
+    return _shortened(f"imported:{kind}:{_printable(origin).replace(',', '_')}")
+
+
+def name_of(text: str) -> str:
+    """A text as the name of a job."""
+    return _shortened(_printable(text))
 
 
 def digest(text: str) -> str:
@@ -66,15 +77,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
 
 
-def printable(text: str) -> str:
-    """The text without what a name may not contain."""
+def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in text).strip() or "?"
 
 
-def name_of(text: str) -> str:
-    """A text as the name of a job."""
-    name = printable(text)
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - _HASH - 1]}-{digest(text)}"
+def _shortened(name: str) -> str:
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - _HASH - 1]}-{digest(name)}"
 
 
 def moment_text(moment: datetime) -> str:
@@ -85,6 +93,43 @@ def moment_text(moment: datetime) -> str:
 def interval_text(every: timedelta) -> str:
     """An interval as documents have it."""
     return f"@every {format_duration(every)}"
+
+
+# -- calls ---------------------------------------------------------------------------------------
+
+
+def payload_of(
+    args: Sequence[Any], kwargs: Mapping[str, Any], function: Callable[..., Any] | None
+) -> Document:
+    """The arguments of a call as a payload. Positional ones get the names of the function's
+    parameters, if the function is known."""
+    named: Document = {}
+    if args:
+        if function is None:
+            raise InvalidInput(
+                "It has arguments without names, and its function is not at hand to tell them. "
+                "Give them by name there."
+            )
+        try:
+            bound = inspect.signature(function).bind_partial(*args)
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"Its {len(args)} arguments do not fit the parameters of its function."
+            ) from None
+        named = dict(bound.arguments)
+        kinds = {bound.signature.parameters[name].kind for name in named}
+        if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY}:
+            raise InvalidInput(
+                "Its function takes arguments that have no names (*args, or before /)."
+            )
+    try:
+        payload: Document = json.loads(json.dumps({**named, **kwargs}, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidInput(
+            "Its arguments cannot be written as JSON. Pass something that can, such as an id, and "
+            "let the handler look the rest up."
+        ) from None
+    return payload
 
 
 # -- cron that only means an interval ------------------------------------------------------------
@@ -98,30 +143,25 @@ class Timing(NamedTuple):
 
 
 def cron_timing(cron: Cron, *, balance: bool) -> Timing:
-    """Cron as it stands or, if asked for and if it only says how often, as a balanced interval."""
-    as_is = {"schedule": cron.expression, "timezone": cron.timezone}
+    """Cron as it stands or, if `balance` is set and it only says how often, a balanced interval."""
+    unchanged = {"schedule": cron.expression, "timezone": cron.timezone}
     if not balance:
-        return Timing(as_is)
+        return Timing(unchanged)
     from evenbeat.placement.forecast import every_of  # noqa: PLC0415 - NumPy, if it is needed
 
     every = every_of(cron)
-    if every is None:
-        return Timing(as_is, f"stays cron: {_chosen_time(cron)}")
-    return Timing({"schedule": interval_text(every)}, f"was {cron.expression}")
-
-
-def _chosen_time(cron: Cron) -> str:
-    """Why an expression is more than an interval."""
-    if cron.expression.startswith("@"):
-        return "it names certain days"
-    minute, hour, *days = cron.expression.split()
-    if days != ["*", "*", "*"]:
-        return "it names certain days"
-    if re.fullmatch(r"\*(/\d+)?", minute) or re.fullmatch(r"\*(/\d+)?", hour):
-        if "/" in minute + hour:
-            return "its runs are not evenly spaced, or do not start at midnight"
-        return "it names a minute of the hour"
-    return "it names a time of day"
+    if every is not None:
+        return Timing({"schedule": interval_text(every)}, f"was {cron.expression}")
+    minute, hour, *days = [*cron.expression.split(), "", ""][:5]
+    if days != ["*", "*", "*"]:  # names such as @weekly are one word
+        reason = "it names certain days"
+    elif not any(re.fullmatch(r"\*(/\d+)?", part) for part in (minute, hour)):
+        reason = "it names a time of day"
+    elif "/" in minute + hour:
+        reason = "its runs are not evenly spaced, or do not start at midnight"
+    else:
+        reason = "it names a minute of the hour"
+    return Timing(unchanged, f"stays cron: {reason}")
 
 
 def checked_cron(expression: str, timezone: str) -> Cron:
@@ -132,3 +172,13 @@ def checked_cron(expression: str, timezone: str) -> Cron:
             "interval, such as --every 1d, or a fixed minute."
         )
     return Cron(expression, timezone)
+
+
+def check_days(day_of_month: str, day_of_week: str) -> None:
+    """Cron fields that other schedulers join by "and": cron does so only where one begins with a
+    star."""
+    if not day_of_month.startswith("*") and not day_of_week.startswith("*"):
+        raise InvalidInput(
+            "It runs on certain days of the month if they fall on certain days of the week, which "
+            "cron cannot say. Import one condition, and check the other in the handler."
+        )

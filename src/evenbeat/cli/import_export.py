@@ -1,15 +1,31 @@
-"""`evenbeat import`: move in from cron, Celery, APScheduler, or from Evenbeat's own files."""
+"""`evenbeat import` and `evenbeat export`: move in from cron, Celery, APScheduler or Evenbeat's own
+files, and write such a file."""
 
 import getpass
+import os
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from evenbeat.cli.importing import run_import
+from evenbeat.cli.choosing import (
+    KindOption,
+    QueueOption,
+    SearchOption,
+    StatusOption,
+    TagOption,
+    TaskOption,
+)
 from evenbeat.cli.output import say
+from evenbeat.cli.run_import import all_jobs, all_templates, run_import
 from evenbeat.cli.session import Session, asking
+from evenbeat.domain.webhooks import TASK as DELIVERY
 from evenbeat.errors import EvenbeatError, InvalidInput
+from evenbeat.humanize import count
+from evenbeat.importers.export import FORMATS, definition_of, template_of, written
+
+_LIVE = "pending,scheduled,running,paused"
 
 import_cli = typer.Typer(
     help="Move in from cron and other schedulers. Without --apply, only the plan is shown. "
@@ -68,9 +84,9 @@ def crontab(  # noqa: PLR0917 - the options are named on the command line
         local_timezone,
         read_crontab,
     )
-    from evenbeat.importers.files import STDIN, text_of  # noqa: PLC0415
+    from evenbeat.importers.files import STDIN, read_text  # noqa: PLC0415
 
-    text = text_of(file)
+    text = read_text(file)
     zone = timezone or local_timezone()
     if timezone is None:
         say(f"Times are read in {zone}, the time zone of this machine; --timezone names another.")
@@ -158,17 +174,81 @@ def apscheduler(  # noqa: PLR0917 - the options are named on the command line
 @asking
 def json_(session: Session, file: FileArgument, apply: ApplyOption = False) -> int:
     """Import a JSON list of jobs, as `evenbeat export` writes it."""
-    return _listing(session, file, "json", apply)
+    return _import_file(session, file, "json", apply)
 
 
 @import_cli.command("yaml")
 @asking
 def yaml_(session: Session, file: FileArgument, apply: ApplyOption = False) -> int:
     """Import a YAML list of jobs, as `evenbeat export --format yaml` writes it."""
-    return _listing(session, file, "yaml", apply)
+    return _import_file(session, file, "yaml", apply)
 
 
-def _listing(session: Session, file: Path, kind: str, apply: bool) -> int:
-    from evenbeat.importers.listing import read_listing  # noqa: PLC0415
+def _import_file(session: Session, file: Path, kind: str, apply: bool) -> int:
+    from evenbeat.importers.files import read_job_file  # noqa: PLC0415
 
-    return run_import(session, read_listing(file, kind), apply=apply)
+    return run_import(session, read_job_file(file, kind), apply=apply)
+
+
+@asking
+def export(  # noqa: PLR0917 - the options are named on the command line
+    session: Session,
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="json or yaml.")] = "json",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write into this file. Default: standard output."),
+    ] = None,
+    status: StatusOption = None,
+    queue: QueueOption = None,
+    task: TaskOption = None,
+    kind: KindOption = None,
+    tag: TagOption = None,
+    search: SearchOption = None,
+) -> int:
+    """Write the definitions of jobs out, without what has happened to them since.
+
+    `evenbeat import json` reads them. Jobs that have ended are left out unless --status asks for
+    them: importing one would run it again. Those of a backfill belong to their job, and deliveries
+    of webhooks to this database. Templates are written, too, unless a filter is given.
+    """
+    if session.as_json:
+        form = "json"
+    if form not in FORMATS:
+        raise InvalidInput(f"--format is {' or '.join(FORMATS)}, not {form!r}.", field="format")
+    jobs = all_jobs(
+        session.client,
+        status=status or [_LIVE],
+        queue=queue,
+        task=task,
+        kind=kind,
+        tag=tag,
+        search=search,
+    )
+    definitions = [
+        definition_of(job) for job in jobs if job["parent_id"] is None and job["task"] != DELIVERY
+    ]
+    everything = not any((status, queue, task, kind, tag, search))
+    templates = [template_of(one) for one in all_templates(session.client, everything)]
+    text = written(definitions, form, templates)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        _write(out, text)
+        also = f" and {count(len(templates), 'template')}" if templates else ""
+        say(f"{count(len(definitions), 'job')}{also} written into {out}.")
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing, and for its owner alone: payloads may hold secrets."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}.", field="out") from None

@@ -1,0 +1,307 @@
+"""What every import does with what was read: compare, show the plan, and apply it with --apply."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from evenbeat.cli.client import Client, Document, Refused, in_path
+from evenbeat.cli.output import cell, heading, safe, say, table
+from evenbeat.cli.session import Session
+from evenbeat.errors import InvalidInput
+from evenbeat.humanize import count
+from evenbeat.importers.export import template_of
+from evenbeat.importers.plan import Existing, Plan, Step, key_of, plan_of
+from evenbeat.importers.source import ImportSource, NeedsReview, ParsedJob, Remark, moment_text
+
+_PAGE = 1000
+_MOST_JOBS = 1000
+_MOST_BYTES = 4 * 2**20
+_FEW = 5000
+_ACTIONS = {"add": "add", "change": "change", "keep": "unchanged"}
+_JOBS = "/api/v1/jobs"
+_TEMPLATES = "/api/v1/templates"
+_RECURRING = ("schedule", "interval_seconds", "interval_minutes", "schedule_time")
+
+
+def run_import(session: Session, source: ImportSource, *, apply: bool) -> int:
+    """Show what would be done, or do it."""
+    client, source = session.client, _checked(source)
+    plan = plan_of(source, _existing(client, source), client.now())
+    existing = {one["name"]: template_of(one) for one in all_templates(client, source.templates)}
+    templates = [one for one in source.templates if existing.get(one["name"]) != one]
+    plan.remarks.extend(Remark("template", one["name"], "is kept") for one in templates)
+    if not apply:
+        session.show(_document(plan), lambda: _view(plan))
+        if not session.as_json:
+            planned = plan.doing("add") or plan.doing("change") or templates
+            next_step = "Dry run: --apply applies it." if planned else "There is nothing to do."
+            say(f"{_summary(plan)}. {next_step}")
+        return 0
+    for one in templates:
+        fields = {name: value for name, value in one.items() if name != "name"}
+        client.put(f"{_TEMPLATES}/{in_path(one['name'])}", fields)
+    result = _apply(client, plan)
+    session.show(_document(plan, result), lambda: _result_view(plan, result))
+    return 1 if result["refused"] else 0
+
+
+def _checked(source: ImportSource) -> ImportSource:
+    """The source without documents that the API would refuse. Where others wrote them, they need
+    review; where they are ours, the file is wrong."""
+    valid: list[ParsedJob] = []
+    reviews = list(source.reviews)
+    for job in source.jobs:
+        problem = _problem_of(job.document)
+        if problem is None:
+            valid.append(job)
+        elif source.tag is None:
+            raise InvalidInput(f"{job.where}: {problem}", field="jobs")
+        else:
+            reviews.append(NeedsReview(job.where, job.text, problem))
+    return ImportSource(source.tag, valid, reviews, source.remarks, source.templates)
+
+
+def _problem_of(document: Document) -> str | None:
+    from pydantic import ValidationError  # noqa: PLC0415 - the API's own rules, when needed
+
+    from evenbeat.api.building import new_job, task_of  # noqa: PLC0415
+    from evenbeat.api.schemas import JobCreate  # noqa: PLC0415
+    from evenbeat.domain.job import JobSpec  # noqa: PLC0415
+
+    try:
+        request = JobCreate.model_validate(document)
+        new_job(request, JobSpec(task=task_of(request)), {}, "import")
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        unknown = first["type"] == "extra_forbidden"
+        message = str(first["msg"]).removeprefix("Value error, ")
+        return f"there is no field {field!r}." if unknown else f"{field}: {message}"
+    except InvalidInput as error:
+        return str(error)
+    return None
+
+
+# -- existing jobs -------------------------------------------------------------------------------
+
+
+def _existing(client: Client, source: ImportSource) -> Existing:
+    """The jobs that the source may mean: all if they are few, otherwise those with its names, tag
+    and tasks."""
+    total = client.get(_JOBS, limit=1)["total"]
+    if total <= _FEW:
+        return Existing.of(all_jobs(client) if total else ())
+    jobs: dict[str, Document] = {}
+    filters: list[dict[str, Any]] = [] if source.tag is None else [{"tag": source.tag}]
+    tasks: set[str] = set()
+    for job in source.jobs:
+        if key := key_of(job.document):
+            filters.append({"name": key[2]})
+        else:
+            tasks.add(job.document.get("task", "crawl"))
+    for one in (*filters, *({"task": task} for task in sorted(tasks))):
+        jobs |= {job["id"]: job for job in all_jobs(client, **one)}
+    return Existing.of(jobs.values())
+
+
+def all_jobs(client: Client, **filters: Any) -> Iterator[Document]:
+    """Every job that matches, oldest first, each once even if others come and go meanwhile."""
+    ids: set[str] = set()
+    offset = 0
+    while True:
+        jobs = client.get(_JOBS, **filters, sort="created_at", limit=_PAGE, offset=offset)["jobs"]
+        yield from (job for job in jobs if job["id"] not in ids)
+        ids.update(job["id"] for job in jobs)
+        if len(jobs) < _PAGE:
+            return
+        offset += len(jobs)
+
+
+def all_templates(client: Client, needed: object = True) -> Iterator[Document]:
+    """Every template; none where none is needed."""
+    offset = 0
+    while needed and (page := client.get(_TEMPLATES, limit=_PAGE, offset=offset)["templates"]):
+        yield from page
+        offset += len(page)
+
+
+# -- applying ------------------------------------------------------------------------------------
+
+
+def _apply(client: Client, plan: Plan) -> Document:
+    """Add what is new, some at a time, each time all or none; then change what differs, one by one.
+    If anything stops it, the same import again does the rest."""
+    result: Document = {"added": 0, "changed": 0, "unchanged": len(plan.doing("keep"))}
+    result |= {"refused": [], "warnings": []}
+    for chunk in _chunks(in_dependency_order(plan.doing("add"))):
+        try:
+            answer = client.post(f"{_JOBS}/bulk", {"jobs": [one.parsed.document for one in chunk]})
+        except Refused as error:
+            raise _explained(error, chunk, result["added"]) from None
+        result["added"] += answer["created"]
+        result["warnings"] += answer.get("warnings") or []
+    for step in plan.doing("change"):
+        changes = dict(step.changes)
+        paused = changes.pop("paused", None)
+        try:
+            if changes:
+                client.patch(f"{_JOBS}/{step.job_id}", changes)
+            if paused is not None:
+                client.post(f"{_JOBS}/{step.job_id}/{'pause' if paused else 'resume'}")
+            result["changed"] += 1
+        except Refused as error:
+            if error.exit_code not in (1, 2):
+                raise
+            result["refused"].append({"where": step.parsed.where, "why": str(error)})
+    result["warnings"] = list(dict.fromkeys(result["warnings"]))
+    return result
+
+
+def in_dependency_order(steps: Sequence[Step]) -> list[Step]:
+    """The same steps, each after those that it waits for and otherwise as they were, so that any
+    part of the list can be added by itself. Steps that wait for each other stay where they are: the
+    API says what is wrong with them."""
+    by_key = {key: step for step in steps if (key := key_of(step.parsed.document)) is not None}
+
+    def awaited(step: Step) -> Iterator[Step]:
+        document = step.parsed.document
+        scope, after = document.get("scope") or {}, document.get("after")
+        own = (scope.get("kind", "global"), scope.get("id", "global"))
+        for one in after if isinstance(after, list) else [] if after is None else [after]:
+            name: Any = one.get("job") if isinstance(one, Mapping) else one
+            step_there = by_key.get((*own, name)) or by_key.get(("global", "global", name))
+            if step_there is not None:
+                yield step_there
+
+    ordered: dict[int, Step] = {}
+    for step in steps:
+        stack, visited = [(step, awaited(step))], {id(step)}
+        while stack:
+            here, others = stack[-1]
+            earlier = next((s for s in others if id(s) not in ordered.keys() | visited), None)
+            if earlier is None:
+                ordered.setdefault(id(here), here)
+                stack.pop()
+            else:
+                visited.add(id(earlier))
+                stack.append((earlier, awaited(earlier)))
+    return list(ordered.values())
+
+
+def _chunks(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """As many jobs as one request may have."""
+    chunk: list[Step] = []
+    size = 0
+    for step in steps:
+        own = len(json.dumps(step.parsed.document))
+        if chunk and (len(chunk) == _MOST_JOBS or size + own > _MOST_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(step)
+        size += own
+    if chunk:
+        yield chunk
+
+
+def _explained(error: Refused, chunk: Sequence[Step], added: int) -> Refused:
+    """The refusal with our names for the jobs, and what was done before it."""
+
+    def where(match: re.Match[str]) -> str:
+        number = int(match[1])
+        return chunk[number].parsed.where if number < len(chunk) else match[0]
+
+    message = re.sub(r"\bjobs\.(\d+)\b", where, str(error))
+    if added:
+        message += f" {count(added, 'job')} were added before; run the same import again to go on."
+    return Refused(message, error.exit_code, error.status)
+
+
+# -- showing -------------------------------------------------------------------------------------
+
+
+def _document(plan: Plan, result: Document | None = None) -> Document:
+    return {
+        "applied": result is not None,
+        "plan": [
+            {
+                "where": step.parsed.where,
+                "action": _ACTIONS[step.action],
+                "name": step.parsed.document.get("name"),
+                "schedule_text": step.says,
+                "next_run_at": None if step.next_run is None else moment_text(step.next_run),
+                "remark": step.parsed.remark,
+                "changes": step.changes or None,
+                "job": step.parsed.document,
+                "job_id": step.job_id,
+            }
+            for step in plan.steps
+        ],
+        "needs_a_look": [review._asdict() for review in plan.reviews],
+        "remarks": [remark._asdict() for remark in plan.remarks],
+        **(result or {}),
+    }
+
+
+def _view(plan: Plan) -> RenderableType:
+    parts: list[RenderableType] = []
+    if plan.steps:
+        rows = table("where", "what", "job…", "when…", "next run", "remark…")
+        for step in plan.steps:
+            rows.add_row(*map(cell, _row(step)))
+        parts.append(rows)
+    if plan.remarks:
+        parts += [Text(), heading("Also in there")]
+        parts += [Text(f"  {safe(f'{r.where}: {r.text}')}: {r.what}") for r in plan.remarks]
+    return Group(*parts, *_reviews(plan))
+
+
+def _row(step: Step) -> tuple[str, ...]:
+    document, next_run = step.parsed.document, ""
+    if step.next_run is not None:
+        next_run = f"{step.next_run:%Y-%m-%d %H:%M:%S} UTC"
+    elif step.action == "add" and document.get("paused"):
+        next_run = "paused"
+    elif step.action == "add" and document.get("after") is not None:
+        next_run = "after those"
+    elif step.action == "add":
+        recurring = any(document.get(name) is not None for name in _RECURRING)
+        next_run = "in a balanced place" if recurring else "at once"
+    changed = step.action == "change"
+    remark = ", ".join(sorted(step.changes)) if changed else step.parsed.remark or ""
+    label = document.get("name") or document.get("task") or step.parsed.text
+    return step.parsed.where, _ACTIONS[step.action], str(label), step.says, next_run, remark
+
+
+def _reviews(plan: Plan) -> list[RenderableType]:
+    if not plan.reviews:
+        return []
+    parts: list[RenderableType] = [Text(), heading("Needs manual review")]
+    for review in plan.reviews:
+        parts.append(Text(f"  {safe(f'{review.where}: {review.text}')}"))
+        parts.append(Text(f"    {safe(review.why)}", style="dim"))
+    return parts
+
+
+def _summary(plan: Plan) -> str:
+    adds, changes, keeps = (len(plan.doing(action)) for action in ("add", "change", "keep"))
+    numbers = ((adds, "to add"), (changes, "to change"), (keeps, "unchanged"))
+    parts = [f"{number:,} {words}" for number, words in numbers if number]
+    if plan.reviews:
+        parts.append(f"{count(len(plan.reviews), 'line')} to review")
+    return ", ".join(parts) or "Nothing was found"
+
+
+def _result_view(plan: Plan, result: Document) -> RenderableType:
+    for warning in result["warnings"]:
+        say(f"Note: {warning}")
+    for refused in result["refused"]:
+        say(f"{refused['where']}: {refused['why']}")
+    words = ("added", "changed", "unchanged")
+    parts = [f"{result[word]:,} {word}" for word in words if result[word]]
+    if result["refused"]:
+        parts.append(f"{len(result['refused']):,} refused")
+    return Group(Text(f"{', '.join(parts) or 'Nothing to do'}."), *_reviews(plan))

@@ -1,14 +1,13 @@
-"""Log lines: the standard library's records, rendered by structlog, one event a line.
+"""Log lines: the standard library's records, one event a line.
 
     2025-12-29T10:30:00.123Z INFO  Executing job  job_id=… source_name=example.com retry_attempt=0
     {"timestamp": "…", "level": "info", "event": "Executing job", "logger": "…", "job_id": "…"}
 
-Everything goes through the same formatter: Evenbeat's own lines, `ctx.logger`, any logger of user
-code, structlog's loggers, and warnings.
+Evenbeat's own lines, `ctx.logger`, any logger of user code and warnings go through one formatter.
 
-A worker at full load writes two lines a job, so lines are collected and written together: after
+A worker at full load writes two lines a job, so lines are buffered and written together: after
 `FLUSH_SECONDS`, when many wait, at once for an error, and at exit. `kill -9` loses what was logged
-in the last `FLUSH_SECONDS`; nothing but the log depends on it, as the jobs' story is in the
+in the last `FLUSH_SECONDS`; nothing but the log depends on it, since a job's history is in the
 database.
 """
 
@@ -21,16 +20,10 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, MutableMapping
 from enum import StrEnum
 from typing import Any, NamedTuple, TextIO
 
 from evenbeat.errors import InvalidInput
-
-# structlog takes as long to import as half of Evenbeat, so only those who configure logging do.
-
-EventDict = MutableMapping[str, Any]
-Renderer = Callable[[Any, str, EventDict], str | bytes]
 
 FLUSH_SECONDS = 0.1
 _MANY_LINES = 256
@@ -44,7 +37,7 @@ class LogFormat(StrEnum):
 
 
 class LogSettings(NamedTuple):
-    """What `configure_logging` was told, for a child process to do likewise."""
+    """The arguments of `configure_logging`, for a child process to do likewise."""
 
     format: LogFormat
     level: str
@@ -58,21 +51,35 @@ def configure_logging(
     level: str = "INFO",
     *,
     stream: TextIO | None = None,
-    collect: bool = True,
+    buffered: bool = True,
 ) -> "LineHandler":
     """Send every log record of this process to `stream` (standard error), in this format.
 
-    Replaces what was configured before. The handler is returned so that it can be flushed; without
-    `collect` each line is written at once.
+    Replaces what was configured before. The handler is returned so that it can be flushed; if not
+    `buffered`, each line is written at once.
     """
     global _configured  # noqa: PLW0603 - logging itself is global
-    _configured = LogSettings(_checked_format(format), _checked_level(level))
+    if format not in tuple(LogFormat):
+        raise InvalidInput(
+            f"There is no log format {format!r}. The formats are: {', '.join(LogFormat)}.",
+            field="format",
+        )
+    if level.upper() not in logging.getLevelNamesMapping():
+        raise InvalidInput(
+            f"There is no log level {level!r}. The levels are: debug, info, warning, error, "
+            "critical.",
+            field="level",
+        )
+    _configured = LogSettings(LogFormat(format), level.upper())
     target = stream or sys.stderr
-    handler = LineHandler(target, collect=collect)
-    handler.setFormatter(LineFormatter(_renderer(_configured.format, target)))
+    handler = LineHandler(target, buffered=buffered)
+    if _configured.format is LogFormat.JSON:
+        handler.setFormatter(JsonFormatter())
+    else:
+        colours = target.isatty() and not os.environ.get("NO_COLOR")
+        handler.setFormatter(ConsoleFormatter(colours=colours))
     logging.basicConfig(level=_configured.level, handlers=[handler], force=True)
     logging.captureWarnings(True)
-    _lead_structlog_here()
     return handler
 
 
@@ -84,34 +91,37 @@ def current_logging() -> LogSettings | None:
 def continue_logging(settings: LogSettings | None) -> None:
     """Log as the parent process does; at once, since a child may be ended at any moment."""
     if settings is not None:
-        configure_logging(settings.format, settings.level, collect=False)
+        configure_logging(settings.format, settings.level, buffered=False)
+
+
+# -- writing -------------------------------------------------------------------------------------
 
 
 class LineHandler(logging.Handler):
-    """Collects lines and writes them in one go, from a thread of its own.
+    """Buffers lines and writes them together, from a thread of its own.
 
-    Whoever logs never waits for the disk or the terminal, unless so many lines wait that memory
-    would have to hold them.
+    A thread that logs never waits for the disk or the terminal, unless so many lines wait that
+    memory would have to hold them.
     """
 
-    def __init__(self, stream: TextIO, *, collect: bool = True) -> None:
+    def __init__(self, stream: TextIO, *, buffered: bool = True) -> None:
         super().__init__()
         self._stream = stream
         self._lines: deque[str] = deque()
         self._writing = threading.RLock()
-        self._collected = threading.Event()
+        self._lines_wait = threading.Event()
         self._flusher: threading.Thread | None = None
-        self._collects = collect
+        self._buffered = buffered
         _handlers.add(self)
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Like the base class's, without a lock: formatting is pure, appending is atomic."""
-        wanted: object = self.filter(record)  # a record may replace this one from Python 3.12 on
-        if isinstance(wanted, logging.LogRecord):
-            record = wanted
-        if wanted:
+        passed: object = self.filter(record)  # a filter may replace the record from Python 3.12 on
+        if isinstance(passed, logging.LogRecord):
+            record = passed
+        if passed:
             self.emit(record)
-        return bool(wanted)
+        return bool(passed)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take one record."""
@@ -119,13 +129,18 @@ class LineHandler(logging.Handler):
             self._lines.append(self.format(record))
         except Exception:  # noqa: BLE001, RUF100 - a bad log call must not end a job
             self.handleError(record)
-        if record.levelno >= logging.ERROR or len(self._lines) >= _MANY_LINES or not self._collects:
+        if record.levelno >= logging.ERROR or len(self._lines) >= _MANY_LINES or not self._buffered:
             self.flush()
-        elif not self._collected.is_set():
-            self._flush_soon()
+        elif not self._lines_wait.is_set():
+            self._lines_wait.set()
+            if self._flusher is None:
+                self._flusher = threading.Thread(
+                    target=self._flush_regularly, name="evenbeat-logs", daemon=True
+                )
+                self._flusher.start()
 
     def flush(self) -> None:
-        """Write what was collected."""
+        """Write what is in the buffer."""
         with self._writing:
             lines = [self._lines.popleft() for _ in range(len(self._lines))]
             if lines:
@@ -134,10 +149,16 @@ class LineHandler(logging.Handler):
 
     def close(self) -> None:
         """Write what is left; whatever comes later is written at once."""
-        self._collects = False
-        self._collected.set()
+        self._buffered = False
+        self._lines_wait.set()
         self.flush()
         super().close()
+
+    def reset_after_fork(self) -> None:
+        """In a forked child: its parent writes the buffer, and has the flushing thread."""
+        self._lines.clear()
+        self._writing = threading.RLock()
+        self._buffered = False
 
     def _write(self, text: str) -> None:
         try:
@@ -149,54 +170,55 @@ class LineHandler(logging.Handler):
         except (OSError, ValueError):
             pass  # nobody reads the log any more; the jobs go on
 
-    def _flush_soon(self) -> None:
-        self._collected.set()
-        if self._flusher is None:
-            self._flusher = threading.Thread(
-                target=self._flush_for_ever, name="evenbeat-logs", daemon=True
-            )
-            self._flusher.start()
-
-    def _flush_for_ever(self) -> None:
-        while self._collects:
-            self._collected.wait()
+    def _flush_regularly(self) -> None:
+        while self._buffered:
+            self._lines_wait.wait()
             time.sleep(FLUSH_SECONDS)
-            self._collected.clear()
+            self._lines_wait.clear()
             self.flush()
-
-    def _after_fork(self) -> None:
-        """In a forked child: its parent writes what was collected, and has the flushing thread."""
-        self._lines.clear()
-        self._writing = threading.RLock()
-        self._collects = False
 
 
 _handlers: weakref.WeakSet[LineHandler] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+def _reset_handlers() -> None:
     for handler in _handlers:
-        handler._after_fork()
+        handler.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_reset_handlers)
+
+
+# -- formats -------------------------------------------------------------------------------------
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_LEVELS = {"WARNING": "WARN ", "CRITICAL": "FATAL"}
+_COLOURS = {"WARN ": "\033[33m", "ERROR": "\033[31m", "FATAL": "\033[31m", "DEBUG": "\033[2m"}
+
+# What would end a line or steer a terminal.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_BUT_NEWLINE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_NEEDS_QUOTES = re.compile(r'[\x00-\x20"=\x7f-\xa0\u2028\u2029]|^$')
+
+_encode = json.JSONEncoder(default=str, allow_nan=False).encode
 
 
 class LineFormatter(logging.Formatter):
-    """Makes a record's fields a structlog event and lets a structlog renderer write it.
+    """Collects a record's fields and lets a subclass render them."""
 
-    structlog's own ProcessorFormatter does the same at three times the cost.
-    """
-
-    def __init__(self, render: Renderer) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._render = render
         self._second = (-1, "")
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, without its end; on the console a traceback follows it, indented."""
-        event: EventDict = {
-            "timestamp": self._timestamp(record.created),
+        second, prefix = self._second  # a pair, so that threads never mix two seconds
+        if second != int(record.created):
+            second = int(record.created)
+            prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._second = (second, prefix)
+        event: dict[str, Any] = {
+            "timestamp": f"{prefix}.{int((record.created - second) * 1000):03d}Z",
             "level": record.levelname,
             "event": record.getMessage(),
             "logger": record.name,
@@ -208,180 +230,89 @@ class LineFormatter(logging.Formatter):
             event["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             event["stack"] = self.formatStack(record.stack_info)
-        return redact(str(self._render(None, "", event)))
+        return redact(self.render(event))
 
-    def _timestamp(self, moment: float) -> str:
-        second, prefix = self._second  # a pair, so that threads never mix two seconds
-        if second != int(moment):
-            second = int(moment)
-            prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-            self._second = (second, prefix)
-        return f"{prefix}.{int((moment - second) * 1000):03d}Z"
+    def render(self, event: dict[str, Any]) -> str:
+        """The event as text."""
+        raise NotImplementedError
 
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+class JsonFormatter(LineFormatter):
+    """An object a line."""
 
-
-# -- JSON ----------------------------------------------------------------------------------------
-
-_encode = json.JSONEncoder(default=str, allow_nan=False).encode
-
-
-def _serialize(event: EventDict, **_options: Any) -> str:
-    try:
-        return _encode(event)
-    except (TypeError, ValueError, RecursionError):
-        return _encode({str(name): _plain(value) for name, value in event.items()})
-
-
-def _plain(value: object) -> object:
-    try:
-        _encode(value)
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
-    return value
-
-
-def _json_renderer() -> Renderer:
-    from structlog.processors import JSONRenderer  # noqa: PLC0415
-
-    render = JSONRenderer(serializer=_serialize)
-
-    def with_lowercase_level(logger: Any, name: str, event: EventDict) -> str | bytes:
+    def render(self, event: dict[str, Any]) -> str:
+        """As JSON, whatever the values are."""
         event["level"] = event["level"].lower()
-        return render(logger, name, event)
-
-    return with_lowercase_level
+        return _to_json(event)
 
 
-# -- console -------------------------------------------------------------------------------------
-
-_LEVELS = {"WARNING": "WARN ", "CRITICAL": "FATAL"}
-_COLOURS = {"WARN ": "\033[33m", "ERROR": "\033[31m", "FATAL": "\033[31m", "DEBUG": "\033[2m"}
-_LAST = ("exception", "stack")
-
-# What would end a line or steer a terminal.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_CONTROL_BUT_NEWLINE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-_NEEDS_QUOTES = re.compile(r'[\x00-\x20"=\x7f-\xa0\u2028\u2029]|^$')
-
-
-class ConsoleRenderer:
-    """`timestamp LEVEL event  name=value …`, as a structlog renderer."""
+class ConsoleFormatter(LineFormatter):
+    """`timestamp LEVEL event  name=value …`."""
 
     def __init__(self, *, colours: bool = False) -> None:
+        super().__init__()
         self._colours = _COLOURS if colours else {}
 
-    def __call__(self, _logger: Any, _name: str, event: EventDict) -> str:
-        fields = [
-            f"{name}={_shown(value)}" for name, value in event.items() if name not in _NOT_FIELDS
-        ]
-        level = _LEVELS.get(event["level"]) or event["level"].ljust(5)
+    def render(self, event: dict[str, Any]) -> str:
+        """As text that cannot be mistaken for two lines."""
+        timestamp, level, text = (event.pop(name) for name in ("timestamp", "level", "event"))
+        del event["logger"]
+        traces = [event.pop(name) for name in ("exception", "stack") if name in event]
+        level = _LEVELS.get(level) or level.ljust(5)
         if level in self._colours:
             level = f"{self._colours[level]}{level}\033[0m"
-        text = event["event"]
-        if _CONTROL.search(text):
-            text = _CONTROL.sub(_escaped, text)
-        line = f"{event['timestamp']} {level} {text}"
-        if fields:
-            line = f"{line}  {' '.join(fields)}"
-        for name in _LAST:
-            if name in event:
-                line += _indented(event[name])
+        line = f"{timestamp} {level} {_CONTROL.sub(_escape, text)}"
+        if event:
+            line += "  " + " ".join(f"{name}={_quoted(value)}" for name, value in event.items())
+        for trace in traces:  # indented, since events start with a time
+            for part in _CONTROL_BUT_NEWLINE.sub(_escape, trace).split("\n"):
+                line += f"\n    {part}"
         return line
 
 
-_NOT_FIELDS = frozenset({"timestamp", "level", "event", "logger", *_LAST})
+def _to_json(value: object) -> str:
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, RecursionError):
+        if isinstance(value, dict):
+            return _encode({str(name): json.loads(_to_json(one)) for name, one in value.items()})
+        return _encode(repr(value))
 
 
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else _as_text(value)
-    if _NEEDS_QUOTES.search(text):
-        quoted = text.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{_CONTROL.sub(_escaped, quoted)}"'
-    return text
+def _quoted(value: object) -> str:
+    if isinstance(value, str):
+        text = value
+    else:
+        text = _to_json(value) if isinstance(value, dict | list | tuple) else str(value)
+    if not _NEEDS_QUOTES.search(text):
+        return text
+    text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{_CONTROL.sub(_escape, text)}"'
 
 
-def _as_text(value: object) -> str:
-    return _serialize({"": value})[5:-1] if isinstance(value, dict | list | tuple) else str(value)
-
-
-def _escaped(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
-
-
-def _indented(text: str) -> str:
-    """Lines that cannot be taken for events: those start with a time."""
-    safe = _CONTROL_BUT_NEWLINE.sub(_escaped, text)
-    return "".join(f"\n    {line}" for line in safe.split("\n"))
 
 
 # -- secrets -------------------------------------------------------------------------------------
 
-_IN_URL = re.compile(r"(://[^\s:/@\"']*):(?!password@)[^\s/]*@")
-_AS_OPTION = re.compile(r"(password=)(?:'[^']*'|[^\s&'\"\\]+)", re.IGNORECASE)
-_BEARER = re.compile(r"(bearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE | re.ASCII)
-_JWT = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-_LOGIN_CODE = re.compile(r"(\bcode=)[\w-]{20,}", re.ASCII)
+_SECRETS = (  # a text that the line must contain, since searching it is cheaper than a pattern
+    ("earer ", re.compile(r"(bearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE | re.ASCII), r"\1***"),
+    ("eyJ", re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII), "***"),
+    ("code=", re.compile(r"(\bcode=)[\w-]{20,}", re.ASCII), r"\1***"),
+    ("://", re.compile(r"(://[^\s:/@\"']*):(?!password@)[^\s/]*@"), r"\1:***@"),
+    (
+        "password=",
+        re.compile(r"(password=)(?:'[^']*'|[^\s&'\"\\]+)", re.IGNORECASE),
+        r"\1***",
+    ),
+)
 
 
 def redact(text: str) -> str:
     """The text with every password of a URL or connection string, every bearer token, JSON web
     token and login code in it made unreadable."""
-    if "earer " in text:
-        text = _BEARER.sub(r"\1***", text)
-    if "eyJ" in text:
-        text = _JWT.sub("***", text)
-    if "code=" in text:
-        text = _LOGIN_CODE.sub(r"\1***", text)
-    if "://" in text:
-        text = _IN_URL.sub(r"\1:***@", text)
-    if "password=" in text:
-        text = _AS_OPTION.sub(r"\1***", text)
+    for sign, pattern, replacement in _SECRETS:
+        if sign in text:
+            text = pattern.sub(replacement, text)
     return text
-
-
-# --------------------------------------------------------------------------------------------------
-
-
-def _renderer(format_: LogFormat, stream: TextIO) -> Renderer:
-    if format_ is LogFormat.JSON:
-        return _json_renderer()
-    return ConsoleRenderer(colours=stream.isatty() and not os.environ.get("NO_COLOR"))
-
-
-def _lead_structlog_here() -> None:
-    """User code that logs with structlog, and has not configured it, ends up in the same lines."""
-    import structlog  # noqa: PLC0415
-
-    if not structlog.is_configured():
-        structlog.configure(
-            processors=[
-                structlog.contextvars.merge_contextvars,
-                structlog.stdlib.render_to_log_kwargs,
-            ],
-            wrapper_class=structlog.stdlib.BoundLogger,
-            logger_factory=structlog.stdlib.LoggerFactory(),
-            cache_logger_on_first_use=True,
-        )
-
-
-def _checked_format(given: str) -> LogFormat:
-    try:
-        return LogFormat(given)
-    except ValueError:
-        raise InvalidInput(
-            f"There is no log format {given!r}. The formats are: {', '.join(LogFormat)}.",
-            field="format",
-        ) from None
-
-
-def _checked_level(given: str) -> str:
-    levels: Mapping[str, int] = logging.getLevelNamesMapping()
-    if given.upper() not in levels:
-        raise InvalidInput(
-            f"There is no log level {given!r}. The levels are: debug, info, warning, error, "
-            "critical.",
-            field="level",
-        )
-    return given.upper()

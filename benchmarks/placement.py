@@ -157,9 +157,8 @@ def curve_of(jobs: list[Job], phases: list[int], weeks_on: int = 0) -> Curve:
     start = SINCE + weeks_on * WEEK
     at = [0 if job.midnight else phase for job, phase in zip(jobs, phases, strict=True)]
     pairs = zip(at, jobs, strict=True)
-    return replay(
-        steady([PeriodicRuns(phase - start, job.period, job.duration) for phase, job in pairs])
-    )
+    runs = [PeriodicRuns(phase - start, job.period, job.duration) for phase, job in pairs]
+    return replay(map(steady, runs))
 
 
 def wrong_by_two(jobs: list[Job], random: np.random.Generator) -> list[Job]:

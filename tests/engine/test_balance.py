@@ -136,7 +136,7 @@ def test_a_job_that_was_there_already_takes_no_place(world):
         world.app.add(NewJob(spec, dedup_key="only"))
         world.app.enqueue_many([NewJob(spec, name="one"), NewJob(spec, name="one")])
     assert world.app.balancer.where("1h").beat.period == 3600
-    known = world.app.balancer._load.told(lambda model, _: model.jobs)
+    known = world.app.balancer._load.query(lambda model, _: model.jobs)
     assert known == 2
     assert world.app.balancer.counters().placements["new"] == 2
 
@@ -228,7 +228,7 @@ def test_what_was_seen_is_not_read_again_and_again(world, monkeypatch):
         world.harness.clock.move_to(world.now + 61 * SECOND)
         other = world.app.add(world.job(HOUR)).id
         balancer.refresh(world.now)
-        assert balancer._load._known.model.jobs == world.app.store.read.jobs().total
+        assert balancer._load._current.model.jobs == world.app.store.read.jobs().total
         assert other in {job.id for job in seen[-1]}
     assert [len(found) for found in seen if len(found) > 2][1:] == []
 
@@ -271,7 +271,7 @@ def test_a_fault_in_keeping_count_does_not_make_anyone_add_a_job_twice(world, mo
         raise RuntimeError("broken")
 
     balancer.on_placement.append(broken)
-    for part in ("confirm", "told"):
+    for part in ("confirm", "query"):
         monkeypatch.setattr(balancer._load, part, broken)
     job = world.add(HOUR)
     assert job.placed_at == world.now
@@ -279,7 +279,7 @@ def test_a_fault_in_keeping_count_does_not_make_anyone_add_a_job_twice(world, mo
     assert world.app.store.control.resume([job.id], now=world.now).only().status == "scheduled"
     assert len(world.app.enqueue_many([world.job(HOUR) for _ in range(3)])) == 3
     assert "Counting what was placed failed" in caplog.text
-    assert "Whoever watches placements failed" in caplog.text
+    assert "An observer of placements failed" in caplog.text
 
 
 def test_the_log_and_the_observers_hear_of_placements(world, caplog):
@@ -302,7 +302,7 @@ def test_the_log_and_the_observers_hear_of_placements(world, caplog):
 def test_where_reading_everything_takes_long_it_happens_beside(world):
     gone = world.add(HOUR)
     load = world.app.balancer._load
-    load._patience = 10.0  # as if the last reading had taken half a second
+    load._read_pause = 10.0  # as if the last reading had taken half a second
     world.app.store.control.delete([gone.id])
     world.harness.clock.move_to(START + 6 * MINUTE)
     job = world.add(HOUR)
@@ -310,6 +310,6 @@ def test_where_reading_everything_takes_long_it_happens_beside(world):
 
     def has_read() -> bool:
         world.app.balancer.refresh(world.now)
-        return load.told(lambda model, _: model.jobs) == 1
+        return load.query(lambda model, _: model.jobs) == 1
 
     wait_for(has_read, "the load to be read")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenbeat.balance.batch import MANY, place_many
 from evenbeat.domain.schedule import Cron
-from evenbeat.placement import Beat, CronLoad, LoadModel, Rhythm, place
+from evenbeat.placement import Beat, CronLoad, LoadModel, Rhythm, place, place_many
+from evenbeat.placement.planner import MANY
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, 250_000, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -48,7 +48,7 @@ def test_many_alike_lie_as_flat_as_possible(every: timedelta) -> None:
 
 def test_holes_are_filled_before_hills_are_raised() -> None:
     model = LoadModel(NOW)
-    model.add_cron("busy", CronLoad(Cron("0 * * * *"), 1_800_000))
+    model.add_crons({"busy": CronLoad(Cron("0 * * * *"), 1_800_000)})
     places = place_many(model, [Rhythm(HOUR)] * MANY, NOW)
     assert {placed.at.minute >= 30 for placed in places} == {True}
     assert model.peak == 1

@@ -27,7 +27,7 @@ from evenbeat.placement import (
 )
 from evenbeat.placement.load import table_of
 from evenbeat.placement.period_mover import too_many
-from evenbeat.placement.simulate import PeriodicRuns, replay, run_times, steady
+from evenbeat.placement.simulate import PeriodicRuns, replay, steady
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, 250_000, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -74,6 +74,20 @@ def mixed(count: int, seed: int) -> list[tuple[int, int]]:
     return [(int(p), int(min(p, d))) for p, d in zip(every, lasting, strict=True)]
 
 
+def run_times(
+    first: datetime, every: timedelta, until: datetime, moved: tuple[datetime, datetime] | None
+) -> list[datetime]:
+    """A job's runs up to `until`; a move (old time, new time) shifts that run and all after it."""
+    times, at = [], first
+    while at <= until:
+        if moved is not None and at == moved[0]:
+            at, moved = moved[1], None
+            continue
+        times.append(at)
+        at += every
+    return times
+
+
 # ---------------------------------------------------------------- place
 
 
@@ -105,7 +119,7 @@ def test_short_runs_leave_room_for_a_long_one() -> None:
 
 def test_a_job_avoids_what_cron_does() -> None:
     model = LoadModel(NOW)
-    model.add_cron("loud", CronLoad(Cron("0-49 * * * *"), 60_000))
+    model.add_crons({"loud": CronLoad(Cron("0-49 * * * *"), 60_000)})
     placed = place(model, Rhythm(HOUR, 300_000), NOW)
     assert 50 <= placed.at.minute < 55
     assert placed.load == 0
@@ -155,7 +169,7 @@ def test_the_peak_stays_near_the_mean(count: int, bound: float, seed: int) -> No
         placed = place(model, Rhythm(timedelta(seconds=period), lasting * 1000.0), NOW)
         model.add(placed.beat)
         runs.append(PeriodicRuns(placed.beat.phase - model.since, period, lasting))
-    curve = replay(steady(runs))
+    curve = replay(map(steady, runs))
     # Where few run at once, whole runs are coarse: two above the mean may exceed the ratio.
     assert curve.peak <= max(bound * curve.mean, curve.mean + 2)
     assert curve.peak == model.peak
@@ -171,7 +185,7 @@ def test_wrong_durations_hurt_less_than_chance() -> None:
         model.add(placed.beat)
         ours.append(PeriodicRuns(placed.beat.phase - model.since, period, lasting))
     by_chance = [PeriodicRuns(int(random.integers(0, p)), p, lasting) for p, lasting in jobs]
-    assert replay(steady(ours)).peak < replay(steady(by_chance)).peak
+    assert replay(map(steady, ours)).peak < replay(map(steady, by_chance)).peak
 
 
 @pytest.mark.parametrize("cost_ms", [50, 7_000, 60_000])

@@ -13,7 +13,7 @@ from evenbeat.cli.job_files import read_crontab, read_list
 from evenbeat.cli.simulate import simulate
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
-from evenbeat.placement.forecast import RecurringJob, every_of, forecast
+from evenbeat.placement.simulate import RecurringJob, equivalent_interval, forecast
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -46,7 +46,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
     ],
 )
 def test_cron_that_means_an_interval(expression: str, every: timedelta | None) -> None:
-    assert every_of(Cron(expression, "Europe/Berlin")) == every
+    assert equivalent_interval(Cron(expression, "Europe/Berlin")) == every
 
 
 def test_bunched_cron_jobs_come_apart() -> None:
@@ -54,8 +54,8 @@ def test_bunched_cron_jobs_come_apart() -> None:
     found = forecast([*jobs, RecurringJob("report", Cron("30 9 * * *"))], NOW)
     assert (found.before.peak, found.after.peak) == (20, 1)
     assert found.since == datetime(2026, 2, 2, tzinfo=UTC)
-    assert len(found.turned) == 20
-    assert [(kept.name, kept.reason) for kept in found.kept] == [
+    assert len(found.converted) == 20
+    assert [(kept.name, kept.reason) for kept in found.unchanged] == [
         ("report", "cron at a chosen time")
     ]
 
@@ -64,7 +64,7 @@ def test_pinned_jobs_stay_and_others_avoid_them() -> None:
     pinned = RecurringJob("pinned", Interval(HOUR, NOW), 30 * MINUTE, pinned=True)
     found = forecast([pinned, RecurringJob("free", Interval(HOUR), 29 * MINUTE)], NOW)
     assert (found.placed, found.after.peak) == (1, 1)
-    assert found.kept[0].schedule == "every 1h"
+    assert found.unchanged[0].schedule == "every 1h"
 
 
 recurring = st.one_of(
@@ -84,8 +84,8 @@ known = st.builds(
 @settings(max_examples=25, deadline=None)
 def test_no_job_is_lost_in_a_forecast(jobs: list[RecurringJob]) -> None:
     found = forecast(jobs, NOW)
-    assert found.placed + len(found.turned) + len(found.kept) == len(jobs) == found.jobs
-    if not found.kept:
+    assert found.placed + len(found.converted) + len(found.unchanged) == len(jobs) == found.jobs
+    if not found.unchanged:
         assert found.after.peak <= max(found.before.peak, 1)
 
 

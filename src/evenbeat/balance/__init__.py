@@ -1,10 +1,10 @@
 """Placement at work: the balancer of a process, between the store and the pure rules.
 
-`Balancer` finds new jobs their place, tells how even the schedule is, previews, applies and undoes
+`Balancer` places new jobs, reports how even the schedule is, and previews, applies and undoes
 rebalances. It is made on first use, because NumPy takes a while to import.
 """
 
-from evenbeat.balance.balancer import Balancer
-from evenbeat.balance.results import Counters, PlanPreview, Rebalance
+from evenbeat.balance.balancer import Balancer, PlacementTotals
+from evenbeat.balance.rebalancer import PlanPreview, Rebalance
 
-__all__ = ["Balancer", "Counters", "PlanPreview", "Rebalance"]
+__all__ = ["Balancer", "PlacementTotals", "PlanPreview", "Rebalance"]

@@ -1,4 +1,4 @@
-"""The balancer: finds jobs their place, tells how even the schedule is, and makes it more even."""
+"""The balancer: places jobs, reports how even the schedule is, and makes it more even."""
 
 import logging
 import threading
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from math import ceil
+from typing import NamedTuple
 from uuid import UUID
 
-from evenbeat.balance.load_cache import LOOK_SECONDS, LoadCache, Reservation
-from evenbeat.balance.rebalancer import Rebalancer, checked_moves
-from evenbeat.balance.results import Counters, PlanPreview, Rebalance
+from evenbeat.balance.load_cache import LOOK_SECONDS, LoadCache
+from evenbeat.balance.rebalancer import PlanPreview, Rebalance, Rebalancer
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.schedule import Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.events import BalanceEvent, EventBus, EventKind
-from evenbeat.placement import Distribution, LoadModel, Placed, Rhythm, distribution
+from evenbeat.placement import Distribution, Placed, Rhythm, distribution
 from evenbeat.placement.periodic_load import SLOT, at_second, epoch_second
 from evenbeat.settings import Settings
 from evenbeat.store.placement import (
@@ -35,8 +35,23 @@ FIGURE = "distribution"
 HISTORY = timedelta(days=30)
 _MOST_LINES = 20
 _MOST_LISTED = 1000
+# What metrics and the dashboard show without computing it.
+_NOTED = (
+    "score", "peak_load", "mean_load", "total_jobs", "jobs_per_hour", "peak_hour", "peak_count",
+    "workers_needed", "suggestion",
+)  # fmt: skip
 
 Observer = Callable[[str, float], None]
+
+
+class PlacementTotals(NamedTuple):
+    """Totals for metrics. `placements` by type: `new` and `reschedule` count what this process has
+    placed, `rebalance` every move in this database, like the other figures."""
+
+    placements: Mapping[str, int]
+    rebalances: int
+    last_moved: int | None
+    last_skipped: int | None
 
 
 class Balancer:
@@ -62,7 +77,7 @@ class Balancer:
         self._override = override
         self._events = events or EventBus()
         self._load = LoadCache(store, look_seconds=look_seconds)
-        self._applying = Rebalancer(store, override)
+        self._rebalancer = Rebalancer(store, override)
         self._counting = threading.Lock()
         self._placements: Counter[str] = Counter(new=0, reschedule=0)
 
@@ -71,38 +86,52 @@ class Balancer:
     def refresh(self, now: datetime | None) -> None:
         """Bring the known load up to date if that is due. Call it outside of transactions."""
         if self._load.refresh(now):
-            with _only_told("The load was read, but could not be described"):
-                self._load.told(_tell_read)
+            with _errors_logged("The load was read, but could not be described"):
+                jobs, score = self._load.query(lambda model, _: (model.jobs, model.score))
+                figures = {"job_count": jobs, "distribution_score": round(score, 2)}
+                logger.info("Bucket map rebuilt", extra=figures)
 
     def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:
         """Where each job should begin, later than now by one interval at most. The places are
-        taken at once; `confirm` says which of them were needed."""
+        reserved at once; `confirm` says which of them were needed."""
         begun = time.perf_counter()
         try:
-            placed = self._load.reserve(requests, now)
+            places = self._load.reserve(requests, now)
         except Exception:
-            # A job without advice runs an interval from now; one that is not added runs never.
+            # A job that is not placed runs an interval from now; one that is not added never runs.
             logger.exception("Placing failed; jobs begin one interval from now")
             return [None] * len(requests)
         each = (time.perf_counter() - begun) / max(1, len(requests))
-        with _only_told("Whoever watches placements failed"):
+        with _errors_logged("An observer of placements failed"):
             for observe in self.on_placement:
                 for request in requests:
                     observe(request.kind, each)
-        return [place.at for place in placed]
+        return [placed.at for placed in places]
 
     def confirm(
         self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
     ) -> None:
-        """Count and tell what was placed; free the places of jobs that were not stored."""
+        """Count and log what was placed; free the places of jobs that were not stored."""
         # The jobs are stored: an error now would make the caller store them again.
-        with _only_told("Counting what was placed failed"):
-            settled = self._load.confirm(stored, dropped, committed=committed)
+        with _errors_logged("Counting what was placed failed"):
+            confirmed = self._load.confirm(stored, dropped, committed=committed)
+            requests = [(own.request, own.placed) for own in confirmed if own.request is not None]
             with self._counting:
-                self._placements.update(
-                    seat.request.kind for seat in settled if seat.request is not None
+                self._placements.update(request.kind for request, _ in requests)
+            for request, placed in requests[:_MOST_LINES]:
+                if placed is None:
+                    continue
+                slot = at_second(epoch_second(placed.at) // SLOT * SLOT)
+                logger.info(
+                    "Placed new job" if request.kind == "new" else "Placed job again",
+                    extra={
+                        "job_id": str(request.job_id),
+                        "slot": f"{slot:%Y-%m-%dT%H:%M:%SZ}",
+                        "load": round(placed.load, 2),
+                    },
                 )
-            _tell_placed(settled)
+            if len(requests) > _MOST_LINES:
+                logger.info("Placed more jobs", extra={"count": len(requests) - _MOST_LINES})
 
     def where(self, every: timedelta | float | str, cost_ms: float | None = None) -> Placed:
         """Where a new job with this interval would begin, and the load that it would meet."""
@@ -111,14 +140,14 @@ class Balancer:
             raise InvalidInput(f"cost_ms must be above zero, got {cost_ms!r}.", field="cost_ms")
         override = self._override()
         self.refresh(override)
-        return self._load.look(Rhythm(interval.every, cost_ms), self._store.clock(override))
+        return self._load.where(Rhythm(interval.every, cost_ms), self._store.clock(override))
 
     # -- how even it is --------------------------------------------------------------------------
 
     def distribution(self) -> Distribution:
         """How even the schedule is now, read from the database."""
-        self._load.reread(self._override())
-        return self._load.told(distribution)
+        self._load.read_again(self._override())
+        return self._load.query(distribution)
 
     def history(self, since: datetime | None = None) -> list[DistributionPoint]:
         """How even it was, a point every five minutes for thirty days, oldest first."""
@@ -126,40 +155,83 @@ class Balancer:
 
     def watch(self) -> int:
         """Note how even the schedule is, and speak up once when it has become uneven."""
-        now, told = self._override(), self.distribution()
+        now, current = self._override(), self.distribution()
         at = self._store.placement.note(
-            score=told.score,
-            peak_load=told.peak_load,
-            mean_load=told.mean_load,
-            total_jobs=told.total_jobs,
+            score=current.score,
+            peak_load=current.peak_load,
+            mean_load=current.mean_load,
+            total_jobs=current.total_jobs,
             now=now,
         )
-        forgotten = self._store.placement.forget(before=at - HISTORY)
-        figure = _figure(told, self.is_low(told))
-        if self._store.webhooks.note_balance(FIGURE, figure, _alert(told), now=now):
-            self._tell_low(told, at)
-        return 1 + forgotten
+        pruned = self._store.placement.forget(before=at - HISTORY)
+        figure = {name: getattr(current, name) for name in _NOTED} | {"low": self.is_low(current)}
+        alert = {
+            "score": round(current.score, 4),
+            "peak_load": round(current.peak_load, 3),
+            "mean_load": round(current.mean_load, 3),
+            "total_jobs": current.total_jobs,
+            "suggestion": current.suggestion,
+        }
+        if self._store.webhooks.note_balance(FIGURE, figure, alert, now=now):
+            logger.warning(
+                "Distribution is uneven",
+                extra={
+                    "distribution_score": round(current.score, 2),
+                    "peak_load": round(current.peak_load, 1),
+                    "mean_load": round(current.mean_load, 1),
+                    "suggestion": current.suggestion,
+                },
+            )
+            event = BalanceEvent(
+                EventKind.BALANCE_LOW,
+                at,
+                score=current.score,
+                peak_load=current.peak_load,
+                mean_load=current.mean_load,
+                suggestion=current.suggestion,
+            )
+            self._events.emit(event)
+        return 1 + pruned
 
-    def is_low(self, told: Distribution) -> bool:
-        """Whether the score is below the one to be alerted at, and not just for want of jobs:
+    def is_low(self, current: Distribution) -> bool:
+        """Whether the score is low enough for an alert, and not just because there are few jobs:
         whole runs cannot be spread thinner than one above the mean."""
         alert = self._settings.balance_alert_score
-        return told.score < alert and told.peak_load > ceil(told.mean_load) + 1
+        return current.score < alert and current.peak_load > ceil(current.mean_load) + 1
 
     # -- making it more even ---------------------------------------------------------------------
 
     def preview(self, max_moves: int | None = None) -> PlanPreview:
         """What a rebalance would do. Writes nothing."""
-        return self._applying.preview(checked_moves(max_moves))
+        return self._rebalancer.preview(max_moves)
 
     def rebalance(
         self, max_moves: int | None = None, *, by: str | None = None, plan_id: str | None = None
     ) -> Rebalance:
         """Move jobs so that fewer run at once; with a preview's `plan_id`, those of its moves that
         still hold. A job that has changed since it was looked at is left alone."""
-        done = self._applying.rebalance(checked_moves(max_moves), by=by, plan_id=plan_id)
+        done = self._rebalancer.rebalance(max_moves, by=by, plan_id=plan_id)
         self._load.expire()
-        _tell_rebalance(done)
+        for skipped in done.skipped[:_MOST_LINES]:
+            logger.warning(
+                "Job skipped during rebalance",
+                extra={"job_id": str(skipped.job_id), "reason": skipped.reason},
+            )
+        if len(done.skipped) > _MOST_LINES:
+            reasons = Counter(skipped.reason for skipped in done.skipped[_MOST_LINES:])
+            logger.warning(
+                "More jobs skipped during rebalance", extra=dict(sorted(reasons.items()))
+            )
+        logger.info(
+            "Full rebalance completed",
+            extra={
+                "rebalance_id": str(done.id),
+                "moved": len(done.moved),
+                "skipped": len(done.skipped),
+                "old_score": round(done.old_score, 2),
+                "new_score": round(done.new_score, 2),
+            },
+        )
         return done
 
     def undo(self, rebalance_id: UUID, *, by: str | None = None) -> UndoResult:
@@ -190,113 +262,20 @@ class Balancer:
         """The single moves of a rebalance, kept for thirty days."""
         return self._store.placement.moves_of(rebalance_id)
 
-    def counters(self) -> Counters:
+    def counters(self) -> PlacementTotals:
         """Totals for metrics."""
         totals = self._store.placement.totals()
         with self._counting:
             placements = {**self._placements, "rebalance": totals.moves}
-        return Counters(placements, totals.rebalances, totals.last_moved, totals.last_skipped)
-
-    def _tell_low(self, told: Distribution, at: datetime) -> None:
-        logger.warning(
-            "Distribution is uneven",
-            extra={
-                "distribution_score": round(told.score, 2),
-                "peak_load": round(told.peak_load, 1),
-                "mean_load": round(told.mean_load, 1),
-                "suggestion": told.suggestion,
-            },
-        )
-        self._events.emit(
-            BalanceEvent(
-                EventKind.BALANCE_LOW,
-                at,
-                score=told.score,
-                peak_load=told.peak_load,
-                mean_load=told.mean_load,
-                suggestion=told.suggestion,
-            )
+        return PlacementTotals(
+            placements, totals.rebalances, totals.last_moved, totals.last_skipped
         )
 
 
 @contextmanager
-def _only_told(trouble: str) -> Iterator[None]:
-    """What goes wrong here is logged, and nobody's job fails for it."""
+def _errors_logged(message: str) -> Iterator[None]:
+    """What goes wrong here is logged, and no job fails because of it."""
     try:
         yield
     except Exception:
-        logger.exception(trouble)
-
-
-def _tell_read(model: LoadModel, _names: Mapping[str, str]) -> None:
-    logger.info(
-        "Bucket map rebuilt",
-        extra={"job_count": model.jobs, "distribution_score": round(model.score, 2)},
-    )
-
-
-def _figure(told: Distribution, low: bool) -> dict[str, object]:
-    """What metrics and the dashboard show without computing it."""
-    return {
-        "score": told.score,
-        "peak_load": told.peak_load,
-        "mean_load": told.mean_load,
-        "total_jobs": told.total_jobs,
-        "jobs_per_hour": list(told.jobs_per_hour),
-        "peak_hour": told.peak_hour,
-        "peak_count": told.peak_count,
-        "workers_needed": told.workers_needed,
-        "suggestion": told.suggestion,
-        "low": low,
-    }
-
-
-def _alert(told: Distribution) -> dict[str, object]:
-    """What webhooks tell of a low balance."""
-    return {
-        "score": round(told.score, 4),
-        "peak_load": round(told.peak_load, 3),
-        "mean_load": round(told.mean_load, 3),
-        "total_jobs": told.total_jobs,
-        "suggestion": told.suggestion,
-    }
-
-
-def _tell_placed(settled: Sequence[Reservation]) -> None:
-    if not settled or not logger.isEnabledFor(logging.INFO):
-        return
-    for seat in settled[:_MOST_LINES]:
-        request, placed = seat.request, seat.placed
-        if request is not None and placed is not None:
-            slot = at_second(epoch_second(placed.at) // SLOT * SLOT)
-            logger.info(
-                "Placed new job" if request.kind == "new" else "Placed job anew",
-                extra={
-                    "job_id": str(request.job_id),
-                    "slot": f"{slot:%Y-%m-%dT%H:%M:%SZ}",
-                    "load": round(placed.load, 2),
-                },
-            )
-    if len(settled) > _MOST_LINES:
-        logger.info("Placed more jobs", extra={"count": len(settled) - _MOST_LINES})
-
-
-def _tell_rebalance(done: Rebalance) -> None:
-    for skipped in done.skipped[:_MOST_LINES]:
-        logger.warning(
-            "Job skipped during rebalance",
-            extra={"job_id": str(skipped.job_id), "reason": skipped.reason},
-        )
-    if len(done.skipped) > _MOST_LINES:
-        reasons = Counter(skipped.reason for skipped in done.skipped[_MOST_LINES:])
-        logger.warning("More jobs skipped during rebalance", extra=dict(sorted(reasons.items())))
-    logger.info(
-        "Full rebalance completed",
-        extra={
-            "rebalance_id": str(done.id),
-            "moved": len(done.moved),
-            "skipped": len(done.skipped),
-            "old_score": round(done.old_score, 2),
-            "new_score": round(done.new_score, 2),
-        },
-    )
+        logger.exception(message)

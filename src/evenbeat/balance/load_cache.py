@@ -1,6 +1,6 @@
 """The load as this process knows it: read from the database, refreshed, and kept between jobs.
 
-A full reading counts what was placed up to a minute before it, and lists the younger placements by
+A full reading counts what was placed up to a minute before it, and lists more recent placements by
 id. Those are looked up again every few seconds, so that jobs placed on other nodes count soon;
 everything else (pauses, deletions, measured durations) counts with the next full reading. Being
 behind costs a little evenness, never a run.
@@ -14,21 +14,20 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from evenbeat.balance.batch import place_many
 from evenbeat.domain.moments import BEGIN
 from evenbeat.errors import DatabaseUnavailable, StoreError
-from evenbeat.placement import Beat, LoadModel, Placed, Rhythm, crons_of, place
+from evenbeat.placement import Beat, LoadModel, Placed, Rhythm, cron_loads, place, place_many
 from evenbeat.placement.periodic_load import duration_ms
 from evenbeat.store.placement import PlacedJob, PlacementRequest
 from evenbeat.store.store import Store
 
 logger = logging.getLogger("evenbeat.balance")
 
-_Told = TypeVar("_Told")
+_Result = TypeVar("_Result")
 
 REBUILD = timedelta(minutes=5)
 LOOK_SECONDS = 5.0
-# A report reads everything anew if that is quick, else at most a twentieth of the time.
+# A report reads everything again if that is quick, otherwise at most a twentieth of the time.
 _QUICK = 0.25
 _QUICK_LOOK = 0.05
 # Placements of transactions that are still open are waited for this long.
@@ -36,8 +35,8 @@ _OVERLAP = timedelta(minutes=1)
 
 
 class Reservation(NamedTuple):
-    """A place that was given lately. One given here has `placed` until it is surely in the
-    database, and the `request` that it answers until that is settled."""
+    """A place that was assigned recently. One assigned here has `placed` until it is certainly in
+    the database, and the `request` that it answers until that is confirmed."""
 
     beat: Beat
     since: float
@@ -45,14 +44,40 @@ class Reservation(NamedTuple):
     request: PlacementRequest | None = None
 
 
-class _Known(NamedTuple):
-    """One full reading, and the placements that are younger than it."""
+class _Reading(NamedTuple):
+    """One full reading of the database, and the placements more recent than it."""
 
     model: LoadModel
     names: dict[str, str]
     read_at: datetime
-    young_from: datetime
-    seats: dict[UUID, Reservation]
+    recent_from: datetime
+    reservations: dict[UUID, Reservation]
+
+    def count_recent(self, jobs: Iterable[PlacedJob]) -> None:
+        """Count recent placements as the database shows them."""
+        moment, added = time.monotonic(), []
+        for job in jobs:
+            beat = Beat(job.interval_seconds, job.second, duration_ms(job.cost_ms))
+            known = self.reservations.get(job.id)
+            # A run in between changes neither the rhythm nor, much, its cost.
+            if (
+                known is not None
+                and job.live
+                and known.beat.period == beat.period
+                and (known.beat.phase - beat.phase) % beat.period == 0
+            ):
+                continue
+            self.release(job.id)
+            if job.live:
+                self.reservations[job.id] = Reservation(beat, moment)
+                added.append(beat)
+        self.model.add_many(added)
+
+    def release(self, job_id: UUID) -> None:
+        """Free the place of a job, if it has one."""
+        reservation = self.reservations.pop(job_id, None)
+        if reservation is not None:
+            self.model.remove(reservation.beat)
 
 
 class LoadCache:
@@ -61,35 +86,49 @@ class LoadCache:
     def __init__(self, store: Store, *, look_seconds: float = LOOK_SECONDS) -> None:
         self._store = store
         self._look_seconds = look_seconds
-        self._known: _Known | None = None
+        self._current: _Reading | None = None
         self._using = threading.Lock()
         self._reading = threading.Lock()
         self._looked_at = 0.0
         self._outdated = True
         self._read_at = 0.0
-        self._patience = 0.0
-        self._seen_until = BEGIN
-        self._look_patience = 0.0
+        self._read_pause = 0.0  # between readings of everything, where that takes long
+        self._looked_until = BEGIN
+        self._look_pause = 0.0
 
     # -- keeping up ------------------------------------------------------------------------------
 
-    def reread(self, now: datetime | None) -> None:
+    def read_again(self, now: datetime | None) -> None:
         """Read everything, unless that was done a moment ago and takes long."""
         with self._reading:
-            if self._outdated or time.monotonic() - self._read_at > self._patience:
+            if self._outdated or time.monotonic() - self._read_at > self._read_pause:
                 self._read(self._store.clock(now))
 
     def refresh(self, now: datetime | None) -> bool:
         """Read what is due to be read; says whether that was everything. Only one caller at a time
         waits for it, and a database that cannot be read leaves things as they were."""
-        if not self._reading.acquire(blocking=self._known is None):
+        if not self._reading.acquire(blocking=self._current is None):
             return False
         try:
-            return self._refresh(now)
+            current, waited = self._current, time.monotonic() - self._looked_at
+            if not self._outdated and current is not None:
+                if now is None and waited < self._look_seconds:
+                    return False
+                moment = self._store.clock(now)
+                if timedelta(0) <= moment - current.read_at < REBUILD:
+                    if waited >= max(self._look_seconds, self._look_pause):
+                        self._look_at_recent(current, moment)
+                    return False
+            if current is not None and self._read_pause:
+                threading.Thread(target=self._read_aside, args=(now,), daemon=True).start()
+                return False
+            self._read(self._store.clock(now))
         except StoreError as error:
             logger.warning("The load could not be read, placing by what is known", exc_info=error)
         except Exception:
             logger.exception("The load could not be read, placing by what is known")
+        else:
+            return True
         finally:
             self._reading.release()
         return False
@@ -98,29 +137,13 @@ class LoadCache:
         """Much has changed: the next refresh reads everything."""
         self._outdated = True
 
-    def _refresh(self, now: datetime | None) -> bool:
-        known, waited = self._known, time.monotonic() - self._looked_at
-        if not self._outdated and known is not None:
-            if now is None and waited < self._look_seconds:
-                return False
-            moment = self._store.clock(now)
-            if timedelta(0) <= moment - known.read_at < REBUILD:
-                if waited >= max(self._look_seconds, self._look_patience):
-                    self._look_at_young(known, moment)
-                return False
-        if known is not None and self._patience:
-            threading.Thread(target=self._read_beside, args=(now,), daemon=True).start()
-            return False
-        self._read(self._store.clock(now))
-        return True
-
-    def _read_beside(self, now: datetime | None) -> None:
-        """Read everything while jobs are placed by what is known: it takes long."""
+    def _read_aside(self, now: datetime | None) -> None:
+        """Read everything, which takes long, while jobs are placed by what is known."""
         if self._reading.acquire(timeout=1):
             try:
                 self._read(self._store.clock(now))
             except Exception as error:
-                logger.warning("The load could not be read beside", exc_info=error)
+                logger.warning("The load could not be read in the background", exc_info=error)
             finally:
                 self._reading.release()
 
@@ -128,122 +151,88 @@ class LoadCache:
         """Everything from the database, and our own placements that it does not show yet."""
         begun = self._looked_at = time.monotonic()
         self._outdated = False
-        young_from, placement = now - _OVERLAP, self._store.placement
-        counted = placement.beats(until=young_from)
+        recent_from, placement = now - _OVERLAP, self._store.placement
+        counted = placement.beats(until=recent_from)
         crons = placement.crons()
-        young = placement.placed(since=young_from)
+        recent = placement.placed(since=recent_from)
         model = LoadModel(now)
         model.add_many(
             [Beat(b.interval_seconds, b.second, duration_ms(b.cost_ms)) for b in counted],
             [b.jobs for b in counted],
         )
-        model.add_crons(crons_of(crons))
-        known = _Known(model, {str(c.id): c.name for c in crons}, now, young_from, {})
+        model.add_crons(cron_loads(crons))
+        reading = _Reading(model, {str(c.id): c.name for c in crons}, now, recent_from, {})
         with self._using:
-            _take_seats(known, young)
-            _keep_own(known, self._known, {job.id for job in young})
-            self._known = known
-        self._seen_until, self._look_patience = now, 0.0
+            reading.count_recent(recent)
+            # Places assigned here a moment ago, whose transactions may still be open.
+            shown, oldest = {job.id for job in recent}, time.monotonic() - _OVERLAP.total_seconds()
+            for id_, own in self._current.reservations.items() if self._current else ():
+                if own.placed is not None and id_ not in shown and own.since > oldest:
+                    reading.reservations[id_] = own
+                    model.add(own.beat)
+            self._current = reading
+        self._looked_until, self._look_pause = now, 0.0
         self._read_at = time.monotonic()
         took = self._read_at - begun
-        self._patience = 20 * took if took > _QUICK else 0.0
+        self._read_pause = 20 * took if took > _QUICK else 0.0
 
-    def _look_at_young(self, known: _Known, moment: datetime) -> None:
+    def _look_at_recent(self, current: _Reading, moment: datetime) -> None:
         """Count what was placed since the last look. After an import of many jobs even that takes
         long for a minute: then it may take a twentieth of the time."""
         begun = self._looked_at = time.monotonic()
-        since = max(known.young_from, self._seen_until - _OVERLAP)
-        young = self._store.placement.placed(since=since)
+        since = max(current.recent_from, self._looked_until - _OVERLAP)
+        recent = self._store.placement.placed(since=since)
         with self._using:
-            _take_seats(known, young)
-        self._seen_until = moment
+            current.count_recent(recent)
+        self._looked_until = moment
         took = time.monotonic() - begun
-        self._look_patience = 20 * took if took > _QUICK_LOOK else 0.0
+        self._look_pause = 20 * took if took > _QUICK_LOOK else 0.0
 
     # -- using it --------------------------------------------------------------------------------
 
     def reserve(self, requests: Sequence[PlacementRequest], now: datetime) -> list[Placed]:
         """A place for each, counted from now on."""
         with self._using:
-            known = self._known or _nothing(now)
-            self._known = known
+            if self._current is None:
+                self._current = _Reading(LoadModel(now), {}, now - REBUILD, now, {})
+            current = self._current
             for request in requests:
-                _leave(known, request.job_id)
+                current.release(request.job_id)
             rhythms = [Rhythm(request.every, request.cost_ms) for request in requests]
-            placed = place_many(known.model, rhythms, now)
+            places = place_many(current.model, rhythms, now)
             moment = time.monotonic()
-            for request, place_ in zip(requests, placed, strict=True):
-                known.seats[request.job_id] = Reservation(place_.beat, moment, place_, request)
-            return placed
+            for request, placed in zip(requests, places, strict=True):
+                reservation = Reservation(placed.beat, moment, placed, request)
+                current.reservations[request.job_id] = reservation
+            return places
 
     def confirm(
         self, stored: Iterable[UUID], dropped: Iterable[UUID], *, committed: bool
     ) -> list[Reservation]:
-        """Give back the places of those dropped; returns those of the stored that were given here
-        and not settled before."""
+        """Free the places of those dropped; returns those of the stored that were assigned here
+        and not confirmed before."""
         with self._using:
-            known, settled = self._known, []
-            if known is None:
+            current, confirmed = self._current, []
+            if current is None:
                 return []
             for id_ in dropped:
-                _leave(known, id_)
+                current.release(id_)
             for id_ in stored:
-                seat = known.seats.get(id_)
-                if seat is not None and seat.request is not None:
-                    settled.append(seat)
-                    placed = None if committed else seat.placed
-                    known.seats[id_] = Reservation(seat.beat, seat.since, placed)
-            return settled
+                own = current.reservations.get(id_)
+                if own is not None and own.request is not None:
+                    confirmed.append(own)
+                    placed = None if committed else own.placed
+                    current.reservations[id_] = Reservation(own.beat, own.since, placed)
+            return confirmed
 
-    def look(self, job: Rhythm, now: datetime) -> Placed:
+    def where(self, job: Rhythm, now: datetime) -> Placed:
         """Where a job would be placed; nothing changes."""
         with self._using:
-            return place(self._known.model if self._known else LoadModel(now), job, now)
+            return place(self._current.model if self._current else LoadModel(now), job, now)
 
-    def told(self, tell: Callable[[LoadModel, Mapping[str, str]], _Told]) -> _Told:
-        """What `tell` says of the model and the names of its cron jobs."""
+    def query(self, question: Callable[[LoadModel, Mapping[str, str]], _Result]) -> _Result:
+        """What a function returns for the model and the names of its cron jobs."""
         with self._using:
-            if self._known is None:
+            if self._current is None:
                 raise DatabaseUnavailable("The load could not be read from the database so far.")
-            return tell(self._known.model, self._known.names)
-
-
-def _nothing(now: datetime) -> _Known:
-    return _Known(LoadModel(now), {}, now - REBUILD, now, {})
-
-
-def _take_seats(known: _Known, young: Iterable[PlacedJob]) -> None:
-    """Count young placements as the database shows them."""
-    moment, added = time.monotonic(), []
-    for job in young:
-        beat = Beat(job.interval_seconds, job.second, duration_ms(job.cost_ms))
-        seat = known.seats.get(job.id)
-        if seat is not None and job.live and _same(seat.beat, beat):
-            continue
-        _leave(known, job.id)
-        if job.live:
-            known.seats[job.id] = Reservation(beat, moment)
-            added.append(beat)
-    known.model.add_many(added)
-
-
-def _same(one: Beat, other: Beat) -> bool:
-    """Whether two beats are one rhythm; a run in between changes neither it nor, much, its cost."""
-    return one.period == other.period and (one.phase - other.phase) % one.period == 0
-
-
-def _keep_own(known: _Known, before: _Known | None, shown: set[UUID]) -> None:
-    """Places given here a moment ago, whose transactions may not be over."""
-    if before is None:
-        return
-    oldest = time.monotonic() - _OVERLAP.total_seconds()
-    for id_, seat in before.seats.items():
-        if seat.placed is not None and id_ not in shown and seat.since > oldest:
-            known.seats[id_] = seat
-            known.model.add(seat.beat)
-
-
-def _leave(known: _Known, id_: UUID) -> None:
-    seat = known.seats.pop(id_, None)
-    if seat is not None:
-        known.model.remove(seat.beat)
+            return question(self._current.model, self._current.names)

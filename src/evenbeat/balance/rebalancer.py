@@ -3,11 +3,11 @@
 import hashlib
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
-from evenbeat.balance.results import PlanPreview, Rebalance
 from evenbeat.domain.ids import uuid7
 from evenbeat.errors import Conflict, InvalidInput
 from evenbeat.placement import (
@@ -27,22 +27,49 @@ from evenbeat.store.store import Store
 
 CHANGED = "changed_meanwhile"
 _MOST_MOVES = 10_000_000
-_REMEMBERED = 16
-_REMEMBERED_MOVES = 100_000
+_MOST_PREVIEWS = 16
+_MOST_PREVIEWED_MOVES = 100_000
 _LEAST_AHEAD = timedelta(minutes=1)
 
-Entries = Mapping[UUID, LoadEntry]
+
+class PlanPreview(NamedTuple):
+    """What a rebalance would do. Give `plan_id` to `rebalance` to have just this applied."""
+
+    plan_id: str
+    at: datetime
+    plan: RebalancePlan
+
+    @property
+    def moves(self) -> list[Move]:
+        """The jobs that would move, each with its reason."""
+        return self.plan.moves
+
+    @property
+    def skipped(self) -> list[SkippedJob]:
+        """The jobs that may not move, each with the rule that holds it."""
+        return self.plan.skipped
 
 
-def checked_moves(max_moves: int | None) -> int | None:
-    """The bound on moves, or an error that says what it may be."""
-    if max_moves is None or (type(max_moves) is int and 1 <= max_moves <= _MOST_MOVES):
-        return max_moves
-    raise InvalidInput(
-        f"max_moves must be a whole number from 1 to {_MOST_MOVES:,}, or none for no bound; "
-        f"got {max_moves!r}.",
-        field="max_moves",
-    )
+class Rebalance(NamedTuple):
+    """What a rebalance did; `id` is for `undo`."""
+
+    id: UUID
+    created_at: datetime
+    created_by: str | None
+    moved: list[Move]
+    skipped: list[SkippedJob]
+    before: Distribution
+    after: Distribution
+
+    @property
+    def old_score(self) -> float:
+        """The score before it."""
+        return self.before.score
+
+    @property
+    def new_score(self) -> float:
+        """The score after it."""
+        return self.after.score
 
 
 class Rebalancer:
@@ -51,80 +78,77 @@ class Rebalancer:
     def __init__(self, store: Store, override: Callable[[], datetime | None]) -> None:
         self._store = store
         self._override = override
-        self._previewed: OrderedDict[str, list[Move]] = OrderedDict()
-        self._remembering = threading.Lock()
+        self._previews: OrderedDict[str, list[Move]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def preview(self, max_moves: int | None) -> PlanPreview:
-        """Plan, and write nothing."""
+        """Plan, and write nothing. Only the moves are remembered: the jobs that stay may be a
+        million, and are looked up again."""
         now = self._store.clock(self._override())
-        plan = rebalance(self._snapshot(now), now, max_moves)
+        plan = rebalance(self._snapshot(now), now, _checked(max_moves))
         plan_id = _plan_id(plan)
-        self._remember(plan_id, plan.moves)
+        with self._lock:
+            self._previews[plan_id] = plan.moves
+            self._previews.move_to_end(plan_id)
+            moves = sum(map(len, self._previews.values()))
+            while len(self._previews) > _MOST_PREVIEWS or (
+                moves > _MOST_PREVIEWED_MOVES and len(self._previews) > 1
+            ):
+                moves -= len(self._previews.popitem(last=False)[1])
         return PlanPreview(plan_id, now, plan)
 
     def rebalance(self, max_moves: int | None, *, by: str | None, plan_id: str | None) -> Rebalance:
         """Plan, or take the previewed plan as far as it holds, and apply; one at a time."""
+        max_moves = _checked(max_moves)
         with self._store.upkeep.exclusive("rebalance"):
             now = self._store.clock(self._override())
             snapshot = self._snapshot(now)
-            if plan_id is None:
-                plan = rebalance(snapshot, now, max_moves)
+            with self._lock:
+                previewed = None if plan_id is None else self._previews.get(plan_id)
+            if previewed is not None:
+                plan = _what_holds(previewed, snapshot, now)
             else:
-                plan = self._agreed(plan_id, snapshot, now, max_moves)
-            entries = {entry.id: entry for entry in snapshot}
+                plan = rebalance(snapshot, now, max_moves)
+                # Previewed in another process, or long ago: good if it comes out the same.
+                if plan_id not in (None, _plan_id(plan)):
+                    raise Conflict(
+                        f"The schedule has changed since the preview {plan_id!r}, or there was "
+                        "none. Preview again and apply that plan."
+                    )
             return self._store.database.atomically(
-                lambda connection: self._apply(plan, entries, now, by, connection)
+                lambda connection: self._apply(plan, snapshot, now, by, connection)
             )
-
-    # --------------------------------------------------------------------------------------------
-
-    def _remember(self, plan_id: str, moves: list[Move]) -> None:
-        """Keep the moves alone: who stays is looked up anew, and may be a million jobs."""
-        with self._remembering:
-            self._previewed[plan_id] = moves
-            self._previewed.move_to_end(plan_id)
-            kept = sum(map(len, self._previewed.values()))
-            while len(self._previewed) > _REMEMBERED or (
-                kept > _REMEMBERED_MOVES and len(self._previewed) > 1
-            ):
-                kept -= len(self._previewed.popitem(last=False)[1])
 
     def _snapshot(self, now: datetime) -> list[LoadEntry]:
-        """Every recurring job. One that was moved and has not run since counts as just placed: a
-        move every hour, half an interval each, would else push its run out for ever."""
+        """Every recurring job. One that was moved and has not run since counts as just placed:
+        otherwise a move of half an interval every hour would push its run out forever."""
         return [
-            entry._replace(placed_at=now) if entry.unproven else entry
-            for entry in self._store.placement.load_snapshot()
+            job._replace(placed_at=now) if job.unproven else job
+            for job in self._store.placement.load_snapshot()
         ]
-
-    def _agreed(
-        self, plan_id: str, snapshot: Sequence[LoadEntry], now: datetime, max_moves: int | None
-    ) -> RebalancePlan:
-        with self._remembering:
-            previewed = self._previewed.get(plan_id)
-        if previewed is not None:
-            return _what_holds(previewed, snapshot, now)
-        # Previewed in another process, or long ago: good if it comes out the same.
-        plan = rebalance(snapshot, now, max_moves)
-        if _plan_id(plan) != plan_id:
-            raise Conflict(
-                f"The schedule has changed since the preview {plan_id!r}, or there was none. "
-                "Preview again and apply that plan."
-            )
-        return plan
 
     def _apply(
         self,
         plan: RebalancePlan,
-        entries: Entries,
+        snapshot: Sequence[LoadEntry],
         now: datetime,
         by: str | None,
         connection: Connection,
     ) -> Rebalance:
         placement, id_ = self._store.placement, uuid7()
-        wanted = [_job_move(move, entries[move.job_id]) for move in plan.moves]
+        jobs = {job.id: job for job in snapshot}
+        moves = [
+            JobMove(
+                move.job_id,
+                move.old_time,
+                move.new_time,
+                jobs[move.job_id].anchor_at,
+                jobs[move.job_id].schedule_version,
+            )
+            for move in plan.moves
+        ]
         created_at, done = placement.rebalance(
-            id_, wanted, _figures(plan.before, plan.after), connection, by=by, now=self._override()
+            id_, moves, _figures(plan.before, plan.after), connection, by=by, now=self._override()
         )
         moved = [move for move in plan.moves if move.job_id in done]
         changed = [
@@ -132,13 +156,21 @@ class Rebalancer:
             for move in plan.moves
             if move.job_id not in done
         ]
-        skipped, after = [*plan.skipped, *changed], plan.after
-        if changed:
-            after = _projected(list(entries.values()), moved, now)[1]
+        after = _projected(snapshot, moved, now)[1] if changed else plan.after
+        skipped = [*plan.skipped, *changed]
         reasons = dict(Counter(job.reason for job in skipped))
-        figures = _figures(plan.before, after)
-        placement.close(id_, len(moved), reasons, figures, connection)
+        placement.close(id_, len(moved), reasons, _figures(plan.before, after), connection)
         return Rebalance(id_, created_at, by, moved, skipped, plan.before, after)
+
+
+def _checked(max_moves: int | None) -> int | None:
+    if max_moves is None or (type(max_moves) is int and 1 <= max_moves <= _MOST_MOVES):
+        return max_moves
+    raise InvalidInput(
+        f"max_moves must be a whole number from 1 to {_MOST_MOVES:,}, or none for no bound; "
+        f"got {max_moves!r}.",
+        field="max_moves",
+    )
 
 
 def _plan_id(plan: RebalancePlan) -> str:
@@ -151,24 +183,25 @@ def _what_holds(
     previewed: Sequence[Move], snapshot: Sequence[LoadEntry], now: datetime
 ) -> RebalancePlan:
     """The previewed moves of jobs that are as they were and may still move."""
-    entries = {entry.id: entry for entry in snapshot}
-    reasons = {m.job_id: _reason_against(m, entries.get(m.job_id), now) for m in previewed}
+    jobs = {job.id: job for job in snapshot}
+    reasons: dict[UUID, str | None] = {}
+    for move in previewed:
+        job = jobs.get(move.job_id)
+        if job is None or job.next_run_at != move.old_time:
+            reasons[move.job_id] = CHANGED
+            continue
+        # The operator has agreed to the new time; it fails only if that could be missed by now.
+        too_late = move.new_time - now <= _LEAST_AHEAD
+        late = "protection_window" if too_late else None
+        reasons[move.job_id] = reason_to_stay(job, now) or late
     moves = [move for move in previewed if reasons[move.job_id] is None]
     skipped = [
-        SkippedJob(entry.id, reason, entry.name)
-        for entry in snapshot
-        if (reason := reasons.get(entry.id) or reason_to_stay(entry, now)) is not None
+        SkippedJob(job.id, reason, job.name)
+        for job in snapshot
+        if (reason := reasons.get(job.id) or reason_to_stay(job, now)) is not None
     ]
-    skipped += [SkippedJob(m.job_id, CHANGED, m.name) for m in previewed if m.job_id not in entries]
+    skipped += [SkippedJob(m.job_id, CHANGED, m.name) for m in previewed if m.job_id not in jobs]
     return RebalancePlan(moves, skipped, *_projected(snapshot, moves, now))
-
-
-def _reason_against(move: Move, entry: LoadEntry | None, now: datetime) -> str | None:
-    if entry is None or entry.next_run_at != move.old_time:
-        return CHANGED
-    # The operator has agreed to the new time; only so late that it could be missed, it is not.
-    too_late = move.new_time - now <= _LEAST_AHEAD
-    return reason_to_stay(entry, now) or ("protection_window" if too_late else None)
 
 
 def _projected(
@@ -176,19 +209,13 @@ def _projected(
 ) -> tuple[Distribution, Distribution]:
     """How even it is, and would be after these moves."""
     model = LoadModel.of(snapshot, now)
-    names = {str(e.id): e.name or e.task for e in snapshot if e.schedule_kind == "cron"}
+    names = {str(job.id): job.name or job.task for job in snapshot if job.schedule_kind == "cron"}
     before = distribution(model, names)
     to = {move.job_id: move.new_time for move in moves}
-    old = [entry for entry in snapshot if entry.id in to]
-    model.add_many([beat_of(entry) for entry in old], [-1] * len(old))
-    model.add_many([beat_of(entry._replace(next_run_at=to[entry.id])) for entry in old])
+    moving = [job for job in snapshot if job.id in to]
+    model.add_many([beat_of(job) for job in moving], [-1] * len(moving))
+    model.add_many([beat_of(job._replace(next_run_at=to[job.id])) for job in moving])
     return before, distribution(model, names)
-
-
-def _job_move(move: Move, entry: LoadEntry) -> JobMove:
-    return JobMove(
-        move.job_id, move.old_time, move.new_time, entry.anchor_at, entry.schedule_version
-    )
 
 
 def _figures(before: Distribution, after: Distribution) -> dict[str, float]:

@@ -19,8 +19,7 @@ from evenbeat.cli.worker import check_database, configured
 from evenbeat.domain.duration import format_duration
 from evenbeat.errors import InvalidInput
 from evenbeat.placement.documents import timestamp
-from evenbeat.placement.forecast import Forecast, RecurringJob, forecast, known_of
-from evenbeat.placement.simulate import Curve
+from evenbeat.placement.simulate import Curve, Forecast, RecurringJob, forecast
 
 __all__ = ["document", "picture", "read_crontab", "read_list", "read_live", "show", "summary"]
 
@@ -47,7 +46,7 @@ def read_live(database: str | None) -> list[RecurringJob]:
         entries = app.store.placement.load_snapshot()
     if not entries:
         raise InvalidInput("The database holds no recurring jobs yet.", field="live")
-    return [known_of(entry) for entry in entries if entry.status != "paused"]
+    return [RecurringJob.of(entry) for entry in entries if entry.status != "paused"]
 
 
 # ---------------------------------------------------------------- what it says
@@ -61,9 +60,9 @@ def document(found: Forecast) -> dict[str, Any]:
         "placed": found.placed,
         "turned": [
             {"name": job.name, "cron": job.expression, "every": format_duration(job.every)}
-            for job in found.turned
+            for job in found.converted
         ],
-        "kept": [job._asdict() for job in found.kept],
+        "kept": [job._asdict() for job in found.unchanged],
         "before": _curve_document(found.before),
         "after": _curve_document(found.after),
     }
@@ -120,12 +119,14 @@ def _in_words(found: Forecast) -> list[str]:
     lines = [gain]
     if found.placed:
         lines.append(f"{found.placed:,} intervals are placed anew.")
-    if found.turned:
-        lines.append(f"{len(found.turned):,} cron jobs become balanced intervals:")
-        lines.extend(_some([f"{t.expression} -> {format_duration(t.every)}" for t in found.turned]))
-    if found.kept:
-        lines.append(f"{len(found.kept):,} jobs keep their times:")
-        lines.extend(_some([f"{k.schedule} ({k.reason})" for k in found.kept]))
+    if found.converted:
+        lines.append(f"{len(found.converted):,} cron jobs become balanced intervals:")
+        lines.extend(
+            _some([f"{t.expression} -> {format_duration(t.every)}" for t in found.converted])
+        )
+    if found.unchanged:
+        lines.append(f"{len(found.unchanged):,} jobs keep their times:")
+        lines.extend(_some([f"{k.schedule} ({k.reason})" for k in found.unchanged]))
     return lines
 
 

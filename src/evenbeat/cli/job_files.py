@@ -12,7 +12,7 @@ from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.crontab import CrontabEntry, UnusableLine, lines
 from evenbeat.importers.files import LINE, job_rows, line_of, load_file, read_text
-from evenbeat.placement.forecast import RecurringJob
+from evenbeat.placement.simulate import RecurringJob
 
 FIELDS = (
     "name", "every", "cron", "interval_minutes", "interval_type", "timezone", "duration",

@@ -147,9 +147,9 @@ def cron_timing(cron: Cron, *, balance: bool) -> Timing:
     unchanged = {"schedule": cron.expression, "timezone": cron.timezone}
     if not balance:
         return Timing(unchanged)
-    from evenbeat.placement.forecast import every_of  # noqa: PLC0415 - NumPy, if it is needed
+    from evenbeat.placement.simulate import equivalent_interval  # noqa: PLC0415 - NumPy
 
-    every = every_of(cron)
+    every = equivalent_interval(cron)
     if every is not None:
         return Timing({"schedule": interval_text(every)}, f"was {cron.expression}")
     minute, hour, *days = [*cron.expression.split(), "", ""][:5]

@@ -1,22 +1,15 @@
 """Load-aware placement: pure functions over values, no database and no clock.
 
-`LoadModel` knows the expected load of the coming week, `place` finds a new job its phase,
-`rebalance` plans moves, `distribution` tells how even it all is, `simulate` replays a week.
+`LoadModel` holds the expected load of the coming week, `place` and `place_many` choose the phases
+of new jobs, `rebalance` plans moves, `distribution` says how even it all is, `simulate` replays a
+week.
 """
 
 from evenbeat.placement.distribution import Distribution, distribution
-from evenbeat.placement.documents import (
-    distribution_document,
-    preview_document,
-    rebalance_document,
-    undo_document,
-)
-from evenbeat.placement.load import CronLoad, LoadModel, SnapshotJob, beat_of, cron_of, crons_of
+from evenbeat.placement.load import CronLoad, LoadModel, SnapshotJob, beat_of, cron_loads
 from evenbeat.placement.periodic_load import Beat
-from evenbeat.placement.planner import Placed, Rhythm, place
+from evenbeat.placement.planner import Placed, Rhythm, place, place_many
 from evenbeat.placement.rebalancing import (
-    PLACEMENT_COOLDOWN,
-    PROTECTION_WINDOW,
     Move,
     RebalancePlan,
     SkippedJob,
@@ -26,8 +19,6 @@ from evenbeat.placement.rebalancing import (
 )
 
 __all__ = [
-    "PLACEMENT_COOLDOWN",
-    "PROTECTION_WINDOW",
     "Beat",
     "CronLoad",
     "Distribution",
@@ -39,15 +30,11 @@ __all__ = [
     "SkippedJob",
     "SnapshotJob",
     "beat_of",
-    "cron_of",
-    "crons_of",
+    "cron_loads",
     "distribution",
-    "distribution_document",
     "place",
-    "preview_document",
+    "place_many",
     "protection_window",
     "reason_to_stay",
     "rebalance",
-    "rebalance_document",
-    "undo_document",
 ]

@@ -1,59 +1,118 @@
 """One period's part in a round: its jobs leave the seconds above the target for places below it.
 
 Jobs of one period add the same to each of its repetitions. So the search needs no week, only one
-fold: for every second of it the highest load that its repetitions meet. What was changed there is
-laid over the week once, at the end.
+cycle: for every second of it the highest load that its repetitions meet. What changed there is
+added to the week once, at the end.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evenbeat.placement import periodic_load
-from evenbeat.placement.movable_jobs import MovableJobs
-from evenbeat.placement.periodic_load import Box, Ints, Load
+from evenbeat.placement.periodic_load import GOLDEN, WEEK, Ints, Load, RunShape, cycle_load
 from evenbeat.placement.start_candidates import folded_peak, highest_ahead, middle
 
-# After so many jobs of one period that fit nowhere, others are likely alike.
+# After so many jobs of one period that fit nowhere, the others are likely to fail as well.
 _MOST_MISFITS = 16
 # Up to so many jobs each gets the best place there is; more are poured into all places at once.
 _FEW_JOBS = 24
 # So many of those that pouring left over are placed one by one before the next period's turn.
 _MOST_SINGLES = 400
 
-_GOLDEN = 0.618_033_988_749_894_9
+
+class MovableJobs(NamedTuple):
+    """The movable jobs of one period as columns, longest runs first; times in seconds since 1970.
+
+    `low` and `high` bound the next run: half an interval either way, after the protection window.
+    """
+
+    period: int
+    number: Ints
+    next_run: Ints
+    duration_ms: Ints
+    low: Ints
+    high: Ints
+
+    @property
+    def shape(self) -> RunShape:
+        """The shape of the first one's runs; all share its cycle and its height."""
+        return RunShape.of(self.period, int(self.duration_ms[0]))
+
+    def only(self, selection: NDArray[np.bool_] | Ints | slice) -> "MovableJobs":
+        """Some of them."""
+        return MovableJobs(self.period, *(column[selection] for column in self[1:]))
+
+    def starts(self, since: int) -> Ints:
+        """When in the cycle of the week from `since` each runs."""
+        return (self.next_run - since) % min(self.period, WEEK)
+
+    def touched(self) -> Ints:
+        """How many seconds a run of each touches."""
+        return -(-self.duration_ms // 1000)
+
+    def load(self, since: int) -> Load:
+        """Their load over a cycle of the week from `since`."""
+        return cycle_load(self.starts(since), self.duration_ms, RunShape.of(self.period, 1))
+
+
+def by_period(table: Ints, due: Ints, earliest: Ints) -> list[MovableJobs]:
+    """Longest interval first, then longest run, then as in the snapshot.
+
+    Rows are (period, phase, duration in ms); `due` gives the next runs in microseconds since 1970,
+    `earliest` the first second to which each may move.
+    """
+    if not len(table):
+        return []
+    half = table[:, 0] * 500_000
+    low = np.maximum(-((half - due) // 1_000_000), earliest)
+    columns = (np.arange(len(table)), table[:, 1], table[:, 2], low, (due + half) // 1_000_000)
+    order = np.lexsort((columns[0], -table[:, 2], -table[:, 0]))
+    # A job that fills over half its interval meets every peak wherever it goes.
+    order = order[2 * table[order, 2] <= 1000 * np.minimum(table[order, 0], WEEK)]
+    edges = np.flatnonzero(np.diff(table[order, 0])) + 1
+    groups = [rows for rows in np.split(order, edges) if len(rows)]
+    return [MovableJobs(int(table[rows[0], 0]), *(c[rows] for c in columns)) for rows in groups]
 
 
 class PeriodMover:
-    """The jobs of a period on their way below the target."""
+    """Moves the jobs of a period below the target."""
 
     def __init__(self, jobs: MovableJobs, since: int, week: Load, target: int) -> None:
         self.jobs = jobs
         self.since = since
         self.target = target
-        self.crest = folded_peak(week, jobs.fold)
-        self.change: Load = np.zeros(jobs.fold, np.int32)
+        self.peaks = folded_peak(week, min(jobs.period, WEEK))
+        self.change: Load = np.zeros_like(self.peaks)
         self.moved = 0
         self._misfits = 0
 
     def run(self, to: Ints, budget: int) -> None:
         """Move jobs while any of them runs above the target, and note in `to` where they go. One
         that fits nowhere stays; it may fit once others have made room."""
-        left = self.jobs
+        jobs, cycle = self.jobs, len(self.peaks)
         while self._misfits < _MOST_MISFITS and self.moved <= budget:
-            excess = self.crest - np.int32(self.target)
+            excess = self.peaks - np.int32(self.target)
             above = np.flatnonzero(excess > 0)
-            left = left.only(_touching(above, left.starts(self.since), left.touched(), left.fold))
-            chosen = too_many(excess, left.starts(self.since), left.touched(), left.height)
-            if not len(chosen):
+            if not len(above) or not len(jobs.number):
                 return
-            batch = left.only(chosen[: budget + 1 - self.moved])
-            for some in _alike(batch):
-                self._move(some, to)
-            left = left.only(_others(len(left.number), chosen))
+            starts = jobs.starts(self.since)
+            following = np.append(above, above[0] + cycle)[np.searchsorted(above, starts)]
+            jobs = jobs.only(following - starts < jobs.touched())
+            if not len(jobs.number):
+                return
+            leaving = too_many(excess, jobs.starts(self.since), jobs.touched(), jobs.shape.height)
+            if not len(leaving):
+                return
+            batch = jobs.only(leaving[: budget + 1 - self.moved])
+            # Longest runs first, cut where runs are half as long as the first of their part.
+            lengths = np.log2(np.maximum(1, batch.touched())).astype(np.int64)
+            edges = np.flatnonzero(np.diff(lengths)) + 1
+            for rows in np.split(np.arange(len(lengths)), edges):
+                self._move_alike(batch.only(rows), to)
+            jobs = jobs.only(_others(len(jobs.number), leaving))
 
-    # ------------------------------------------------------------ many at once
-
-    def _move(self, batch: MovableJobs, to: Ints) -> None:
+    def _move_alike(self, batch: MovableJobs, to: Ints) -> None:
         """Move jobs with runs about as long as one another, as far as there is room."""
         while len(batch.number) > _FEW_JOBS:
             poured = self._pour(batch, to)
@@ -66,85 +125,89 @@ class PeriodMover:
             self._misfits += not self._move_one(batch.only(slice(n, n + 1)), to)
 
     def _pour(self, batch: MovableJobs, to: Ints) -> Ints:
-        """Spread jobs over the room within their reach, thick where there is much of it; tell
-        which found a place."""
-        box = periodic_load.box_of(batch.period, int(batch.duration_ms[0]))
-        seen = highest_ahead(self.crest, box.seconds)
-        room = np.maximum(0, (self.target - seen.astype(np.int64)) // batch.height)
+        """Spread jobs over the room within their reach, densely where there is much of it; returns
+        those that got a place."""
+        shape, cycle = batch.shape, len(self.peaks)
+        ahead = highest_ahead(self.peaks, shape.seconds)
+        room = np.maximum(0, (self.target - ahead.astype(np.int64)) // shape.height)
         reach = np.concatenate([[0], np.cumsum(np.concatenate([room, room]))])
-        begin = (batch.low - self.since) % batch.fold
-        width = np.clip(batch.high - batch.low + 1, 0, batch.fold)
+        begin = (batch.low - self.since) % cycle
+        width = np.clip(batch.high - batch.low + 1, 0, cycle)
         within = reach[begin + width] - reach[begin]
-        fitting = np.flatnonzero(within > 0)[: max(1, int(within.max()) // box.seconds)]
-        share = (_evenly(len(fitting)) * within[fitting]).astype(np.int64)
+        fitting = np.flatnonzero(within > 0)[: max(1, int(within.max()) // shape.seconds)]
+        # Shares between 0 and 1 at equal distances, neighbours in order far from one another.
+        rank = np.empty(len(fitting))
+        by_share = np.argsort(np.arange(len(fitting)) * GOLDEN % 1, kind="stable")
+        rank[by_share] = np.arange(len(fitting))
+        share = ((rank + 0.5) / max(1, len(fitting)) * within[fitting]).astype(np.int64)
         starts = np.searchsorted(reach, reach[begin[fitting]] + share, side="right") - 1
-        kept = self._below(batch.only(fitting), starts % batch.fold)
-        self._put(batch.only(fitting[kept]), starts[kept] % batch.fold, to)
-        chosen: Ints = fitting[kept]
-        return chosen
-
-    def _below(self, batch: MovableJobs, starts: Ints) -> Ints:
-        """Which of the jobs may start there: of those that together exceed the target, fewer."""
-        kept = np.arange(len(starts))
+        starts %= cycle
+        # Of those that together exceed the target, fewer.
         while True:
-            added = periodic_load.fold_load(starts[kept], batch.only(kept).boxes(), batch.fold)
-            excess = self.crest + added - np.int32(self.target)
-            over = too_many(excess, starts[kept], batch.touched()[kept], batch.height)
+            durations, touched = batch.duration_ms[fitting], batch.touched()[fitting]
+            excess = self.peaks + cycle_load(starts, durations, shape) - np.int32(self.target)
+            over = too_many(excess, starts, touched, shape.height)
             if not len(over):
-                return kept
-            kept = kept[_others(len(kept), over)]
-
-    # ------------------------------------------------------------ one by one
+                break
+            remaining = _others(len(fitting), over)
+            fitting, starts = fitting[remaining], starts[remaining]
+        self._put(batch.only(fitting), starts, to)
+        return fitting
 
     def _move_one(self, job: MovableJobs, to: Ints) -> bool:
         """Move a job to the lowest place within its reach, if the target allows that."""
-        box = periodic_load.box_of(job.period, int(job.duration_ms[0]))
+        shape, cycle = job.shape, len(self.peaks)
         start = int(job.starts(self.since)[0])
-        _add(self.crest, box, start, -1)
-        begin, width = int(job.low[0] - self.since) % job.fold, int(job.high[0] - job.low[0]) + 1
-        seen = self._seen(box, begin, min(width, job.fold))
-        _add(self.crest, box, start, 1)
-        if not len(seen) or int(seen.min()) + job.height > self.target:
+        begin, width = int(job.low[0] - self.since) % cycle, int(job.high[0] - job.low[0]) + 1
+        _add_run(self.peaks, shape, start, -1)
+        ahead = np.roll(highest_ahead(self.peaks, shape.seconds), -begin)[: max(0, width)]
+        _add_run(self.peaks, shape, start, 1)
+        if not len(ahead) or int(ahead.min()) + shape.height > self.target:
             return False
-        ties = np.sort((np.flatnonzero(seen == seen.min()) + begin) % job.fold)
-        self._put(job, np.array([middle(ties, job.fold)]), to)
+        ties = np.sort((np.flatnonzero(ahead == ahead.min()) + begin) % cycle)
+        self._put(job, np.array([middle(ties, cycle)]), to)
         return True
 
-    def _seen(self, box: Box, begin: int, width: int) -> Load:
-        """What a run would meet from each of the `width` seconds on."""
-        if width <= 0:
-            return self.crest[:0]
-        return np.roll(highest_ahead(self.crest, box.seconds), -begin)[:width]
-
     def _put(self, batch: MovableJobs, starts: Ints, to: Ints) -> None:
+        if not len(starts):
+            return
+        before, cycle = batch.starts(self.since), len(self.peaks)
         if len(starts) == 1:
-            box = periodic_load.box_of(batch.period, int(batch.duration_ms[0]))
-            for level in (self.crest, self.change):
-                _add(level, box, int(batch.starts(self.since)[0]), -1)
-                _add(level, box, int(starts[0]), 1)
-        elif len(starts):
-            change = batch.shift(self.since, starts)
-            self.crest += change
+            for level in (self.peaks, self.change):
+                _add_run(level, batch.shape, int(before[0]), -1)
+                _add_run(level, batch.shape, int(starts[0]), 1)
+        else:
+            places, lasting = np.concatenate([starts, before]), np.tile(batch.duration_ms, 2)
+            signs = np.repeat([1, -1], len(starts))
+            change = cycle_load(places, lasting, batch.shape, signs)
+            self.peaks += change
             self.change += change
-        to[batch.number] = batch.times(starts, self.since)
+        # Of the moments allowed that start at these seconds, the one nearest to the present one.
+        first = batch.low + (starts + self.since - batch.low) % cycle
+        cycles = np.rint((batch.next_run - first) / cycle).astype(np.int64)
+        to[batch.number] = first + np.clip(cycles, 0, (batch.high - first) // cycle) * cycle
         self.moved += len(starts)
 
 
 def too_many(excess: Load, starts: Ints, touched: Ints, height: int) -> Ints:
     """Which runs to take away: at the summit of every hill above zero as many as are too many
     there, the first of those that touch it. Hills that no run touches do not count."""
-    fold = len(excess)
-    above = np.flatnonzero(excess > 0)
-    above = above[_covered(above, starts, touched, fold)]
+    cycle, above = len(excess), np.flatnonzero(excess > 0)
+    begun, ended = np.sort(starts), np.sort(starts + touched)
+    running = sum(
+        np.searchsorted(begun, at, side="right") - np.searchsorted(ended, at, side="right")
+        for at in (above, above + cycle)
+    )
+    above = above[running > 0]
     if not len(above):
         return above
     summits, tops = _summits(above, excess[above])
     following = np.searchsorted(summits, starts)
-    ahead = np.append(summits, summits[0] + fold)[following] - starts
+    ahead = np.append(summits, summits[0] + cycle)[following] - starts
     there = np.flatnonzero(ahead < touched)
     hill = following[there] % len(summits)
-    ranked: Ints = np.sort(there[_rank(hill) < -(-tops // height)[hill]])
-    return ranked
+    leaving: Ints = np.sort(there[_rank(hill) < -(-tops // height)[hill]])
+    return leaving
 
 
 def _summits(above: Ints, excess: Load) -> tuple[Ints, Ints]:
@@ -158,62 +221,26 @@ def _summits(above: Ints, excess: Load) -> tuple[Ints, Ints]:
 
 
 def _rank(groups: Ints) -> Ints:
-    """The how-manieth of its group each is, from zero."""
+    """Zero-based rank of each element within its group."""
     order = np.argsort(groups, kind="stable")
-    ordered = groups[order]
-    firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    firsts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     sizes = np.diff(firsts, append=len(groups))
     rank = np.empty_like(groups)
     rank[order] = np.arange(len(groups)) - np.repeat(firsts, sizes)
     return rank
 
 
-def _covered(seconds: Ints, starts: Ints, touched: Ints, fold: int) -> NDArray[np.bool_]:
-    """Which of these seconds of the fold any run touches."""
-    begun, ended = np.sort(starts), np.sort(starts + touched)
-    rounds = [
-        np.searchsorted(begun, at, side="right") - np.searchsorted(ended, at, side="right")
-        for at in (seconds, seconds + fold)
-    ]
-    covered: NDArray[np.bool_] = rounds[0] + rounds[1] > 0
-    return covered
-
-
-def _touching(seconds: Ints, starts: Ints, touched: Ints, fold: int) -> NDArray[np.bool_]:
-    """Which runs touch one of these seconds of the fold."""
-    if not len(seconds):
-        return np.zeros(len(starts), np.bool_)
-    following = np.append(seconds, seconds[0] + fold)[np.searchsorted(seconds, starts)]
-    touching: NDArray[np.bool_] = following - starts < touched
-    return touching
-
-
-def _alike(batch: MovableJobs) -> list[MovableJobs]:
-    """The batch, longest runs first, cut where runs are half as long as the first of their part."""
-    lengths = np.log2(np.maximum(1, batch.touched())).astype(np.int64)
-    edges = np.flatnonzero(np.diff(lengths)) + 1
-    return [batch.only(rows) for rows in np.split(np.arange(len(lengths)), edges) if len(rows)]
-
-
-def _others(count: int, chosen: Ints) -> NDArray[np.bool_]:
+def _others(count: int, numbers: Ints) -> NDArray[np.bool_]:
     others = np.ones(count, np.bool_)
-    others[chosen] = False
+    others[numbers] = False
     return others
 
 
-def _evenly(count: int) -> NDArray[np.float64]:
-    """Numbers between 0 and 1 at equal distances, neighbours in order far from one another."""
-    rank = np.empty(count)
-    rank[np.argsort(np.arange(count) * _GOLDEN % 1, kind="stable")] = np.arange(count)
-    shares: NDArray[np.float64] = (rank + 0.5) / max(1, count)
-    return shares
-
-
-def _add(level: Load, box: Box, start: int, sign: int) -> None:
-    """Add a box to a fold, or take it away, going around its end."""
-    fold, end = len(level), start + box.whole
-    level[start:end] += sign * box.height
-    if end > fold:
-        level[: end - fold] += sign * box.height
-    if box.part:
-        level[end % fold] += sign * box.part
+def _add_run(level: Load, shape: RunShape, start: int, sign: int) -> None:
+    """Add a run to a cycle, or take it away, going around its end."""
+    cycle, end = len(level), start + shape.whole
+    level[start:end] += sign * shape.height
+    if end > cycle:
+        level[: end - cycle] += sign * shape.height
+    if shape.part:
+        level[end % cycle] += sign * shape.part

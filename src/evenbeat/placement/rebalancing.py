@@ -6,11 +6,11 @@ only if it reaches its target everywhere; otherwise it is forgotten as a whole. 
 helps to lower the peak, and none can raise it; what fixed jobs load by themselves is no target to
 aim below. Rounds go on, with the jobs that have not moved yet, until none reaches a target.
 
-A job is left alone shortly before its run: 30 minutes, or half its interval where that is less, for
-else a job that runs every half hour could never move. The same bound holds for its new time.
+A job is left alone shortly before its run: 30 minutes, or half its interval where that is less,
+since otherwise a job that runs every half hour could never move. The same holds for its new time.
 
 A second rebalance straight after starts exactly where that last round did (jobs that moved are in
-cooldown by then). All is whole numbers, so it fails alike and proposes nothing.
+cooldown by then). Everything is whole numbers, so it fails the same way and proposes nothing.
 """
 
 from collections.abc import Sequence
@@ -22,17 +22,26 @@ from uuid import UUID
 
 import numpy as np
 
-from evenbeat.placement import periodic_load
 from evenbeat.placement.distribution import Distribution, distribution
 from evenbeat.placement.load import LoadModel, SnapshotJob, table_of
-from evenbeat.placement.movable_jobs import by_period
-from evenbeat.placement.periodic_load import RUN, WEEK, Ints
-from evenbeat.placement.rounds import STAYS, Attempt, Round
-from evenbeat.placement.start_candidates import crowds_of
+from evenbeat.placement.period_mover import PeriodMover, by_period
+from evenbeat.placement.periodic_load import (
+    RUN,
+    WEEK,
+    Ints,
+    Load,
+    add_cycle,
+    at_second,
+    epoch_second,
+)
+from evenbeat.placement.start_candidates import folded_peak
 
 PROTECTION_WINDOW = timedelta(minutes=30)
 LEAST_PROTECTION = timedelta(seconds=60)
 PLACEMENT_COOLDOWN = timedelta(hours=1)
+
+_STAYS = -1
+_BITS = 20  # enough for a second of the week
 
 
 class Move(NamedTuple):
@@ -52,7 +61,7 @@ class Move(NamedTuple):
     @property
     def reason(self) -> str:
         """Why it moves, in words."""
-        when = periodic_load.at_second(self.crowded_at)
+        when = at_second(self.crowded_at)
         return f"leaves {when:%A %H:%M} UTC, where {ceil(self.crowd):,} run at once"
 
 
@@ -82,54 +91,47 @@ def rebalance(
     cut short lowers the peak as far as so many moves can; the next one goes on from there.
     """
     model = LoadModel.of(snapshot, now)
-    names = {str(entry.id): entry.name or str(entry.id) for entry in snapshot if _is_cron(entry)}
+    crons = [job for job in snapshot if job.schedule_kind == "cron"]
+    names = {str(job.id): job.name or str(job.id) for job in crons}
     before = distribution(model, names)
-    skipped, movable = _sorted_out(snapshot, now)
-    search = _Search(model, movable, now)
-    search.run(len(movable) if max_moves is None else max_moves)
-    moved = search.moved()
-    crowds = crowds_of(model.seconds, model.since, search.table[moved])
-    to = search.to[moved].tolist()
-    moves = [
-        _move(movable[n], second, crowd)
-        for n, second, crowd in zip(moved.tolist(), to, crowds, strict=True)
-    ]
-    return RebalancePlan(moves, skipped, before, distribution(search.model_after(), names))
+    skipped, movable = [], []
+    for job in snapshot:
+        reason = reason_to_stay(job, now)
+        if reason is None:
+            movable.append(job)
+        else:
+            skipped.append(SkippedJob(job.id, reason, job.name))
+    table, due = table_of(movable)
+    to = _Search(model, table, due, now).run(len(movable) if max_moves is None else max_moves)
+    moved = np.flatnonzero(to != _STAYS)
+    crowds = _crowds(model, table[moved])
+    moves = []
+    for n, second, (crowd, at) in zip(moved.tolist(), to[moved].tolist(), crowds, strict=True):
+        job = movable[n]
+        assert job.next_run_at is not None  # noqa: S101 - only jobs with a next run are movable
+        moves.append(Move(job.id, job.next_run_at, at_second(second), job.name, crowd, at))
+    model.add_table(table[moved], np.full(len(moved), -1))
+    model.add_table(np.column_stack([table[moved, 0], to[moved], table[moved, 2]]))
+    return RebalancePlan(moves, skipped, before, distribution(model, names))
 
 
-def _is_cron(entry: SnapshotJob) -> bool:
-    return entry.schedule_kind == "cron"
-
-
-def _move(entry: SnapshotJob, second: int, crowd: tuple[float, int]) -> Move:
-    assert entry.next_run_at is not None  # noqa: S101 - only jobs with a next run are movable
-    return Move(entry.id, entry.next_run_at, periodic_load.at_second(second), entry.name, *crowd)
-
-
-# ---------------------------------------------------------------- who may move
-
-
-def reason_to_stay(entry: SnapshotJob, now: datetime) -> str | None:
+def reason_to_stay(job: SnapshotJob, now: datetime) -> str | None:  # noqa: PLR0911 - one a rule
     """The rule that keeps a job where it is, if any."""
-    if entry.schedule_kind != "interval":
+    if job.schedule_kind != "interval":
         return "cron"
-    if entry.status == "paused" or entry.next_run_at is None:
+    if job.status == "paused" or job.next_run_at is None:
         return "paused"
-    # A plan that has come but waits for its delay or its retry is under way as well.
-    if entry.status == "running" or (entry.plan_time is not None and entry.plan_time <= now):
+    # A plan that has come but waits for its delay or its retry is in progress as well.
+    if job.status == "running" or (job.plan_time is not None and job.plan_time <= now):
         return "job_running"
-    if entry.placement not in (None, "balanced"):
+    if job.placement not in (None, "balanced"):
         return "pinned"
     # Its hours are the user's choice; half an interval away they might be closed.
-    if entry.execution_window is not None:
+    if job.execution_window is not None:
         return "window"
-    return _too_fresh(entry, entry.next_run_at - now, now)
-
-
-def _too_fresh(entry: SnapshotJob, ahead: timedelta, now: datetime) -> str | None:
-    if ahead <= protection_window(entry.interval_seconds or 1):
+    if job.next_run_at - now <= protection_window(job.interval_seconds or 1):
         return "protection_window"
-    if entry.placed_at is not None and now - entry.placed_at < PLACEMENT_COOLDOWN:
+    if job.placed_at is not None and now - job.placed_at < PLACEMENT_COOLDOWN:
         return "placement_cooldown"
     return None
 
@@ -142,105 +144,106 @@ def protection_window(interval_seconds: int) -> timedelta:
     return max(LEAST_PROTECTION, min(PROTECTION_WINDOW, half))
 
 
-def _sorted_out(
-    snapshot: Sequence[SnapshotJob], now: datetime
-) -> tuple[list[SkippedJob], list[SnapshotJob]]:
-    skipped, movable = [], []
-    for entry in snapshot:
-        reason = reason_to_stay(entry, now)
-        if reason is None:
-            movable.append(entry)
-        else:
-            skipped.append(SkippedJob(entry.id, reason, entry.name))
-    return skipped, movable
+def _crowds(model: LoadModel, table: Ints) -> list[tuple[float, int]]:
+    """For each row (period, phase, duration in ms) the most that run at once during any of its
+    runs, and the second (since 1970) at which they do."""
+    highest = np.zeros(len(table), np.int64)
+    # The load and, below it, the second counted from the week's end: the highest has both.
+    marked = (model.seconds.astype(np.int64) << _BITS) + np.arange(WEEK, 0, -1)
+    for period in np.unique(table[:, 0]).tolist():
+        rows, cycle = np.flatnonzero(table[:, 0] == period), min(period, WEEK)
+        starts = (table[rows, 1] - model.since) % cycle
+        lasting = np.clip(-(-table[rows, 2] // 1000), 1, cycle)
+        # The arcs in order of their starts cost little more than one walk around the circle.
+        order = np.argsort(starts, kind="stable")
+        edges = np.column_stack([starts[order], starts[order] + lasting[order]]).ravel()
+        circle = folded_peak(marked, cycle)
+        twice = np.concatenate([circle, circle, circle[:1]])
+        highest[rows[order]] = np.maximum.reduceat(twice, edges)[::2]
+    seconds = model.since + WEEK - (highest & ((1 << _BITS) - 1))
+    return list(zip(((highest >> _BITS) / RUN).tolist(), seconds.tolist(), strict=True))
 
 
 # ---------------------------------------------------------------- the search
 
 
+class _Round(NamedTuple):
+    """What a round that reached its target leads to: the load, and for each job the second (since
+    1970) of its next run, or that it stays."""
+
+    seconds: Load
+    to: Ints
+
+
 class _Search:
     """The state of a rebalance between rounds."""
 
-    def __init__(self, model: LoadModel, movable: Sequence[SnapshotJob], now: datetime) -> None:
-        self.since = model.since
-        self.model = model
-        self.seconds = model.seconds
-        self.table, due = table_of(movable)
-        self.to = np.full(len(movable), STAYS)
-        self.jobs = by_period(self.table, due, _earliest(self.table[:, 0], now))
+    def __init__(self, model: LoadModel, table: Ints, due: Ints, now: datetime) -> None:
+        self._since = model.since
+        self._seconds = model.seconds
+        self._to = np.full(len(table), _STAYS)
+        periods, which = np.unique(table[:, 0], return_inverse=True)
+        unprotected = [epoch_second(now + protection_window(p)) + 1 for p in periods.tolist()]
+        self._periods = by_period(table, due, np.array(unprotected, np.int64)[which])
 
-    def run(self, budget: int) -> None:
-        """Lower the peak round by round."""
-        while budget > 0:
-            best = self._lowest(budget)
-            if best is None:
-                return
-            self.seconds = best.seconds
-            gone = best.to != STAYS
-            self.to[gone] = best.to[gone]
-            self.jobs = [jobs.only(~gone[jobs.number]) for jobs in self.jobs]
+    def run(self, budget: int) -> Ints:
+        """Lower the peak round by round; returns where each job goes."""
+        while budget > 0 and (best := self._lowest(budget)) is not None:
+            self._seconds = best.seconds
+            gone = best.to != _STAYS
+            self._to[gone] = best.to[gone]
+            self._periods = [jobs.only(~gone[jobs.number]) for jobs in self._periods]
             budget -= int(gone.sum())
+        return self._to
 
-    def moved(self) -> Ints:
-        """Which jobs get another time."""
-        return np.flatnonzero(self.to != STAYS)
-
-    def model_after(self) -> LoadModel:
-        """The model with the moves made."""
-        moved = self.moved()
-        new = self.table[moved]
-        self.model.add_table(new, np.full(len(moved), -1))
-        new[:, 1] = self.to[moved]
-        self.model.add_table(new)
-        return self.model
-
-    def _lowest(self, budget: int) -> Round | None:
+    def _lowest(self, budget: int) -> _Round | None:
         """The round with the lowest target that can be reached, approached from below in widening
         steps and then closed in on."""
-        peak, floor = int(self.seconds.max()), self._floor()
-        highest, step = peak - _gain(peak), _step(floor)
-        failed, target, found = floor - step, floor, None
-        while found is None and target <= highest:
-            found = self._round(target, budget)
-            if found is None:
-                wider = min(3 * target - 2 * failed, highest)
-                failed, target = target, max(target + 1, wider)
-        return found and self._closed_in(found, range(failed, target, step), budget)
-
-    def _closed_in(self, found: Round, targets: range, budget: int) -> Round:
-        """Halve the way between a target that failed and one that was reached."""
+        peak, fixed = int(self._seconds.max()), self._seconds.copy()
+        for jobs in self._periods:
+            add_cycle(fixed, -jobs.load(self._since))
+        # No target is reached below the mean, a single run, or what stays fixed anyway.
+        mean = -(-int(self._seconds.sum(dtype=np.int64)) // WEEK)
+        floor = -(-max(mean, RUN, int(fixed.max())) // RUN) * RUN
+        # The least gain that is worth moving jobs: one run or a hundredth, a thirtieth where
+        # thousands run at once, since there it takes thousands of moves.
+        highest = peak - max(RUN, peak // (100 if peak < 1000 * RUN else 30))
+        step = max(RUN, floor // 100)
+        failed, target, best = floor - step, floor, None
+        while target <= highest and (best := self._round(target, budget)) is None:
+            wider = min(3 * target - 2 * failed, highest)
+            failed, target = target, max(target + 1, wider)
+        if best is None:
+            return None
+        # Halve the way between a target that failed and one that was reached.
+        targets = range(failed, target, step)
         while len(targets) > 1:
             middle = targets[len(targets) // 2]
             better = self._round(middle, budget)
-            failed, reached = (middle, targets.stop) if better is None else (targets.start, middle)
-            targets, found = range(failed, reached, targets.step), better or found
-        return found
+            if better is None:
+                targets = range(middle, targets.stop, step)
+            else:
+                targets, best = range(targets.start, middle, step), better
+        return best
 
-    def _floor(self) -> int:
-        """No target is reached below the mean, a single run, or what stays fixed anyway."""
-        fixed = self.seconds.copy()
-        for jobs in self.jobs:
-            periodic_load.lay(fixed, -jobs.load(self.since))
-        mean = -(-int(self.seconds.sum(dtype=np.int64)) // WEEK)
-        return -(-max(mean, RUN, int(fixed.max())) // RUN) * RUN
-
-    def _round(self, target: int, budget: int) -> Round | None:
-        return Attempt(self.since, self.seconds, target, budget).run(self.jobs, len(self.to))
-
-
-def _gain(peak: int) -> int:
-    """The least gain that is worth moving jobs: one run or a hundredth, a thirtieth where thousands
-    run at once, for there that takes thousands of moves."""
-    return max(RUN, peak // (100 if peak < 1000 * RUN else 30))
-
-
-def _step(load: int) -> int:
-    """How closely the lowest target is searched: to one run, or to a hundredth."""
-    return max(RUN, load // 100)
-
-
-def _earliest(periods: Ints, now: datetime) -> Ints:
-    """The first second that is not protected, for each."""
-    different, which = np.unique(periods, return_inverse=True)
-    ends = [periodic_load.epoch_second(now + protection_window(p)) + 1 for p in different.tolist()]
-    return np.array(ends, np.int64)[which]
+    def _round(self, target: int, budget: int) -> _Round | None:
+        """Take jobs off the seconds above a target and put them below it, period by period, again
+        and again while that helps: what fits nowhere now may fit once others have made room."""
+        seconds, to, moved = self._seconds.copy(), np.full(len(self._to), _STAYS), 0
+        while moved <= budget:
+            moved_before = moved
+            for jobs in self._periods:
+                staying = jobs.only(to[jobs.number] == _STAYS)
+                if not len(staying.number) or moved > budget:
+                    continue
+                mover = PeriodMover(staying, self._since, seconds, target)
+                mover.run(to, budget - moved)
+                if mover.moved:
+                    add_cycle(seconds, mover.change)
+                moved += mover.moved
+            # Another turn is not worth it if the last one moved few beside what is too much.
+            excess = int(seconds.max()) - target
+            if excess <= 0 or 8 * (moved - moved_before) * RUN < excess:
+                break
+        reached = int(seconds.max()) <= target and moved <= budget
+        return _Round(seconds, to) if reached else None

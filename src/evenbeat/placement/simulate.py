@@ -1,19 +1,33 @@
-"""Replay: every run of a week, second by second, from first times, intervals and durations.
+"""What if: a week of jobs, replayed run by run, as they are and as Evenbeat would place them.
 
-Nothing here knows how the load model works, so it can tell whether the model is right.
+The replay does not use the load model, so it can tell whether the model is right.
+
+In a forecast, intervals that may be placed are placed, longest first, and so are cron jobs whose
+expressions only say "every so often" (`0 * * * *`, `0 0 * * *`, `0 */6 * * *`). Others keep their
+times: somebody may rely on half past nine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evenbeat.placement.load import score
+from evenbeat.domain.cron import NAMED_CRON
+from evenbeat.domain.duration import format_duration
+from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.placement.load import CronLoad, LoadModel, SnapshotJob, score
+from evenbeat.placement.periodic_load import WEEK, Beat, cron_starts, duration_ms, epoch_second
+from evenbeat.placement.planner import Rhythm, place
 
 Counts = NDArray[np.int64]
-WEEK = 604_800
+
+_DAY = 86_400
+_MONDAY = datetime.fromisoformat("2026-01-05T00:00:00Z")  # any Monday midnight
+
+
+# ---------------------------------------------------------------- replay
 
 
 class PeriodicRuns(NamedTuple):
@@ -62,65 +76,144 @@ class Curve(NamedTuple):
         highest: list[int] = self.per_second[:whole].reshape(-1, width).max(axis=1).tolist()
         return highest
 
-    def per_minute(self) -> NDArray[np.float64]:
-        """The mean of every whole minute, for drawing."""
-        whole = len(self.per_second) // 60 * 60
-        minutes: NDArray[np.float64] = self.per_second[:whole].reshape(-1, 60).mean(axis=1)
-        return minutes
 
-
-class Comparison(NamedTuple):
-    """The same jobs at two sets of times."""
-
-    before: Curve
-    after: Curve
-
-
-def replay(jobs: Sequence[PeriodicRuns | ListedRuns], *, horizon: int = WEEK) -> Curve:
+def replay(jobs: Iterable[PeriodicRuns | ListedRuns], *, horizon: int = WEEK) -> Curve:
     """Count what runs at each second of [0, horizon). A job never overlaps itself: a run longer
     than its interval delays the next, and the job runs without a break."""
     changes = np.zeros(horizon + 1, np.int64)
     for job in jobs:
-        starts, lasting = _starts(job, horizon)
+        if isinstance(job, ListedRuns):
+            starts, lasting = job.starts, np.full(len(job.starts), job.duration)
+            lasting[:-1] = np.minimum(lasting[:-1], np.diff(starts))
+        elif job.period <= 0:
+            starts, lasting = np.array([job.first], np.int64), np.array([job.duration])
+        else:
+            starts = np.arange(job.first, horizon, job.period)
+            lasting = np.full(len(starts), min(job.duration, job.period))
         np.add.at(changes, np.clip(starts, 0, horizon), 1)
         np.add.at(changes, np.clip(starts + lasting, 0, horizon), -1)
     return Curve(np.cumsum(changes[:-1]))
 
 
-def _starts(job: PeriodicRuns | ListedRuns, horizon: int) -> tuple[Counts, Counts | int]:
-    if isinstance(job, ListedRuns):
-        lasting = np.full(len(job.starts), job.duration)
-        lasting[:-1] = np.minimum(lasting[:-1], np.diff(job.starts))
-        return job.starts, lasting
-    if job.period <= 0:
-        return np.array([job.first], np.int64), job.duration
-    return np.arange(job.first, horizon, job.period), min(job.duration, job.period)
+def steady(job: PeriodicRuns) -> PeriodicRuns:
+    """The same job as if it had always been running: its first run lies before the week."""
+    return job._replace(first=job.first % job.period - job.period)
 
 
-def steady(jobs: Sequence[PeriodicRuns]) -> list[PeriodicRuns]:
-    """The same jobs as if they had always been running: their first runs lie before the week."""
-    return [job._replace(first=job.first % job.period - job.period) for job in jobs]
+# ---------------------------------------------------------------- forecast
 
 
-def compare(
-    before: Sequence[PeriodicRuns | ListedRuns],
-    after: Sequence[PeriodicRuns | ListedRuns],
-    *,
-    horizon: int = WEEK,
-) -> Comparison:
-    """Both curves, for a picture of what a change would gain."""
-    return Comparison(replay(before, horizon=horizon), replay(after, horizon=horizon))
+class RecurringJob(NamedTuple):
+    """A recurring job to forecast. Intervals without an anchor all start together, as those do
+    that were created by one script."""
+
+    name: str
+    schedule: Interval | Cron
+    duration: timedelta = timedelta(seconds=60)
+    pinned: bool = False
+
+    @classmethod
+    def of(cls, job: SnapshotJob) -> "RecurringJob":
+        """A job of the database."""
+        lasting = timedelta(milliseconds=duration_ms(job.cost_ms))
+        name = job.name or str(job.id)
+        if job.schedule_kind == "cron":
+            return cls(name, Cron(job.cron_expression or "", job.timezone), lasting)
+        every = timedelta(seconds=job.interval_seconds or 1)
+        anchor = job.next_run_at or job.plan_time or job.anchor_at
+        fixed = job.placement not in (None, "balanced") or job.execution_window is not None
+        return cls(name, Interval(every, anchor), lasting, fixed)
+
+    @property
+    def seconds(self) -> int:
+        """Its duration in whole seconds."""
+        return max(1, round(self.duration.total_seconds()))
+
+    @property
+    def movable_interval(self) -> timedelta | None:
+        """The interval at which it may be placed, unless it keeps its times."""
+        if self.pinned:
+            return None
+        schedule = self.schedule
+        return equivalent_interval(schedule) if isinstance(schedule, Cron) else schedule.every
+
+    def runs(self, since: datetime) -> PeriodicRuns | ListedRuns:
+        """Its runs at its own times, in seconds since a moment."""
+        if isinstance(self.schedule, Cron):
+            return ListedRuns(cron_starts(self.schedule, epoch_second(since)), self.seconds)
+        every, anchor = self.schedule.every, self.schedule.anchor or since
+        period = max(1, round(every.total_seconds()))
+        return steady(PeriodicRuns(int((anchor - since).total_seconds()), period, self.seconds))
 
 
-def run_times(
-    first: datetime, every: timedelta, until: datetime, moved: tuple[datetime, datetime] | None
-) -> list[datetime]:
-    """A job's runs up to `until`; a move (old time, new time) shifts that run and all after it."""
-    times, at = [], first
-    while at <= until:
-        if moved is not None and at == moved[0]:
-            at, moved = moved[1], None
+class ConvertedJob(NamedTuple):
+    """A cron job that becomes a balanced interval."""
+
+    name: str
+    expression: str
+    every: timedelta
+
+
+class UnchangedJob(NamedTuple):
+    """A job that keeps its times, and why."""
+
+    name: str
+    schedule: str
+    reason: str
+
+
+class Forecast(NamedTuple):
+    """A week before and after, and what became of each job."""
+
+    since: datetime
+    jobs: int
+    placed: int
+    converted: list[ConvertedJob]
+    unchanged: list[UnchangedJob]
+    before: Curve
+    after: Curve
+
+
+def forecast(jobs: Sequence[RecurringJob], now: datetime) -> Forecast:
+    """Replay the week (Monday to Sunday, UTC) that `now` lies in."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    since = midnight - timedelta(days=now.weekday())
+    model, crons, after = LoadModel(since), {}, []
+    converted, unchanged, movable = [], [], []
+    for job in jobs:
+        schedule, every = job.schedule, job.movable_interval
+        if every is not None:
+            movable.append((every, job.duration, job.seconds))
+            if isinstance(schedule, Cron):
+                converted.append(ConvertedJob(job.name, schedule.expression, every))
             continue
-        times.append(at)
-        at += every
-    return times
+        if isinstance(schedule, Cron):
+            reason = "pinned" if job.pinned else "cron at a chosen time"
+            unchanged.append(UnchangedJob(job.name, schedule.expression, reason))
+            crons[str(len(unchanged))] = CronLoad(schedule, job.seconds * 1000)
+        else:
+            words = f"every {format_duration(schedule.every)}"
+            unchanged.append(UnchangedJob(job.name, words, "pinned"))
+            model.add(Beat.at(schedule.every, schedule.anchor or since, job.seconds * 1000))
+        after.append(job.runs(since))
+    model.add_crons(crons)
+    for every, _, seconds in sorted(movable, reverse=True):  # the hardest to place come first
+        period = max(1, round(every.total_seconds()))
+        placed = place(model, Rhythm(timedelta(seconds=period), seconds * 1000.0), since)
+        model.add(placed.beat)
+        after.append(steady(PeriodicRuns(placed.beat.phase - model.since, period, seconds)))
+    before = replay(job.runs(since) for job in jobs)
+    placed_intervals = len(movable) - len(converted)
+    return Forecast(since, len(jobs), placed_intervals, converted, unchanged, before, replay(after))
+
+
+def equivalent_interval(cron: Cron) -> timedelta | None:
+    """The interval that an expression stands for: any day, evenly spaced, counted from midnight."""
+    fields = NAMED_CRON.get(cron.expression, cron.expression).split()
+    if fields[2:] != ["*", "*", "*"] and cron.expression != "@weekly":  # which names no day
+        return None
+    starts = cron_starts(Cron(cron.expression), epoch_second(_MONDAY))
+    gaps = set(np.diff(starts).tolist())
+    if len(gaps) != 1 or starts[-1] % _DAY % min(gap := gaps.pop(), _DAY):
+        return None
+    return timedelta(seconds=gap)

@@ -1,44 +1,28 @@
-"""What a job would see at every second it could start: the load under all its runs of the week."""
+"""Where in its cycle a job may best start: the load that all its runs of the week would meet."""
 
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evenbeat.placement.load import LoadModel
-from evenbeat.placement.periodic_load import CELL, RUN, SLOT, WEEK, Box, Ints, Load
+from evenbeat.placement.periodic_load import CELL, RUN, SLOT, WEEK, Ints, Load, RunShape
 
-STRETCH = 21_600  # a quarter of a day
-HALF_HOUR, HOUR = 1800, 3600  # most schedules are made of these
-RUNS_TO_COME = (30, 120, 600, 1800)  # lengths in seconds that there should stay room for
-SHORT = 60  # a run this short fits nearly anywhere, so such starts can be even from slot to slot
-FEW_AT_ONCE = 4  # up to here a whole run more or less counts for more than doubt about durations
-_BITS = 20  # enough for a second of the week
+_STRETCH = 21_600  # a quarter of a day
+_HALF_HOUR, _HOUR = 1800, 3600  # most schedules are made of these
+_RUNS_TO_COME = (30, 120, 600, 1800)  # lengths in seconds that there should stay room for
+_SHORT = 60  # a run this short fits nearly anywhere, so such starts can be even from slot to slot
+_FEW_AT_ONCE = 4  # up to here a whole run more or less counts for more than uncertain durations
 
 _Week = TypeVar("_Week", Load, Ints)
 
 
-def folded_peak(week: _Week, fold: int) -> _Week:
-    """For every second of a fold, the highest value that its repetitions meet in the week."""
-    rows = WEEK // fold
-    highest: _Week = week[: rows * fold].reshape(rows, fold).max(axis=0)
-    tail = week[rows * fold :]
+def folded_peak(week: _Week, cycle: int) -> _Week:
+    """For every second of a cycle, the highest value that its repetitions meet in the week."""
+    rows = WEEK // cycle
+    highest: _Week = week[: rows * cycle].reshape(rows, cycle).max(axis=0)
+    tail = week[rows * cycle :]
     np.maximum(highest[: len(tail)], tail, out=highest[: len(tail)])
     return highest
-
-
-def folded_sum(week: Ints, fold: int, width: int) -> Ints:
-    """For every cell or slot (of `width` seconds) of a fold, the sum over its repetitions.
-
-    Repetitions cut off by the week's end are left out: a phase that by chance occurs once more in
-    this week shall not look worse for it.
-    """
-    size, shifts = max(1, fold // width), np.arange(0, WEEK - fold + 1, fold) // width
-    if fold % width == 0:
-        total: Ints = week[: len(shifts) * size].reshape(-1, size).sum(axis=0)
-    else:
-        total = week[(shifts[:, None] + np.arange(size)) % len(week)].sum(axis=0)
-    return total
 
 
 def highest_ahead(circle: Load, width: int) -> Load:
@@ -52,175 +36,122 @@ def highest_ahead(circle: Load, width: int) -> Load:
     return ahead
 
 
-def seen_peak(week: Load, box: Box) -> Load:
-    """For every second of the fold: the highest load that a run starting there would meet."""
-    return highest_ahead(folded_peak(week, box.fold), box.seconds)
+def load_ahead(week: Load, shape: RunShape, stretch: range) -> Load:
+    """For every second of a stretch of the cycle, the highest load that a run starting there would
+    meet. A part of the cycle costs as little as it is short."""
+    if len(stretch) == shape.cycle:
+        return highest_ahead(folded_peak(week, shape.cycle), shape.seconds)
+    length, arcs = min(len(stretch) + shape.seconds, shape.cycle), []
+    for shift in range(0, WEEK, shape.cycle):
+        start = (stretch.start + shift) % WEEK
+        over = max(0, start + length - WEEK)
+        arc = week[start : start + length]
+        arcs.append(np.append(arc, week[:over]) if over else arc)
+    return highest_ahead(np.maximum.reduce(arcs), shape.seconds)[: len(stretch)]
 
 
-def seen_within(week: Load, box: Box, stretch: range) -> Load:
-    """The same for the seconds of a stretch only, which costs as little as the stretch is short."""
-    length = min(len(stretch) + box.seconds, box.fold)
-    arcs = [_arc(week, stretch.start + shift, length) for shift in range(0, WEEK, box.fold)]
-    return highest_ahead(np.maximum.reduce(arcs), box.seconds)[: len(stretch)]
-
-
-def crowds_of(week: Load, since: int, table: Ints) -> list[tuple[float, int]]:
-    """For each row (period, phase, duration in ms) the most that run at once during any of its
-    runs, and the second (since 1970) at which they do."""
-    if not len(table):
-        return []
-    found = np.zeros(len(table), np.int64)
-    # The load and, below it, the second counted from the week's end: the highest has both.
-    marked = (week.astype(np.int64) << _BITS) + np.arange(WEEK, 0, -1)
-    for period in np.unique(table[:, 0]).tolist():
-        rows = np.flatnonzero(table[:, 0] == period)
-        fold = min(period, WEEK)
-        starts = (table[rows, 1] - since) % fold
-        lasting = np.clip(-(-table[rows, 2] // 1000), 1, fold)
-        found[rows] = _highest_under(folded_peak(marked, fold), starts, lasting)
-    seconds = since + WEEK - (found & ((1 << _BITS) - 1))
-    return list(zip(((found >> _BITS) / RUN).tolist(), seconds.tolist(), strict=True))
-
-
-def _highest_under(circle: Ints, starts: Ints, lasting: Ints) -> Ints:
-    """The highest value in each arc; arcs in order of their starts cost little more than a walk."""
-    order = np.argsort(starts, kind="stable")
-    edges = np.column_stack([starts[order], starts[order] + lasting[order]]).ravel()
-    twice = np.concatenate([circle, circle, circle[:1]])
-    highest = np.empty_like(starts)
-    highest[order] = np.maximum.reduceat(twice, edges)[::2]
-    return highest
-
-
-def _arc(week: Load, start: int, length: int) -> Load:
-    start %= WEEK
-    over = start + length - WEEK
-    return week[start : start + length] if over <= 0 else np.append(week[start:], week[:over])
-
-
-class Outlook(NamedTuple):
-    """What a run would meet at each second of a stretch."""
-
-    stretch: range
-    seen: Load
-
-
-def outlook_of(week: Load, box: Box, stretch: range) -> Outlook:
-    """Look ahead from every second of a stretch, the whole fold or a part of it."""
-    whole = len(stretch) == box.fold
-    return Outlook(stretch, seen_peak(week, box) if whole else seen_within(week, box, stretch))
-
-
-def calmest_stretch(model: LoadModel, box: Box) -> range:
-    """Where to search: all of the fold, or of a long one the quarter of a day with least load."""
-    if box.fold <= 2 * STRETCH:
-        return range(box.fold)
+def calmest_stretch(model: LoadModel, shape: RunShape) -> range:
+    """Where to search: the whole cycle, or of a long one the quarter of a day with least load."""
+    if shape.cycle <= 2 * _STRETCH:
+        return range(shape.cycle)
     per_slot = model.cells.reshape(-1, SLOT // CELL).sum(axis=1)
-    ahead = _sums_ahead(folded_sum(per_slot, box.fold, SLOT), STRETCH // SLOT)
+    ahead = _sums_ahead(_folded_sum(per_slot, shape.cycle, SLOT), _STRETCH // SLOT)
     start = middle(np.flatnonzero(ahead == ahead.min()), len(ahead)) * SLOT
-    return range(start, start + STRETCH)
+    return range(start, start + _STRETCH)
 
 
-def best_start(model: LoadModel, box: Box, outlook: Outlook) -> int:
+def best_start(model: LoadModel, shape: RunShape, stretch: range, ahead: Load) -> int:
     """The start with the lowest peak. How ties are settled depends on how much runs there.
 
     Where few run at once, whole runs are coarse, and a long run that comes later finds no room
-    between short ones: the start that spoils the fewest places for runs to come, for short runs in
-    a slot with few starts. Where many run, overruns add up: the start with the lowest peak in
-    doubt, then the least load around, the fewest starts.
+    between short ones: the start that blocks the fewest starts of later runs, for short runs in
+    a slot with few starts. Where many run, overruns add up: the start with the lowest uncertain
+    load, then the least load around, the fewest starts.
 
     What still ties goes to the middle slot of the longest stretch of such slots, so that few jobs
     lie far apart; within the slot to its earliest second, so that runs follow back to back and
     leave room for long ones.
     """
-    lowest = int(outlook.seen.min())
-    good = outlook.seen == lowest
-    few = lowest < FEW_AT_ONCE * RUN
+    cycle, lowest = shape.cycle, int(ahead.min())
+    good = ahead == lowest
+    few = lowest < _FEW_AT_ONCE * RUN
     if not few:
-        longer = box._replace(whole=min(box.fold, 2 * box.seconds), part=0)
-        in_doubt = outlook_of(model.uncertain_load, longer, outlook.stretch).seen
-        good &= in_doubt == in_doubt[good].min()
-    ties = (np.flatnonzero(good) + outlook.stretch.start) % box.fold
+        longer = shape._replace(whole=min(cycle, 2 * shape.seconds), part=0)
+        uncertain = load_ahead(model.uncertain_load, longer, stretch)
+        good &= uncertain == uncertain[good].min()
+    ties = (np.flatnonzero(good) + stretch.start) % cycle
+    starts = _folded_sum(model.starts, cycle, SLOT)
     if few:
-        ties = _least(_in_calm_slots(ties, model, box), _spoilt(model.seconds, box, lowest), 1)
+        if shape.seconds <= _SHORT:  # slots with the fewest starts, give or take one
+            begun = starts[ties // SLOT % len(starts)]
+            ties = ties[begun <= begun.min() + RUN * (WEEK // cycle)]
+        ties = _least(ties, _blocked_starts(model.seconds, shape, lowest), 1)
     else:
-        ties = _least(ties, _load_around(model.cells, box), CELL)
-        ties = _least(ties, folded_sum(model.starts, box.fold, SLOT), SLOT)
-    return settled(ties, box.fold)
+        cells = _folded_sum(model.cells, cycle, CELL)
+        around = _sums_ahead(cells, min(len(cells), shape.seconds // CELL + 2))
+        ties = _least(_least(ties, around, CELL), starts, SLOT)
+    slots = ties // SLOT
+    slot = middle(np.flatnonzero(np.bincount(slots)), -(-cycle // SLOT))
+    return int(ties[slots == slot].min())
+
+
+def middle(positions: Ints, length: int) -> int:
+    """The middle of the longest stretch of neighbours on a circle of `length`."""
+    if len(positions) == length:
+        return int(positions[length // 2])
+    breaks = np.flatnonzero(np.diff(positions, append=positions[0] + length) > 1)
+    first = np.roll(breaks, 1) + 1
+    sizes = (breaks - first) % len(positions) + 1
+    longest = int(sizes.argmax())
+    return int(positions[(first[longest] + sizes[longest] // 2) % len(positions)])
 
 
 def _least(ties: Ints, values: Ints, width: int) -> Ints:
-    found = values[ties // width % len(values)]
-    least: Ints = ties[found == found.min()]
+    """The ties with the lowest value; each value stands for `width` seconds."""
+    of_ties = values[ties // width % len(values)]
+    least: Ints = ties[of_ties == of_ties.min()]
     return least
 
 
-def _in_calm_slots(ties: Ints, model: LoadModel, box: Box) -> Ints:
-    """For a short run the starts in slots with the fewest others, give or take one."""
-    if box.seconds > SHORT:
-        return ties
-    begun = folded_sum(model.starts, box.fold, SLOT)
-    found = begun[ties // SLOT % len(begun)]
-    calm: Ints = ties[found <= found.min() + RUN * (WEEK // box.fold)]
-    return calm
-
-
-def _spoilt(seconds: Load, box: Box, lowest: int) -> Ints:
-    """For every second of the hour: at how many starts a half-hourly or hourly run to come, short
-    or long, would then no longer stay below the level that a run starting there reaches.
+def _blocked_starts(seconds: Load, shape: RunShape, lowest: int) -> Ints:
+    """For every second of the hour: at how many starts a later half-hourly or hourly run, short or
+    long, could then no longer stay below the level that a run starting there reaches.
 
     So short runs lie end to end, and a weekly run, which takes its seconds away from every
     half-hourly one, lies where other rare runs do: at another time but at the same minutes.
     """
-    total = np.zeros(HOUR, np.int64)
-    for fold in (HALF_HOUR, HOUR):
-        free = _free_ahead(folded_peak(seconds, fold) < lowest + box.height)
-        for width in RUNS_TO_COME:
-            span = min(fold, box.seconds + width - 1)
-            lost = np.roll(_sums_ahead((free >= width).astype(np.int64), span), width - 1)
-            total += np.resize(_of_all_runs(lost, box.fold), HOUR) * (HOUR // fold)
+    total = np.zeros(_HOUR, np.int64)
+    for cycle in (_HALF_HOUR, _HOUR):
+        taken = np.flatnonzero(folded_peak(seconds, cycle) >= lowest + shape.height)
+        here = np.arange(cycle)
+        if len(taken):
+            free = np.append(taken, taken[0] + cycle)[np.searchsorted(taken, here)] - here
+        else:
+            free = np.full(cycle, cycle)
+        for width in _RUNS_TO_COME:
+            span = min(cycle, shape.seconds + width - 1)
+            blocked = np.roll(_sums_ahead((free >= width).astype(np.int64), span), width - 1)
+            if shape.cycle < cycle and cycle % shape.cycle == 0:  # all its runs within the circle
+                blocked = blocked.reshape(-1, shape.cycle).sum(axis=0)
+            total += np.resize(blocked, _HOUR) * (_HOUR // cycle)
     return total
 
 
-def _free_ahead(free: NDArray[np.bool_]) -> Ints:
-    """For every second of a circle, how many from there on are free."""
-    taken, here = np.flatnonzero(~free), np.arange(len(free))
-    if not len(taken):
-        return np.full(len(free), len(free))
-    ahead: Ints = np.append(taken, taken[0] + len(free))[np.searchsorted(taken, here)] - here
-    return ahead
+def _folded_sum(week: Ints, cycle: int, width: int) -> Ints:
+    """For every cell or slot (of `width` seconds) of a cycle, the sum over its repetitions.
 
-
-def _of_all_runs(lost: Ints, period: int) -> Ints:
-    """The sum over the runs that a short interval has within the circle."""
-    several = period < len(lost) and len(lost) % period == 0
-    return lost.reshape(-1, period).sum(axis=0) if several else lost
-
-
-def settled(ties: Ints, fold: int) -> int:
-    """One of several seconds that are equally good: the earliest of the middle slot."""
-    slots = ties // SLOT
-    chosen = middle(np.flatnonzero(np.bincount(slots)), -(-fold // SLOT))
-    return int(ties[slots == chosen].min())
-
-
-def _load_around(cells: Ints, box: Box) -> Ints:
-    circle = folded_sum(cells, box.fold, CELL)
-    return _sums_ahead(circle, min(len(circle), box.seconds // CELL + 2))
+    Repetitions cut off by the week's end are left out: a phase that by chance occurs once more in
+    this week must not look worse for it.
+    """
+    size, shifts = max(1, cycle // width), np.arange(0, WEEK - cycle + 1, cycle) // width
+    if cycle % width == 0:
+        total: Ints = week[: len(shifts) * size].reshape(-1, size).sum(axis=0)
+    else:
+        total = week[(shifts[:, None] + np.arange(size)) % len(week)].sum(axis=0)
+    return total
 
 
 def _sums_ahead(circle: Ints, width: int) -> Ints:
     reach = np.concatenate([[0], np.cumsum(np.concatenate([circle, circle[:width]]))])
     sums: Ints = reach[width : width + len(circle)] - reach[: len(circle)]
     return sums
-
-
-def middle(chosen: Ints, length: int) -> int:
-    """The middle of the longest stretch of neighbours on a circle of `length`."""
-    if len(chosen) == length:
-        return int(chosen[length // 2])
-    breaks = np.flatnonzero(np.diff(chosen, append=chosen[0] + length) > 1)
-    first = np.roll(breaks, 1) + 1
-    sizes = (breaks - first) % len(chosen) + 1
-    longest = int(sizes.argmax())
-    return int(chosen[(first[longest] + sizes[longest] // 2) % len(chosen)])

@@ -22,9 +22,9 @@ from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.api.dependencies import COOKIE
 from evenbeat.asgi import asgi
 from evenbeat.cli import main
-from evenbeat.cli.client import Refused, connected
+from evenbeat.cli.client import ApiError, connected
 from evenbeat.cli.output import short_ids
-from evenbeat.cli.which import find_execution
+from evenbeat.cli.resolve import find_execution
 from evenbeat.engine.worker import Worker
 from loopback import SECRET, served
 from waiting import PATIENCE, wait_for
@@ -252,11 +252,11 @@ def test_an_execution_is_found_by_the_beginning_that_lists_show(
             assert find_execution(asking, short)["id"] == whole_id
             assert find_execution(asking, short.upper())["id"] == whole_id
             assert find_execution(asking, whole_id)["id"] == whole_id
-        with pytest.raises(Refused, match="more than one") as refused:
+        with pytest.raises(ApiError, match="more than one") as refused:
             find_execution(asking, ids[0][:4])
         assert refused.value.exit_code == 2
         for nobody in ("0000", "ffffffff", "news", "0", "-----", ""):
-            with pytest.raises(Refused, match="There is no execution") as refused:
+            with pytest.raises(ApiError, match="There is no execution") as refused:
                 find_execution(asking, nobody)
             assert refused.value.exit_code == 4
     assert client.get("/api/v1/executions", params={"id": "zzzz"}).status_code == 422

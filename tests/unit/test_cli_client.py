@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from evenbeat.cli import exit_code
-from evenbeat.cli.client import Client, Refused, asked_url, document_in, in_path
+from evenbeat.cli.client import ApiError, Client, path_segment, read_response, service_url
 from evenbeat.errors import (
     Conflict,
     DatabaseUnavailable,
@@ -33,8 +33,8 @@ def answer(status: int, content: Any = None, text: str | None = None) -> httpx.R
      (502, 3), (503, 3), (504, 3)],
 )  # fmt: skip
 def test_a_problem_is_raised_in_its_own_words(status: int, code: int):
-    with pytest.raises(Refused, match=r"^It was so\.$") as refused:
-        document_in(answer(status, {"detail": "It was so.", "title": "x", "status": status}))
+    with pytest.raises(ApiError, match=r"^It was so\.$") as refused:
+        read_response(answer(status, {"detail": "It was so.", "title": "x", "status": status}))
     assert (refused.value.exit_code, refused.value.status) == (code, status)
     assert exit_code(refused.value) == code
 
@@ -52,14 +52,14 @@ def test_a_problem_is_raised_in_its_own_words(status: int, code: int):
     ],
 )
 def test_what_is_not_evenbeat_is_said_to_be_so(strange: httpx.Response):
-    with pytest.raises(Refused, match="is not an Evenbeat service") as refused:
-        document_in(strange)
+    with pytest.raises(ApiError, match="is not an Evenbeat service") as refused:
+        read_response(strange)
     assert refused.value.exit_code == 3
 
 
 def test_an_empty_answer_is_an_empty_document():
-    assert document_in(httpx.Response(204, request=REQUEST)) == {}
-    assert document_in(answer(200, {"jobs": []})) == {"jobs": []}
+    assert read_response(httpx.Response(204, request=REQUEST)) == {}
+    assert read_response(answer(200, {"jobs": []})) == {"jobs": []}
 
 
 @pytest.mark.parametrize(
@@ -105,15 +105,15 @@ def test_requests_carry_what_was_given_and_no_more():
 
 
 def test_names_become_one_part_of_a_path():
-    assert in_path("a b/c%?#") == "a%20b%2Fc%25%3F%23"
+    assert path_segment("a b/c%?#") == "a%20b%2Fc%25%3F%23"
 
 
 def test_an_option_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("EVENBEAT_URL", raising=False)
-    assert asked_url(None, None) is None
+    assert service_url(None, None) is None
     monkeypatch.setenv("EVENBEAT_URL", "http://there")
-    assert asked_url(None, None) == "http://there"
-    assert asked_url("http://here", None) == "http://here"
-    assert asked_url(None, "postgresql:///x") is None
+    assert service_url(None, None) == "http://there"
+    assert service_url("http://here", None) == "http://here"
+    assert service_url(None, "postgresql:///x") is None
     with pytest.raises(InvalidInput):
-        asked_url("http://here", "postgresql:///x")
+        service_url("http://here", "postgresql:///x")

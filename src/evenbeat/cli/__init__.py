@@ -39,13 +39,18 @@ _RUN, _JOBS, _FLEET = "Run", "Jobs", "Look after it"
 
 COMMANDS = (
     Command("serve", f"{_HERE}.serve:serve", "Serve API and dashboard, and run jobs.", _RUN),
-    Command("worker", f"{_HERE}.fleet:worker_cli", "Run jobs; list and drain workers.", _RUN),
+    Command(
+        "worker",
+        f"{_HERE}.queues:worker_cli",
+        "Run jobs; list and drain workers.",
+        _RUN,
+    ),
     Command("job", f"{_HERE}.job:job_cli", "Add, list, show, control and watch jobs.", _JOBS),
     Command("execution", f"{_HERE}.execution:execution_cli", "The history of jobs.", _JOBS),
     Command("template", f"{_HERE}.template:template_cli", "Definitions with parameters.", _JOBS),
     Command("schedule", f"{_HERE}.schedule:schedule_cli", "Try a schedule out.", _JOBS),
-    Command("task", f"{_HERE}.fleet:task_cli", "The tasks that workers have.", _JOBS),
-    Command("queue", f"{_HERE}.fleet:queue_cli", "List, pause and resume queues.", _JOBS),
+    Command("task", f"{_HERE}.queues:task_cli", "The tasks that workers have.", _JOBS),
+    Command("queue", f"{_HERE}.queues:queue_cli", "List, pause and resume queues.", _JOBS),
     Command("limit", f"{_HERE}.limit:limit_cli", "Limits that jobs with one key share.", _JOBS),
     Command("documents", "evenbeat.crawl.commands:documents_cli", "Search crawled pages.", _JOBS),
     Command("import", f"{_HERE}.import_export:import_cli", "Move in from cron and others.", _JOBS),

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from evenbeat.cli.client import Document
 from evenbeat.cli.output import cell, confirmed, heading, safe, show, table
-from evenbeat.cli.session import Session, asking
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.errors import InvalidInput
 from evenbeat.humanize import count
 
@@ -21,16 +21,16 @@ _WIDTH = 48
 _MOST_SHOWN = 20
 
 
-@asking
-def distribution(session: Session) -> None:
+@api_command
+def distribution(session: ApiSession) -> None:
     """Show how many jobs start in each hour, how even the load is, and what to do about it."""
     told = session.client.get(f"{_PATH}/distribution")
     session.show(told, lambda: distribution_view(told))
 
 
-@asking
+@api_command
 def rebalance(  # noqa: PLR0917 - the options are named on the command line
-    session: Session,
+    session: ApiSession,
     preview: Annotated[
         bool, typer.Option("--preview", help="Show what would move, and change nothing (default).")
     ] = False,
@@ -58,7 +58,7 @@ def rebalance(  # noqa: PLR0917 - the options are named on the command line
     return 0
 
 
-def _apply(session: Session, limit: Document, yes: bool) -> int:
+def _apply(session: ApiSession, limit: Document, yes: bool) -> int:
     """Show what would move and ask; what is then applied is just what was shown."""
     body = dict(limit)
     if not yes:
@@ -76,7 +76,7 @@ def _apply(session: Session, limit: Document, yes: bool) -> int:
     return 0
 
 
-def _undo(session: Session, rebalance_id: UUID, yes: bool) -> int:
+def _undo(session: ApiSession, rebalance_id: UUID, yes: bool) -> int:
     if not confirmed(f"Put back what rebalance {rebalance_id} moved?", yes):
         return 1
     undone = session.client.post(f"{_PATH}/rebalance/{rebalance_id}/undo")

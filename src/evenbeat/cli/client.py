@@ -34,7 +34,7 @@ _INSIDE = "http://127.0.0.1"
 _EXIT_CODES = {400: 2, 413: 2, 422: 2, 404: 4, 401: 5, 403: 5, 502: 3, 503: 3, 504: 3}
 
 
-class Refused(EvenbeatError):
+class ApiError(EvenbeatError):
     """The API said no. `exit_code` is what that means to a script."""
 
     def __init__(self, message: str, exit_code: int = 1, status: int | None = None) -> None:
@@ -49,7 +49,7 @@ class _Transport(Protocol):
 
 
 class Client:
-    """Asks the API. A refusal is raised as `Refused`, with the API's own words."""
+    """Asks the API. A refusal is raised as `ApiError`, with the API's own words."""
 
     def __init__(self, base: str, transport: _Transport, token: str | None = None) -> None:
         self._base = base
@@ -105,7 +105,7 @@ class Client:
         )
         answer = self._transport.send(request)
         self._ahead = _ahead(answer.headers.get("date"))
-        return document_in(answer)
+        return read_response(answer)
 
 
 def _ahead(date: str | None) -> timedelta:
@@ -116,7 +116,7 @@ def _ahead(date: str | None) -> timedelta:
     return timedelta(0)
 
 
-def in_path(text: str) -> str:
+def path_segment(text: str) -> str:
     """A name as one part of a path."""
     return quote(text, safe="")
 
@@ -124,8 +124,8 @@ def in_path(text: str) -> str:
 # -- answers -------------------------------------------------------------------------------------
 
 
-def document_in(answer: httpx.Response) -> Document:
-    """The document of an answer; raises Refused for a problem."""
+def read_response(answer: httpx.Response) -> Document:
+    """The document of an answer; raises ApiError for a problem."""
     content: Any = {}
     if answer.content:
         try:
@@ -133,7 +133,7 @@ def document_in(answer: httpx.Response) -> Document:
         except ValueError:
             content = None
     if not isinstance(content, dict):
-        raise Refused(_STRANGER.format(answer=answer.status_code), 3, answer.status_code)
+        raise ApiError(_STRANGER.format(answer=answer.status_code), 3, answer.status_code)
     if answer.status_code >= 300:
         raise _refusal(answer, content)
     return content
@@ -145,15 +145,15 @@ _STRANGER = (
 )
 
 
-def _refusal(answer: httpx.Response, content: Document) -> Refused:
+def _refusal(answer: httpx.Response, content: Document) -> ApiError:
     status, detail = answer.status_code, content.get("detail")
     if not isinstance(detail, str):
-        return Refused(_STRANGER.format(answer=status), 3, status)
+        return ApiError(_STRANGER.format(answer=status), 3, status)
     if status == 401 and "authorization" not in answer.request.headers:
         detail = f"This service needs a token: set {TOKEN_VARIABLE}, or give --token."
     elif status == 404 and detail == "Not Found":
-        return Refused(_STRANGER.format(answer=status), 3, status)
-    return Refused(detail, _EXIT_CODES.get(status, 1), status)
+        return ApiError(_STRANGER.format(answer=status), 3, status)
+    return ApiError(detail, _EXIT_CODES.get(status, 1), status)
 
 
 # -- over the network ----------------------------------------------------------------------------
@@ -170,10 +170,10 @@ class _Remote:
         try:
             return self._http.send(request)
         except httpx.TimeoutException:
-            raise Refused(f"{self._url} did not answer within {_SECONDS:g} s.", 3) from None
+            raise ApiError(f"{self._url} did not answer within {_SECONDS:g} s.", 3) from None
         except (httpx.HTTPError, OSError) as error:
             reason = str(error) or type(error).__name__
-            raise Refused(
+            raise ApiError(
                 f"{self._url} cannot be reached: {reason}. Is it running? "
                 "`evenbeat serve` starts it. Without --url, the database is used directly.",
                 3,
@@ -205,12 +205,12 @@ class _Inside:
 
     def __init__(self, app: "Evenbeat") -> None:
         from evenbeat.api.app import create  # noqa: PLC0415 - a remote client needs none of it
-        from evenbeat.cli.owner import Owner  # noqa: PLC0415
+        from evenbeat.cli.local_access import LocalAccess  # noqa: PLC0415
 
         self._app = app
         self._runner = asyncio.Runner()
         self._transport = httpx.ASGITransport(
-            create(app, access=Owner()), raise_app_exceptions=False
+            create(app, access=LocalAccess()), raise_app_exceptions=False
         )
 
     def send(self, request: httpx.Request) -> httpx.Response:
@@ -245,7 +245,7 @@ def _open_database(database: str | None) -> "Evenbeat":
 # -- choosing ------------------------------------------------------------------------------------
 
 
-def asked_url(url: str | None, database: str | None) -> str | None:
+def service_url(url: str | None, database: str | None) -> str | None:
     """The service to ask; None for the database itself."""
     if url is not None and database is not None:
         raise InvalidInput("--url asks a service, --database a database. Give one.", field="url")
@@ -257,7 +257,7 @@ def asked_url(url: str | None, database: str | None) -> str | None:
 @contextmanager
 def connected(url: str | None, token: str | None, database: str | None) -> Iterator[Client]:
     """A client for what the options, the environment and the settings say, in this order."""
-    url = asked_url(url, database)
+    url = service_url(url, database)
     if url is not None:
         base = _checked_url(url)
         client = Client(base, _Remote(base), token or os.environ.get(TOKEN_VARIABLE) or None)

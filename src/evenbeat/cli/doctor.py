@@ -7,7 +7,7 @@ URL it asks the service how its own database fares.
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from evenbeat.cli.client import Document, asked_url, connected
+from evenbeat.cli.client import Document, connected, service_url
 from evenbeat.cli.output import print_json, safe, show
 from evenbeat.cli.session import DatabaseOption, JsonOption, TokenOption, UrlOption
 from evenbeat.humanize import count
@@ -26,7 +26,7 @@ def doctor(
     The exit code is 1 when something is wrong that keeps jobs from running well, and 0 when there
     are only warnings.
     """
-    if asked_url(url, database) is not None:
+    if service_url(url, database) is not None:
         with connected(url, token, database) as client:
             told = client.get("/api/v1/scheduler/doctor")
     else:

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from evenbeat.cli.client import Client, Document, Refused
+from evenbeat.cli.client import ApiError, Client, Document
 from evenbeat.cli.job_views import execution_facts, execution_table, label
 from evenbeat.cli.output import say
-from evenbeat.cli.session import Session, asking
-from evenbeat.cli.which import find_execution, find_job
+from evenbeat.cli.resolve import find_execution, find_job
+from evenbeat.cli.session import ApiSession, api_command
 
 execution_cli = typer.Typer(
     help="The history of jobs: each attempt at each occurrence.",
@@ -18,9 +18,9 @@ execution_cli = typer.Typer(
 
 
 @execution_cli.command("list")
-@asking
+@api_command
 def list_(  # noqa: PLR0917 - the options are named on the command line
-    session: Session,
+    session: ApiSession,
     job: Annotated[
         str | None, typer.Option(metavar="JOB", help="Only of this job: id, beginning, or name.")
     ] = None,
@@ -39,7 +39,7 @@ def list_(  # noqa: PLR0917 - the options are named on the command line
     client, labels = session.client, None
     if job is not None:
         if since is not None:
-            raise Refused("--since goes with all jobs, not with --job.", 2)
+            raise ApiError("--since goes with all jobs, not with --job.", 2)
         path = f"/api/v1/jobs/{find_job(client, job)['id']}/executions"
         found = client.get(path, status=status, limit=limit, offset=offset)
     else:
@@ -60,7 +60,7 @@ def _labels(client: Client, executions: list[Document]) -> dict[str, str]:
     for job_id in dict.fromkeys(one["job_id"] for one in executions):
         try:
             labels[job_id] = label(client.get(f"/api/v1/jobs/{job_id}"))
-        except Refused as refused:
+        except ApiError as refused:
             if refused.status != 404:
                 raise
             labels[job_id] = "(deleted)"
@@ -68,9 +68,9 @@ def _labels(client: Client, executions: list[Document]) -> dict[str, str]:
 
 
 @execution_cli.command()
-@asking
+@api_command
 def show(
-    session: Session,
+    session: ApiSession,
     execution: Annotated[
         str, typer.Argument(metavar="ID", help="The id, or the beginning that lists show.")
     ],

@@ -19,7 +19,7 @@ from evenbeat.cli.choosing import (
 )
 from evenbeat.cli.output import say
 from evenbeat.cli.run_import import all_jobs, all_templates, run_import
-from evenbeat.cli.session import Session, asking
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.domain.webhooks import TASK as DELIVERY
 from evenbeat.errors import EvenbeatError, InvalidInput
 from evenbeat.humanize import count
@@ -50,9 +50,9 @@ ApplyOption = Annotated[
 
 
 @import_cli.command()
-@asking
+@api_command
 def crontab(  # noqa: PLR0917 - the options are named on the command line
-    session: Session,
+    session: ApiSession,
     file: FileArgument,
     user: Annotated[
         str | None,
@@ -102,9 +102,9 @@ def crontab(  # noqa: PLR0917 - the options are named on the command line
 
 
 @import_cli.command()
-@asking
+@api_command
 def celery(
-    session: Session,
+    session: ApiSession,
     module: Annotated[
         str,
         typer.Argument(
@@ -118,7 +118,7 @@ def celery(
 
     The module is imported, as `celery beat` would do; no broker is asked.
     """
-    from evenbeat.cli.loading import BrokenApp, load_module  # noqa: PLC0415
+    from evenbeat.cli.app_loader import BrokenApp, load_module  # noqa: PLC0415
     from evenbeat.importers.celery_beat import celery_app_in, read_celery  # noqa: PLC0415
 
     where, _, attribute = module.partition(":")
@@ -133,9 +133,9 @@ def celery(
 
 
 @import_cli.command()
-@asking
+@api_command
 def apscheduler(  # noqa: PLR0917 - the options are named on the command line
-    session: Session,
+    session: ApiSession,
     store: Annotated[
         str,
         typer.Argument(metavar="URL", help="The SQLAlchemyJobStore: sqlite:///jobs.sqlite, …"),
@@ -162,7 +162,7 @@ def apscheduler(  # noqa: PLR0917 - the options are named on the command line
             "reads it. If you know who can write into this store, and trust them, give --trust.",
             field="trust",
         )
-    from evenbeat.cli.loading import make_importable  # noqa: PLC0415
+    from evenbeat.cli.app_loader import make_importable  # noqa: PLC0415
     from evenbeat.importers.apscheduler import read_apscheduler  # noqa: PLC0415
 
     make_importable(Path.cwd())
@@ -171,28 +171,28 @@ def apscheduler(  # noqa: PLR0917 - the options are named on the command line
 
 
 @import_cli.command("json")
-@asking
-def json_(session: Session, file: FileArgument, apply: ApplyOption = False) -> int:
+@api_command
+def json_(session: ApiSession, file: FileArgument, apply: ApplyOption = False) -> int:
     """Import a JSON list of jobs, as `evenbeat export` writes it."""
     return _import_file(session, file, "json", apply)
 
 
 @import_cli.command("yaml")
-@asking
-def yaml_(session: Session, file: FileArgument, apply: ApplyOption = False) -> int:
+@api_command
+def yaml_(session: ApiSession, file: FileArgument, apply: ApplyOption = False) -> int:
     """Import a YAML list of jobs, as `evenbeat export --format yaml` writes it."""
     return _import_file(session, file, "yaml", apply)
 
 
-def _import_file(session: Session, file: Path, kind: str, apply: bool) -> int:
+def _import_file(session: ApiSession, file: Path, kind: str, apply: bool) -> int:
     from evenbeat.importers.files import read_job_file  # noqa: PLC0415
 
     return run_import(session, read_job_file(file, kind), apply=apply)
 
 
-@asking
+@api_command
 def export(  # noqa: PLR0917 - the options are named on the command line
-    session: Session,
+    session: ApiSession,
     form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="json or yaml.")] = "json",
     out: Annotated[
         Path | None,

@@ -22,8 +22,8 @@ from evenbeat.cli.job_views import (
     section,
 )
 from evenbeat.cli.output import safe, say
-from evenbeat.cli.session import Session, asking
-from evenbeat.cli.which import find_job
+from evenbeat.cli.resolve import find_job
+from evenbeat.cli.session import ApiSession, api_command
 
 job_cli = typer.Typer(
     help="Add, list, show, control and watch jobs. A job is named by its id, the beginning of its "
@@ -39,9 +39,9 @@ _SHOWN = 5
 
 
 @job_cli.command("list")
-@asking
+@api_command
 def list_(  # noqa: PLR0917 - the options are named on the command line
-    session: Session,
+    session: ApiSession,
     status: StatusOption = None,
     queue: QueueOption = None,
     task: TaskOption = None,
@@ -86,8 +86,8 @@ def _say_empty(filtered: bool, offset: int) -> None:
 
 
 @job_cli.command()
-@asking
-def show(session: Session, job: JobArgument) -> None:
+@api_command
+def show(session: ApiSession, job: JobArgument) -> None:
     """Show a job: its definition, its next plans, its last executions, and why it did or did not
     run."""
     client = session.client
@@ -108,9 +108,9 @@ def show(session: Session, job: JobArgument) -> None:
 
 
 @job_cli.command()
-@asking
+@api_command
 def logs(
-    session: Session,
+    session: ApiSession,
     job: JobArgument,
     failed: Annotated[bool, typer.Option("--failed", help="Only those that failed.")] = False,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000)] = 10,

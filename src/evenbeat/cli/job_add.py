@@ -10,16 +10,16 @@ import typer
 from evenbeat.cli.client import Document
 from evenbeat.cli.job_views import label
 from evenbeat.cli.output import both, say
-from evenbeat.cli.session import Session, asking
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.errors import InvalidInput
 
 _WHEN, _HOW = "When", "How"
 _EXAMPLE = """for example: evenbeat job add send_email to=a@example.org"""
 
 
-@asking
+@api_command
 def add(  # noqa: PLR0917 - the options are named on the command line
-    session: Session,
+    session: ApiSession,
     task: Annotated[
         str, typer.Argument(metavar="TASK", help="What to run; `evenbeat task list` shows tasks.")
     ],
@@ -198,7 +198,7 @@ def add(  # noqa: PLR0917 - the options are named on the command line
     return answer(session, job)
 
 
-def answer(session: Session, job: Document) -> int:
+def answer(session: ApiSession, job: Document) -> int:
     """Say what the job is now."""
     for warning in job.get("warnings") or ():
         say(f"Note: {warning}")
@@ -206,7 +206,7 @@ def answer(session: Session, job: Document) -> int:
     return 0
 
 
-def _told(session: Session, job: Document) -> str:
+def _told(session: ApiSession, job: Document) -> str:
     if job.get("duplicate"):
         return f"{job['id']}  was there already: {label(job)}, {job['status']}."
     when = "paused" if job["is_paused"] else both(job["next_run_at"], session.client.now())

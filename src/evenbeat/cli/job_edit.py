@@ -7,8 +7,8 @@ import typer
 
 from evenbeat.cli.client import Document
 from evenbeat.cli.job_add import add, answer, body_of, payload_of
-from evenbeat.cli.session import OPTIONS, Session, asking
-from evenbeat.cli.which import find_job
+from evenbeat.cli.resolve import find_job
+from evenbeat.cli.session import OPTIONS, ApiSession, api_command
 from evenbeat.errors import InvalidInput
 
 _ONLY_NEW = {"task", "arguments", "paused", "dedup_key", "scope", *OPTIONS}
@@ -29,7 +29,7 @@ UnsetOption = Annotated[
 
 
 def _edit(
-    session: Session,
+    session: ApiSession,
     /,
     job: str,
     arguments: list[str] | None,
@@ -65,4 +65,4 @@ def _signature() -> inspect.Signature:
 
 
 _edit.__signature__ = _signature()  # type: ignore[attr-defined]
-edit = asking(_edit)
+edit = api_command(_edit)

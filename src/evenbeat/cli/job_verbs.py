@@ -16,8 +16,8 @@ from evenbeat.cli.choosing import (
 from evenbeat.cli.client import Client, Document
 from evenbeat.cli.job_views import label
 from evenbeat.cli.output import both, confirmed, exact, say
-from evenbeat.cli.session import Session, asking
-from evenbeat.cli.which import find_job, find_jobs
+from evenbeat.cli.resolve import find_job, find_jobs
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.errors import InvalidInput
 from evenbeat.humanize import count
 
@@ -43,9 +43,9 @@ _HELP = {
 
 
 def _verb(verb: str) -> Callable[..., int]:
-    @asking
+    @api_command
     def command(  # noqa: PLR0917 - the options are named on the command line
-        session: Session,
+        session: ApiSession,
         jobs: Annotated[
             list[str] | None,
             typer.Argument(metavar="JOB", help="Ids, their beginnings, or names."),
@@ -100,7 +100,7 @@ def _verb(verb: str) -> Callable[..., int]:
 VERBS = {verb: _verb(verb) for verb in _DONE}
 
 
-def _by_ids(session: Session, verb: str, ids: list[str], yes: bool, force: bool) -> int:
+def _by_ids(session: ApiSession, verb: str, ids: list[str], yes: bool, force: bool) -> int:
     if verb == "delete" and not confirmed(_question(verb, len(ids)), yes):
         return 1
     if len(ids) == 1 and verb != "delete":
@@ -110,7 +110,9 @@ def _by_ids(session: Session, verb: str, ids: list[str], yes: bool, force: bool)
     return _report(session, verb, _changed(session.client, verb, ids, force))
 
 
-def _by_filter(session: Session, verb: str, chosen: dict[str, Any], yes: bool, force: bool) -> int:
+def _by_filter(
+    session: ApiSession, verb: str, chosen: dict[str, Any], yes: bool, force: bool
+) -> int:
     # The API takes an empty filter for a mistake; whoever says --all means it.
     wanted = chosen or {"status": list(_STATES)}
     found = session.client.get("/api/v1/jobs", **wanted, limit=1)
@@ -138,7 +140,7 @@ def _changed(client: Client, verb: str, ids: list[str], force: bool) -> Document
     return total
 
 
-def _report(session: Session, verb: str, done: Document) -> int:
+def _report(session: ApiSession, verb: str, done: Document) -> int:
     session.show(done, f"{count(done['changed'], 'job')} {_DONE[verb]}.")
     for refused in done["refused"]:
         say(f"{refused['id']}: {refused['reason']}")
@@ -163,9 +165,9 @@ def _question(verb: str, number: int, is_estimate: bool = False) -> str:
 # -- the past ------------------------------------------------------------------------------------
 
 
-@asking
+@api_command
 def backfill(  # noqa: PLR0917 - the options are named on the command line
-    session: Session,
+    session: ApiSession,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Id, its beginning, or name.")],
     since: Annotated[str, typer.Option("--from", metavar="TIME", help="Plans after this moment,")],
     until: Annotated[str, typer.Option("--to", metavar="TIME", help="up to this one.")],

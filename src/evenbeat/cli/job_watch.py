@@ -12,8 +12,8 @@ from evenbeat.cli.client import Client, Document
 from evenbeat.cli.job_views import execution_facts, label, progress_text
 from evenbeat.cli.output import console, relative, safe, say
 from evenbeat.cli.patience import Patience
-from evenbeat.cli.session import Session, asking
-from evenbeat.cli.which import find_job
+from evenbeat.cli.resolve import find_job
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.domain.duration import parse_duration
 
 _FINAL = ("completed", "failed", "cancelled")
@@ -21,9 +21,9 @@ _FINAL = ("completed", "failed", "cancelled")
 Tell = Callable[[Document, Document | None, str], None]
 
 
-@asking
+@api_command
 def watch(
-    session: Session,
+    session: ApiSession,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Id, its beginning, or name.")],
     timeout: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Give up watching after so long.")

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from evenbeat.cli.client import Client, Document, in_path
+from evenbeat.cli.client import Client, Document, path_segment
 from evenbeat.cli.output import cell, relative, say, table
-from evenbeat.cli.session import Session, asking
+from evenbeat.cli.session import ApiSession, api_command
 
 limit_cli = typer.Typer(
     help="Limits that jobs with one key share.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -17,9 +17,9 @@ KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The concurrency
 
 
 @limit_cli.command("list")
-@asking
+@api_command
 def list_limits(
-    session: Session,
+    session: ApiSession,
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, max=1000, help="How many at most.")
     ] = 50,
@@ -36,9 +36,9 @@ def list_limits(
 
 
 @limit_cli.command("set")
-@asking
+@api_command
 def set_limit(
-    session: Session,
+    session: ApiSession,
     key: KeyArgument,
     concurrency: Annotated[
         int | None, typer.Option(metavar="N", help="How many may run at once.")
@@ -53,15 +53,15 @@ def set_limit(
     """
     given = {"concurrency_limit": concurrency, "rate_limit": rate}
     body = {name: value for name, value in given.items() if value is not None}
-    told = session.client.put(f"/api/v1/limits/{in_path(key)}", body)
+    told = session.client.put(f"/api/v1/limits/{path_segment(key)}", body)
     session.show(told, _told(told))
 
 
 @limit_cli.command("reset")
-@asking
-def reset_limit(session: Session, key: KeyArgument) -> None:
+@api_command
+def reset_limit(session: ApiSession, key: KeyArgument) -> None:
     """Take back what was set for a key: what its jobs ask for counts again."""
-    told = session.client.delete(f"/api/v1/limits/{in_path(key)}")
+    told = session.client.delete(f"/api/v1/limits/{path_segment(key)}")
     session.show(told, _told(told))
 
 

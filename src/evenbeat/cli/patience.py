@@ -2,7 +2,7 @@
 
 from types import TracebackType
 
-from evenbeat.cli.client import Refused
+from evenbeat.cli.client import ApiError
 from evenbeat.cli.output import say
 
 _AWAY = 3
@@ -23,7 +23,7 @@ class Patience:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        is_away = isinstance(error, Refused) and error.exit_code == _AWAY
+        is_away = isinstance(error, ApiError) and error.exit_code == _AWAY
         if is_away and not self.is_waiting:
             say(f"{error} Trying again; Ctrl-C ends it.")
         elif error is None and self.is_waiting:

@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from evenbeat.cli.client import Client, Document, Refused, in_path
+from evenbeat.cli.client import ApiError, Client, Document, path_segment
 from evenbeat.cli.output import cell, heading, safe, say, table
-from evenbeat.cli.session import Session
+from evenbeat.cli.session import ApiSession
 from evenbeat.errors import InvalidInput
 from evenbeat.humanize import count
 from evenbeat.importers.export import template_of
@@ -27,7 +27,7 @@ _TEMPLATES = "/api/v1/templates"
 _RECURRING = ("schedule", "interval_seconds", "interval_minutes", "schedule_time")
 
 
-def run_import(session: Session, source: ImportSource, *, apply: bool) -> int:
+def run_import(session: ApiSession, source: ImportSource, *, apply: bool) -> int:
     """Show what would be done, or do it."""
     client, source = session.client, _checked(source)
     plan = plan_of(source, _existing(client, source), client.now())
@@ -43,7 +43,7 @@ def run_import(session: Session, source: ImportSource, *, apply: bool) -> int:
         return 0
     for one in templates:
         fields = {name: value for name, value in one.items() if name != "name"}
-        client.put(f"{_TEMPLATES}/{in_path(one['name'])}", fields)
+        client.put(f"{_TEMPLATES}/{path_segment(one['name'])}", fields)
     result = _apply(client, plan)
     session.show(_document(plan, result), lambda: _result_view(plan, result))
     return 1 if result["refused"] else 0
@@ -140,7 +140,7 @@ def _apply(client: Client, plan: Plan) -> Document:
     for chunk in _chunks(in_dependency_order(plan.doing("add"))):
         try:
             answer = client.post(f"{_JOBS}/bulk", {"jobs": [one.parsed.document for one in chunk]})
-        except Refused as error:
+        except ApiError as error:
             raise _explained(error, chunk, result["added"]) from None
         result["added"] += answer["created"]
         result["warnings"] += answer.get("warnings") or []
@@ -153,7 +153,7 @@ def _apply(client: Client, plan: Plan) -> Document:
             if paused is not None:
                 client.post(f"{_JOBS}/{step.job_id}/{'pause' if paused else 'resume'}")
             result["changed"] += 1
-        except Refused as error:
+        except ApiError as error:
             if error.exit_code not in (1, 2):
                 raise
             result["refused"].append({"where": step.parsed.where, "why": str(error)})
@@ -207,7 +207,7 @@ def _chunks(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield chunk
 
 
-def _explained(error: Refused, chunk: Sequence[Step], added: int) -> Refused:
+def _explained(error: ApiError, chunk: Sequence[Step], added: int) -> ApiError:
     """The refusal with our names for the jobs, and what was done before it."""
 
     def where(match: re.Match[str]) -> str:
@@ -217,7 +217,7 @@ def _explained(error: Refused, chunk: Sequence[Step], added: int) -> Refused:
     message = re.sub(r"\bjobs\.(\d+)\b", where, str(error))
     if added:
         message += f" {count(added, 'job')} were added before; run the same import again to go on."
-    return Refused(message, error.exit_code, error.status)
+    return ApiError(message, error.exit_code, error.status)
 
 
 # -- showing -------------------------------------------------------------------------------------

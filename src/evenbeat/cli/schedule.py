@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 
 from evenbeat.cli.client import Document
 from evenbeat.cli.output import both, exact, heading, moment, relative
-from evenbeat.cli.session import Session, asking
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.domain.moments import zone_named
 
 schedule_cli = typer.Typer(
@@ -21,9 +21,9 @@ def _schedule() -> None:
 
 
 @schedule_cli.command()
-@asking
+@api_command
 def preview(  # noqa: PLR0917 - the options are named on the command line
-    session: Session,
+    session: ApiSession,
     schedule: Annotated[
         str,
         typer.Argument(
@@ -52,7 +52,7 @@ def preview(  # noqa: PLR0917 - the options are named on the command line
     session.show(told, lambda: _view(told, timezone, session))
 
 
-def _view(told: Document, timezone: str | None, session: Session) -> RenderableType:
+def _view(told: Document, timezone: str | None, session: ApiSession) -> RenderableType:
     now = session.client.now()
     lines = [f"  {_local(plan, timezone)}  ({relative(plan, now)})" for plan in told["plans"]]
     if placed := told.get("placement"):

@@ -18,7 +18,7 @@ from evenbeat import __version__
 from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.app import Evenbeat
 from evenbeat.asgi import asgi
-from evenbeat.cli.loading import load_app
+from evenbeat.cli.app_loader import load_app
 from evenbeat.cli.signals import Signals
 from evenbeat.cli.tuning import settle_process
 from evenbeat.cli.worker import (

@@ -54,7 +54,7 @@ OPTIONS = {
 
 
 @dataclass(frozen=True)
-class Session:
+class ApiSession:
     """One command's way to the API and back to its user."""
 
     client: Client
@@ -71,7 +71,7 @@ class Session:
             show(*(part() if callable(part) else part for part in parts))
 
 
-def asking(command: Callable[Concatenate[Session, P], int | None]) -> Callable[..., int]:
+def api_command(command: Callable[Concatenate[ApiSession, P], int | None]) -> Callable[..., int]:
     """Give a command that takes a session the options that make one."""
     signature = inspect.signature(command)
     own = list(signature.parameters.values())[1:]
@@ -85,7 +85,7 @@ def asking(command: Callable[Concatenate[Session, P], int | None]) -> Callable[.
         url, token, database = (options.pop(name) for name in ("url", "token", "database"))
         as_json = options.pop("as_json")
         with connected(url, token, database) as client:
-            return command(Session(client, as_json), *args, **options) or 0
+            return command(ApiSession(client, as_json), *args, **options) or 0
 
     keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]

@@ -5,18 +5,18 @@ from rich.text import Text
 
 from evenbeat.cli.client import Document
 from evenbeat.cli.output import both, facts, heading, status
-from evenbeat.cli.session import Session, asking
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.humanize import count, milliseconds
 
 
-@asking
-def stats(session: Session) -> None:
+@api_command
+def stats(session: ApiSession) -> None:
     """Show how many jobs are in which state, and how their executions went."""
     told = session.client.get("/api/v1/scheduler/metrics")
     session.show(told, lambda: figures(told, session))
 
 
-def figures(told: Document, session: Session) -> RenderableType:
+def figures(told: Document, session: ApiSession) -> RenderableType:
     """The scheduler's metrics, in two blocks."""
     runs, now = told["executions"], session.client.now()
     rate = runs["success_rate"]

@@ -8,10 +8,10 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from evenbeat.cli.client import Document, in_path
+from evenbeat.cli.client import Document, path_segment
 from evenbeat.cli.job_add import answer
 from evenbeat.cli.output import cell, confirmed, heading, relative, safe, say, table
-from evenbeat.cli.session import Session, asking
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.domain.templates import Parameter, read_parameters
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.files import as_json, load_file
@@ -27,9 +27,9 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The template'
 
 
 @template_cli.command("list")
-@asking
+@api_command
 def list_templates(
-    session: Session,
+    session: ApiSession,
     search: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only those that have this in them.")
     ] = None,
@@ -43,17 +43,17 @@ def list_templates(
 
 
 @template_cli.command()
-@asking
-def show(session: Session, name: NameArgument) -> None:
+@api_command
+def show(session: ApiSession, name: NameArgument) -> None:
     """Show a template: its parameters with their rules, and its body."""
-    found = session.client.get(f"{_PLACE}/{in_path(name)}")
+    found = session.client.get(f"{_PLACE}/{path_segment(name)}")
     session.show(found, lambda: _view(found))
 
 
 @template_cli.command()
-@asking
+@api_command
 def save(
-    session: Session,
+    session: ApiSession,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A JSON or YAML file; - is standard input.")
     ],
@@ -70,29 +70,29 @@ def save(
     chosen = name or own
     if not isinstance(chosen, str):
         raise InvalidInput(f"{file} has no name. Put one in, or give --name.", field="name")
-    kept = session.client.put(f"{_PLACE}/{in_path(chosen)}", document)
+    kept = session.client.put(f"{_PLACE}/{path_segment(chosen)}", document)
     session.show(kept, f"{kept['name']} is kept as version {kept['version']}.")
 
 
 @template_cli.command()
-@asking
+@api_command
 def delete(
-    session: Session,
+    session: ApiSession,
     name: NameArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
     """Remove a template; jobs made from it stay."""
     if not confirmed(f"Delete the template {name}?", yes):
         return 1
-    session.client.delete(f"{_PLACE}/{in_path(name)}")
+    session.client.delete(f"{_PLACE}/{path_segment(name)}")
     session.show({"deleted": name}, f"{name} is deleted.")
     return 0
 
 
 @template_cli.command()
-@asking
+@api_command
 def use(
-    session: Session,
+    session: ApiSession,
     name: NameArgument,
     values: Annotated[
         list[str] | None,
@@ -103,7 +103,7 @@ def use(
     ] = False,
 ) -> int:
     """Add a job from a template."""
-    place = f"{_PLACE}/{in_path(name)}"
+    place = f"{_PLACE}/{path_segment(name)}"
     parameters = read_parameters(
         {key: _rules(one) for key, one in session.client.get(place)["parameters"].items()}
     )
@@ -136,7 +136,7 @@ def _rules(one: Document) -> Document:
 # -- views -----------------------------------------------------------------------------------------
 
 
-def _table(session: Session, templates: list[Document]) -> RenderableType:
+def _table(session: ApiSession, templates: list[Document]) -> RenderableType:
     made = table("name", "parameters…", "description…", "version", "changed")
     now = session.client.now()
     for one in templates:

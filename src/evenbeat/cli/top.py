@@ -14,11 +14,11 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from evenbeat.cli.client import Client, Document, Refused
-from evenbeat.cli.fleet import queue_table, worker_table
+from evenbeat.cli.client import ApiError, Client, Document
 from evenbeat.cli.job_views import label, progress_text
 from evenbeat.cli.output import cell, console, heading, moment, print_json, short_ids, show, table
-from evenbeat.cli.session import Session, asking
+from evenbeat.cli.queues import queue_table, worker_table
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.cli.stats import jobs_line, share
 from evenbeat.domain.duration import parse_duration
 from evenbeat.humanize import count, duration
@@ -43,9 +43,9 @@ class _Frame(NamedTuple):
         return int(self.metrics["executions"]["total"])
 
 
-@asking
+@api_command
 def top(
-    session: Session,
+    session: ApiSession,
     every: Annotated[str, typer.Option(metavar="DURATION", help="How often to look again.")] = "2s",
     once: Annotated[
         bool, typer.Option("--once", help="Print one picture and end, as without a terminal.")
@@ -96,7 +96,7 @@ def _look_again(client: Client) -> tuple[_Frame | None, Text]:
     """Another look, or why there is none; a service that is away may come back."""
     try:
         return _look(client), _END
-    except Refused as refused:
+    except ApiError as refused:
         if refused.exit_code != 3:
             raise
         return None, Text(f"\n{refused}", style="red")

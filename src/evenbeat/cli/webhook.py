@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from evenbeat.cli.client import Client, Document, Refused, in_path
+from evenbeat.cli.client import ApiError, Client, Document, path_segment
 from evenbeat.cli.output import (
     both,
     cell,
@@ -20,8 +20,8 @@ from evenbeat.cli.output import (
     status,
     table,
 )
-from evenbeat.cli.session import Session, asking
-from evenbeat.cli.which import find_job, is_id
+from evenbeat.cli.resolve import find_job, is_id
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.humanize import count, milliseconds
 
 webhook_cli = typer.Typer(
@@ -38,9 +38,9 @@ _EVENTS = "job.completed, job.retrying, job.failed, job.cancelled or balance.low
 
 
 @webhook_cli.command("list")
-@asking
+@api_command
 def list_(
-    session: Session,
+    session: ApiSession,
     job: Annotated[
         str | None, typer.Option(metavar="JOB", help="Only those for this job alone.")
     ] = None,
@@ -90,9 +90,9 @@ def _reach(webhook: Document) -> str:
 
 
 @webhook_cli.command()
-@asking
+@api_command
 def add(  # noqa: PLR0917 - the options are named on the command line
-    session: Session,
+    session: ApiSession,
     endpoint: Annotated[
         str, typer.Argument(metavar="ENDPOINT", help="The URL that messages are posted to.")
     ],
@@ -133,8 +133,8 @@ def add(  # noqa: PLR0917 - the options are named on the command line
 
 
 @webhook_cli.command()
-@asking
-def show(session: Session, webhook: WebhookArgument) -> None:
+@api_command
+def show(session: ApiSession, webhook: WebhookArgument) -> None:
     """Show an endpoint, without its secret."""
     found = _find(session.client, webhook)
     session.show(found, lambda: _facts(found, session.client))
@@ -160,9 +160,9 @@ def _facts(webhook: Document, client: Client) -> RenderableType:
 
 
 @webhook_cli.command()
-@asking
+@api_command
 def delete(
-    session: Session,
+    session: ApiSession,
     webhook: WebhookArgument,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> int:
@@ -176,28 +176,28 @@ def delete(
 
 
 @webhook_cli.command()
-@asking
-def enable(session: Session, webhook: WebhookArgument) -> None:
+@api_command
+def enable(session: ApiSession, webhook: WebhookArgument) -> None:
     """Send messages to an endpoint again."""
     _switch(session, webhook, enabled=True)
 
 
 @webhook_cli.command()
-@asking
-def disable(session: Session, webhook: WebhookArgument) -> None:
+@api_command
+def disable(session: ApiSession, webhook: WebhookArgument) -> None:
     """Send nothing more to an endpoint; what happens meanwhile is not stored for it."""
     _switch(session, webhook, enabled=False)
 
 
-def _switch(session: Session, webhook: str, *, enabled: bool) -> None:
+def _switch(session: ApiSession, webhook: str, *, enabled: bool) -> None:
     found = _find(session.client, webhook)
     changed = session.client.patch(f"/api/v1/webhooks/{found['id']}", {"enabled": enabled})
     session.show(changed, lambda: _facts(changed, session.client))
 
 
 @webhook_cli.command()
-@asking
-def rotate(session: Session, webhook: WebhookArgument) -> None:
+@api_command
+def rotate(session: ApiSession, webhook: WebhookArgument) -> None:
     """Give an endpoint a new secret, and print it. For 24 hours messages are signed with both."""
     rotated = session.client.post(f"/api/v1/webhooks/{_find(session.client, webhook)['id']}/rotate")
     if not session.as_json:
@@ -206,17 +206,17 @@ def rotate(session: Session, webhook: WebhookArgument) -> None:
 
 
 @webhook_cli.command()
-@asking
-def test(session: Session, webhook: WebhookArgument) -> None:
+@api_command
+def test(session: ApiSession, webhook: WebhookArgument) -> None:
     """Send a test message. A worker delivers it; `webhook message` shows what came of it."""
     sent = session.client.post(f"/api/v1/webhooks/{_find(session.client, webhook)['id']}/test")
     session.show(sent, f"Sent {sent['id']}. See: evenbeat webhook message {sent['id']}")
 
 
 @webhook_cli.command()
-@asking
+@api_command
 def deliveries(
-    session: Session,
+    session: ApiSession,
     webhook: WebhookArgument,
     state: Annotated[
         list[str] | None, typer.Option(metavar="STATE", help="pending, delivered or failed.")
@@ -253,13 +253,13 @@ def _deliveries(messages: list[Document], client: Client) -> RenderableType:
 
 
 @webhook_cli.command()
-@asking
+@api_command
 def message(
-    session: Session,
+    session: ApiSession,
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Its id: msg_…")],
 ) -> None:
     """Show a message: what it says, and every attempt at delivering it."""
-    found = session.client.get(f"/api/v1/webhook-messages/{in_path(message)}")
+    found = session.client.get(f"/api/v1/webhook-messages/{path_segment(message)}")
     session.show(found, lambda: _message_facts(found, session.client), lambda: _attempts(found))
 
 
@@ -297,9 +297,9 @@ def _attempts(message: Document) -> RenderableType:
 
 
 @webhook_cli.command()
-@asking
+@api_command
 def redeliver(
-    session: Session,
+    session: ApiSession,
     what: Annotated[
         str, typer.Argument(metavar="MESSAGE|WEBHOOK", help="A message: msg_…; or see --since.")
     ],
@@ -319,19 +319,19 @@ def redeliver(
         session.show(done, f"{count(done['redelivered'], 'message')} sent again.")
         return
     if not what.startswith("msg_"):
-        raise Refused("Give the id of a message (msg_…), or a webhook with --since.", 2)
-    sent = client.post(f"/api/v1/webhook-messages/{in_path(what)}/redeliver")
+        raise ApiError("Give the id of a message (msg_…), or a webhook with --since.", 2)
+    sent = client.post(f"/api/v1/webhook-messages/{path_segment(what)}/redeliver")
     session.show(sent, f"Sent {sent['id']} again. See: evenbeat webhook message {sent['id']}")
 
 
 def _find(client: Client, text: str) -> Document:
-    """The one endpoint that an id or its beginning means; raises Refused otherwise."""
+    """The one endpoint that an id or its beginning means; raises ApiError otherwise."""
     if is_id(text):
-        return client.get(f"/api/v1/webhooks/{in_path(text)}")
+        return client.get(f"/api/v1/webhooks/{path_segment(text)}")
     known = client.get("/api/v1/webhooks", limit=_MOST)["webhooks"]
     meant = [one for one in known if text and one["id"].startswith(text.lower())]
     if len(meant) == 1:
         found: Document = meant[0]
         return found
     which = "more than one webhook" if meant else "no webhook"
-    raise Refused(f"{text!r} means {which}; see evenbeat webhook list.", 2 if meant else 4)
+    raise ApiError(f"{text!r} means {which}; see evenbeat webhook list.", 2 if meant else 4)

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from evenbeat.app import Evenbeat
-from evenbeat.cli.loading import load_app
+from evenbeat.cli.app_loader import load_app
 from evenbeat.cli.signals import Signals
 from evenbeat.cli.supervisor import Supervisor
 from evenbeat.cli.tuning import settle_process

@@ -7,9 +7,9 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from evenbeat.cli.client import Client, Document, in_path
+from evenbeat.cli.client import Client, Document, path_segment
 from evenbeat.cli.output import relative, say, table
-from evenbeat.cli.session import Session, asking
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.humanize import count
 
 documents_cli = typer.Typer(
@@ -20,9 +20,9 @@ documents_cli = typer.Typer(
 
 
 @documents_cli.command()
-@asking
+@api_command
 def search(
-    session: Session,
+    session: ApiSession,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -54,31 +54,31 @@ def search(
 
 
 @documents_cli.command()
-@asking
+@api_command
 def show(
-    session: Session,
+    session: ApiSession,
     document: Annotated[str, typer.Argument(metavar="ID", help="As the search with --json shows.")],
 ) -> None:
     """Show the text of a crawled page."""
-    found = session.client.get(f"/api/v1/documents/{in_path(document)}")
+    found = session.client.get(f"/api/v1/documents/{path_segment(document)}")
     session.show(found, Text(f"{found['title']}\n{found['url']}\n"), Text(found["text"]))
 
 
 @documents_cli.command()
-@asking
+@api_command
 def delete(
-    session: Session,
+    session: ApiSession,
     document: Annotated[str, typer.Argument(metavar="ID", help="As the search with --json shows.")],
 ) -> None:
     """Remove a crawled page; a crawl that comes by it again adds it again."""
-    session.client.delete(f"/api/v1/documents/{in_path(document)}")
+    session.client.delete(f"/api/v1/documents/{path_segment(document)}")
     say("Removed.")
 
 
 @documents_cli.command()
-@asking
+@api_command
 def sources(
-    session: Session,
+    session: ApiSession,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000)] = 100,
     offset: Annotated[int, typer.Option(metavar="N", min=0, help="Leave out the first N.")] = 0,
 ) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from uuid import UUID
 
-from evenbeat.cli.client import Client, Document, Refused, in_path
+from evenbeat.cli.client import ApiError, Client, Document, path_segment
 from evenbeat.cli.output import short_ids
 
 _BEGINNING = re.compile(r"[0-9a-f]{4,8}(-|$)|[0-9a-f]{9,}$", re.IGNORECASE)
@@ -12,9 +12,9 @@ _LISTED = 5
 
 
 def find_job(client: Client, text: str) -> Document:
-    """The one job that the text means; raises Refused when there is none or more than one."""
+    """The one job that the text means; raises ApiError when there is none or more than one."""
     if is_id(text):
-        return client.get(f"/api/v1/jobs/{in_path(text)}")
+        return client.get(f"/api/v1/jobs/{path_segment(text)}")
     named = client.get("/api/v1/jobs", name=text, limit=_LISTED) if text else {"jobs": []}
     found = named["jobs"]
     if not found and _BEGINNING.match(text):
@@ -23,12 +23,12 @@ def find_job(client: Client, text: str) -> Document:
         job: Document = found[0]
         return job
     if not found:
-        raise Refused(
+        raise ApiError(
             f"There is no job with the id or the name {text!r}. `evenbeat job list --search …` "
             "finds jobs by parts of their name or task.",
             4,
         )
-    raise Refused(f"{text!r} means more than one job: {_told(found)}. Give the id.", 2)
+    raise ApiError(f"{text!r} means more than one job: {_told(found)}. Give the id.", 2)
 
 
 def find_jobs(client: Client, texts: Sequence[str]) -> list[str]:
@@ -39,9 +39,9 @@ def find_jobs(client: Client, texts: Sequence[str]) -> list[str]:
 
 
 def find_execution(client: Client, text: str) -> Document:
-    """The one execution that an id or its beginning means; raises Refused otherwise."""
+    """The one execution that an id or its beginning means; raises ApiError otherwise."""
     if is_id(text):
-        return client.get(f"/api/v1/executions/{in_path(text)}")
+        return client.get(f"/api/v1/executions/{path_segment(text)}")
     found = []
     if _BEGINNING.match(text):
         found = client.get("/api/v1/executions", id=text, limit=_LISTED)["executions"]
@@ -49,14 +49,14 @@ def find_execution(client: Client, text: str) -> Document:
         execution: Document = found[0]
         return execution
     if not found:
-        raise Refused(
+        raise ApiError(
             f"There is no execution whose id begins with {text!r}. `evenbeat execution list` "
             "shows the newest.",
             4,
         )
     short = short_ids([one["id"] for one in found])
     told = ", ".join(short.values()) + (", …" if len(found) == _LISTED else "")
-    raise Refused(f"{text!r} means more than one execution: {told}. Give more of the id.", 2)
+    raise ApiError(f"{text!r} means more than one execution: {told}. Give more of the id.", 2)
 
 
 def is_id(text: str) -> bool:

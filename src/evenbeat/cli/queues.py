@@ -11,10 +11,10 @@ import typer
 from rich.console import RenderableType
 
 from evenbeat.cli import worker as running
-from evenbeat.cli.client import Client, Document, Refused, in_path
+from evenbeat.cli.client import ApiError, Client, Document, path_segment
 from evenbeat.cli.output import cell, is_wide, relative, say, short_ids, status, table
-from evenbeat.cli.session import Session, asking
-from evenbeat.cli.which import is_id
+from evenbeat.cli.resolve import is_id
+from evenbeat.cli.session import ApiSession, api_command
 
 worker_cli = typer.Typer(
     invoke_without_command=True,
@@ -52,8 +52,8 @@ worker_cli.callback(invoke_without_command=True)(_as_callback())
 
 
 @worker_cli.command("list")
-@asking
-def list_workers(session: Session) -> None:
+@api_command
+def list_workers(session: ApiSession) -> None:
     """List the workers that have given a sign of life in the last hour."""
     found = session.client.get("/api/v1/workers")
     if found["workers"] or session.as_json:
@@ -95,9 +95,9 @@ def _some(names: list[str] | None) -> str:
 
 
 @worker_cli.command()
-@asking
+@api_command
 def drain(
-    session: Session,
+    session: ApiSession,
     worker: Annotated[str, typer.Argument(metavar="ID", help="The id, or its beginning.")],
 ) -> None:
     """Ask a worker to take no more jobs. It finishes what it has."""
@@ -118,7 +118,7 @@ def _worker_id(client: Client, text: str) -> UUID:
     meant = [one for one in known if one.startswith(text.lower())] if text else []
     if len(meant) != 1:
         which = "more than one worker" if meant else "no worker"
-        raise Refused(f"{text!r} means {which}; see evenbeat worker list.", 2 if meant else 4)
+        raise ApiError(f"{text!r} means {which}; see evenbeat worker list.", 2 if meant else 4)
     return UUID(meant[0])
 
 
@@ -128,8 +128,8 @@ QueueArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")
 
 
 @queue_cli.command("list")
-@asking
-def list_queues(session: Session) -> None:
+@api_command
+def list_queues(session: ApiSession) -> None:
     """List queues with due or running jobs, and those that are paused."""
     found = session.client.get("/api/v1/queues")
     if found["queues"] or session.as_json:
@@ -153,18 +153,18 @@ def queue_table(queues: list[Document], client: Client) -> RenderableType:
 
 
 @queue_cli.command("pause")
-@asking
-def pause_queue(session: Session, name: QueueArgument) -> None:
+@api_command
+def pause_queue(session: ApiSession, name: QueueArgument) -> None:
     """Start nothing more from a queue. What runs goes on, and what is added waits."""
-    told = session.client.post(f"/api/v1/queues/{in_path(name)}/pause")
+    told = session.client.post(f"/api/v1/queues/{path_segment(name)}/pause")
     session.show(told, f"The queue {name} is paused; {told['due']:,} due jobs wait in it.")
 
 
 @queue_cli.command("resume")
-@asking
-def resume_queue(session: Session, name: QueueArgument) -> None:
+@api_command
+def resume_queue(session: ApiSession, name: QueueArgument) -> None:
     """Start jobs from a queue again."""
-    told = session.client.post(f"/api/v1/queues/{in_path(name)}/resume")
+    told = session.client.post(f"/api/v1/queues/{path_segment(name)}/resume")
     session.show(told, f"The queue {name} goes on; {told['due']:,} jobs are due in it.")
 
 
@@ -177,8 +177,8 @@ def _task() -> None:
 
 
 @task_cli.command("list")
-@asking
-def list_tasks(session: Session) -> None:
+@api_command
+def list_tasks(session: ApiSession) -> None:
     """List the tasks that workers have, with their arguments."""
     found = session.client.get("/api/v1/tasks")
     if found["tasks"] or session.as_json:

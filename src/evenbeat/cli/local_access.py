@@ -5,7 +5,7 @@ import getpass
 from evenbeat.api.auth.tokens import Access, Principal, Role
 
 
-class Owner(Access):
+class LocalAccess(Access):
     """Whoever can open the database could change anything in it anyway. The answer never leaves
     this process, so there is nothing to check; but what is done is noted under the user's name."""
 

@@ -12,7 +12,7 @@ from evenbeat.dashboard.notices import COOKIE, Notice, carried, carry
 from evenbeat.dashboard.overview import concerns_of
 from evenbeat.dashboard.strip import strip
 from evenbeat.errors import InvalidInput
-from evenbeat.store.glance import Attention, FailingJob, LostRun, WaitingLane
+from evenbeat.store.summaries import Attention, FailingJob, LostRun, WaitingLane
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 ID = UUID(int=7)

@@ -14,9 +14,9 @@ from evenbeat.engine.chores.figures import Figures
 from evenbeat.engine.chores.retention import Retention
 from evenbeat.errors import InvalidInput
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.glance import ExecutionTotals, HourOutcomes, TaskOutcomes
 from evenbeat.store.outcomes import Finished, Release
 from evenbeat.store.store import Store
+from evenbeat.store.summaries import ExecutionTotals, HourOutcomes, TaskOutcomes
 from evenbeat.testing import VirtualClock
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from test_limited_claims import SECOND, T0, WORKER, add, claim, finish, limited
+from test_keyed_claims import SECOND, T0, WORKER, add, claim, finish, limited
 
 from evenbeat.domain.job import NewJob
 from evenbeat.errors import InvalidInput, NotFound

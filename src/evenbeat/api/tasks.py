@@ -15,7 +15,7 @@ from evenbeat.api.dependencies import Service
 from evenbeat.domain.defaults import spec_from
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import InvalidInput
-from evenbeat.store.glance import KnownTask
+from evenbeat.store.summaries import KnownTask
 from evenbeat.tasks.registry import TaskDefinition
 
 

@@ -30,7 +30,7 @@ from evenbeat.api.schemas import Id, Json, Request
 from evenbeat.domain.webhooks import Webhook, message_id, parse_message_id
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.external.addresses import MAX_URL
-from evenbeat.store.webhooks import COUNTED, Attempt, Message
+from evenbeat.store.webhooks import COUNTED, DeliveryAttempt, Message
 from evenbeat.tasks.builtin.webhook import check_endpoint
 
 Event = Literal["job.completed", "job.retrying", "job.failed", "job.cancelled", "balance.low"]
@@ -376,7 +376,7 @@ def _fields(message: Message) -> dict[str, Any]:
     return message._asdict() | {"id": message_id(message.id)}
 
 
-def _attempt(attempt: Attempt) -> AttemptDocument:
+def _attempt(attempt: DeliveryAttempt) -> AttemptDocument:
     fields = attempt._asdict()
     execution_id = fields.pop("id")
     return AttemptDocument(**fields, execution_id=execution_id)

@@ -11,8 +11,8 @@ from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Vie
 from evenbeat.api.problems import responses
 from evenbeat.domain.job import MAX_NAME
 from evenbeat.errors import NotFound
-from evenbeat.store.glance import SILENT_AFTER
-from evenbeat.store.upkeep import Worker
+from evenbeat.store.summaries import SILENT_AFTER
+from evenbeat.store.upkeep import WorkerRecord
 from evenbeat.tasks.registry import Runs
 
 router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"], responses=DENIED)
@@ -137,7 +137,7 @@ def drain_worker(worker_id: UUID, service: ServiceDep, _principal: Operator) -> 
     raise NotFound("worker", worker_id)
 
 
-def _worker(worker: Worker, present: datetime) -> WorkerDocument:
+def _worker(worker: WorkerRecord, present: datetime) -> WorkerDocument:
     alive = worker.heartbeat_at >= present - SILENT_AFTER
     return WorkerDocument.model_validate(worker._asdict() | {"alive": alive})
 

@@ -16,9 +16,9 @@ from evenbeat.domain.job import Job
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.glance import SILENT_AFTER, KnownTask
 from evenbeat.store.reads import QueueDepth
-from evenbeat.store.upkeep import Worker
+from evenbeat.store.summaries import SILENT_AFTER, KnownTask
+from evenbeat.store.upkeep import WorkerRecord
 
 router = pages.router()
 
@@ -32,7 +32,7 @@ _NAMED = 6
 class Crew(NamedTuple):
     """A worker with its state in a word and the jobs it is at, as far as they are named."""
 
-    worker: Worker
+    worker: WorkerRecord
     state: str
     jobs: list[Job]
     running: int
@@ -128,7 +128,7 @@ def _queue_name(name: str) -> str:
     return name
 
 
-def _worker(service: Service, worker_id: UUID) -> Worker:
+def _worker(service: Service, worker_id: UUID) -> WorkerRecord:
     for worker in service.app.store.upkeep.workers():
         if worker.id == worker_id:
             return worker
@@ -156,24 +156,26 @@ def _crews(service: Service, now: datetime) -> list[Crew]:
     return sorted(crews, key=lambda crew: (not crew.is_alive, crew.worker.host, crew.worker.pid))
 
 
-def name_of(worker: Worker) -> str:
+def name_of(worker: WorkerRecord) -> str:
     """Machine and process. What tells containers with one host name apart is left out."""
     return f"{worker.host.partition('/')[0]}:{worker.pid}"
 
 
-def state_of(worker: Worker, now: datetime) -> str:
+def state_of(worker: WorkerRecord, now: datetime) -> str:
     """`active`, `draining`, or `lost` after a minute without a sign of life."""
     if worker.heartbeat_at < now - SILENT_AFTER:
         return "lost"
     return "draining" if worker.status != "active" else "active"
 
 
-def _running(worker: Worker, at_work: Mapping[UUID | None, list[Job]], all_known: bool) -> int:
+def _running(
+    worker: WorkerRecord, at_work: Mapping[UUID | None, list[Job]], all_known: bool
+) -> int:
     """How many jobs it is at: by its leases, or, with very many, by its last sign of life."""
     return len(at_work.get(worker.id, ())) if all_known else worker.running
 
 
-def _queues(service: Service, crew: list[Worker], known: list[KnownTask]) -> list[QueueDepth]:
+def _queues(service: Service, crew: list[WorkerRecord], known: list[KnownTask]) -> list[QueueDepth]:
     """Every queue that anybody has named, those with something waiting first."""
     found = {queue.name: queue for queue in service.app.store.read.queues(now=service.now)}
     counts, _ = service.app.store.read.job_counts()
@@ -184,7 +186,7 @@ def _queues(service: Service, crew: list[Worker], known: list[KnownTask]) -> lis
     return sorted(found.values(), key=lambda queue: (-queue.due, -queue.running, queue.name))
 
 
-def _served(alive: list[Worker]) -> dict[str, int]:
+def _served(alive: list[WorkerRecord]) -> dict[str, int]:
     """How many living workers take jobs from a queue; under the empty name, those that take all."""
     served: defaultdict[str, int] = defaultdict(int)
     for worker in alive:

@@ -15,8 +15,8 @@ from evenbeat.dashboard.verbs import VERBS
 from evenbeat.domain.job import Job, recurring_of, spec_of
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.explain import describe_schedule, explain
-from evenbeat.store.glance import PastRun
 from evenbeat.store.reads import ExecutionPage
+from evenbeat.store.summaries import PastRun
 
 router = pages.router()
 

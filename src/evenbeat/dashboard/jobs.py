@@ -20,8 +20,8 @@ from evenbeat.domain.states import JobStatus
 from evenbeat.errors import InvalidInput, RoleTooLow
 from evenbeat.observe.explain import describe_schedule
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.glance import PastRun
 from evenbeat.store.lists import EXACT_ROWS, MAX_OFFSET
+from evenbeat.store.summaries import PastRun
 
 router = pages.router()
 

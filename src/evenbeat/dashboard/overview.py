@@ -11,7 +11,7 @@ from evenbeat.api.dependencies import ServiceDep, Viewer
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.spread import recent_distribution
 from evenbeat.placement.distribution import Distribution
-from evenbeat.store.glance import Attention, FailingJob, HourOutcomes, LostRun, WaitingLane
+from evenbeat.store.summaries import Attention, FailingJob, HourOutcomes, LostRun, WaitingLane
 
 router = pages.router()
 

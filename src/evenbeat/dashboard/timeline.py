@@ -18,8 +18,8 @@ from evenbeat.dashboard.forms import Form, QueryDep
 from evenbeat.domain.job import Job, recurring_of, window_of
 from evenbeat.domain.window import due_at
 from evenbeat.errors import InvalidInput
-from evenbeat.store.glance import TimelineRun
 from evenbeat.store.lists import MAX_PAGE
+from evenbeat.store.summaries import TimelineRun
 
 router = pages.router()
 

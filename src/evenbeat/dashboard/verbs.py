@@ -10,7 +10,7 @@ from evenbeat.api.dependencies import Service
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import FINISHED, JobStatus
 from evenbeat.errors import InvalidInput
-from evenbeat.store.control import Changes, Refused
+from evenbeat.store.control import Changes, RefusedJob
 from evenbeat.store.filters import JobFilter
 
 _S = JobStatus
@@ -122,5 +122,5 @@ def _act(service: Service, verb: Verb, ids: Sequence[UUID]) -> Changes:
             return control.delete(ids)
 
 
-def _reason(refused: Sequence[Refused]) -> str:
+def _reason(refused: Sequence[RefusedJob]) -> str:
     return str(refused[0].error()) if refused else ""

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from evenbeat.humanize import count, duration
-from evenbeat.store.glance import SILENT_AFTER, WaitingLane
-from evenbeat.store.health import HealthQueries, Server
+from evenbeat.store.health import HealthQueries, ServerInfo
+from evenbeat.store.summaries import SILENT_AFTER, WaitingLane
 
 Severity = Literal["ok", "warning", "error"]
 
@@ -52,7 +52,7 @@ class CheckContext(NamedTuple):
     """What a check goes by. `now` is the database's time, or what stands in for it."""
 
     queries: HealthQueries
-    server: Server
+    server: ServerInfo
     limits: CheckLimits
     now: datetime
     skew: timedelta

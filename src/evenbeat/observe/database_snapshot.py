@@ -4,9 +4,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from evenbeat.domain.states import JobStatus
+from evenbeat.store.health import TableQueries, TableStats
 from evenbeat.store.reads import QueueDepth
 from evenbeat.store.store import Store
-from evenbeat.store.tables import TableFigures, Tables
 
 MOST_QUEUES = 100
 """Queues with a time series each; a name made up for every customer must not flood the server
@@ -36,7 +36,7 @@ class DatabaseSnapshot(NamedTuple):
     queues: dict[str, QueueFigures]
     workers: dict[str, int]
     stale_locks_cleared: int
-    tables: list[TableFigures]
+    tables: list[TableStats]
     oldest_transaction: float
     distribution: dict[str, Any] | None
 
@@ -44,7 +44,7 @@ class DatabaseSnapshot(NamedTuple):
 def take_snapshot(store: Store, now: datetime | None, silent_seconds: float) -> DatabaseSnapshot:
     """Count. What would take long (executions, many jobs, the distribution) is counted by a
     worker's chore for everybody and read here with its age."""
-    moment, figures, tables = store.clock(now), store.upkeep.figures(), Tables(store.database)
+    moment, figures, tables = store.clock(now), store.upkeep.figures(), TableQueries(store.database)
     values = {name: figure.value for name, figure in figures.items()}
     counts = store.read.counts_by_status()
     workers = dict.fromkeys(("active", "draining", "silent"), 0)

@@ -9,8 +9,8 @@ from psycopg.errors import InvalidSchemaName, UndefinedTable
 from evenbeat.errors import SchemaTooNew, StoreError
 from evenbeat.observe.counters import EngineCounters
 from evenbeat.observe.single_flight import SingleFlight
+from evenbeat.store.health import TableQueries
 from evenbeat.store.store import Store
-from evenbeat.store.tables import Tables
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Readiness:
     def __init__(self, store: Callable[[], Store], counters: EngineCounters) -> None:
         self._counters = counters
         self._schema = SingleFlight(
-            lambda: Tables(store().database).schema_complaint() or OK, fresh_seconds=1.0
+            lambda: TableQueries(store().database).schema_complaint() or OK, fresh_seconds=1.0
         )
 
     def report(self, *, expects_worker: bool = False) -> ReadinessReport:

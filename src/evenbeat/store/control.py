@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -19,11 +19,10 @@ from evenbeat.domain.job import (
     spec_of,
 )
 from evenbeat.domain.schedule import After, Once
-from evenbeat.domain.states import FINISHED, JobStatus, sources_of
-from evenbeat.errors import Conflict, InvalidInput, NameTaken, NotFound
-from evenbeat.store.changes import Changes, OperatorVerb, Refused, Tally
+from evenbeat.domain.states import FINISHED, TRANSITIONS, JobStatus, sources_of
+from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
 from evenbeat.store.database import Connection, Database
-from evenbeat.store.dependencies import Dependencies
+from evenbeat.store.dependencies import Dependencies, refusal_to_delete
 from evenbeat.store.edits import schedule_changed, status_after_edit, unanchored, with_its_rhythm
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.limits import LimitTable
@@ -38,9 +37,67 @@ from evenbeat.store.placement import (
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import MAX_JSON_BYTES, encode_json, spec_columns
 
-__all__ = ["Changes", "Control", "Refused", "Tally"]
-
 _CHUNK = 1000
+
+
+class OperatorVerb(NamedTuple):
+    """What an operator does: its name in a sentence, where it leads, and from which states."""
+
+    done: str
+    wanted: JobStatus
+    sources: frozenset[JobStatus]
+
+
+class RefusedJob(NamedTuple):
+    """A job that a verb left alone, with the state that forbade it; no state: no such job.
+    `replaced_by` is a live job that has its dedup key by now, `awaited_by` are those that wait
+    for it."""
+
+    id: UUID
+    status: JobStatus | None
+    verb: OperatorVerb
+    replaced_by: UUID | None = None
+    awaited_by: tuple[str, ...] = ()
+
+    def error(self) -> NotFound | Conflict:
+        """The refusal as the exception that a single verb raises."""
+        if self.awaited_by:
+            return Conflict(f"The job {self.id} stays. {refusal_to_delete(self.awaited_by)}")
+        if self.status is None:
+            return NotFound("job", self.id)
+        if self.replaced_by is not None:
+            return Conflict(
+                f"The live job {self.replaced_by} has the dedup key of the {self.status} job "
+                f"{self.id} by now. Let it end or cancel it first."
+            )
+        return IllegalTransition(
+            self.status,
+            self.verb.wanted,
+            TRANSITIONS[self.status],
+            verb=self.verb.done,
+            sources=self.verb.sources,
+        )
+
+
+class Changes(NamedTuple):
+    """What a verb did to the jobs it was given."""
+
+    changed: list[Job]
+    refused: list[RefusedJob]
+
+    def only(self) -> Job:
+        """The one job that was meant, or the error that explains why it was left alone."""
+        if self.refused:
+            raise self.refused[0].error()
+        return self.changed[0]
+
+
+class Tally(NamedTuple):
+    """How many jobs a verb over a filter changed and left alone."""
+
+    changed: int
+    refused: int
+
 
 _PAUSE = OperatorVerb("paused", JobStatus.PAUSED, sources_of(JobStatus.PAUSED))
 _RESUME = OperatorVerb("resumed", JobStatus.SCHEDULED, frozenset({JobStatus.PAUSED}))
@@ -251,7 +308,7 @@ class Control:
         awaited = {} if force else self._dependencies.still_awaited(ids, connection)
         gone = self._jobs("delete", {"ids": [i for i in ids if i not in awaited]}, connection)
         done = self._any_state([id_ for id_ in ids if id_ not in awaited], gone)
-        kept = [Refused(id_, JobStatus.PENDING, _ANY, None, by) for id_, by in awaited.items()]
+        kept = [RefusedJob(id_, JobStatus.PENDING, _ANY, None, by) for id_, by in awaited.items()]
         return Changes(done.changed, [*done.refused, *kept])
 
     def _as_they_are(self, jobs: Sequence[Job], connection: Connection | None = None) -> list[Job]:
@@ -306,7 +363,7 @@ class Control:
     def _any_state(self, ids: Sequence[UUID], changed: list[Job]) -> Changes:
         done = {job.id for job in changed}
         missing = [id_ for id_ in dict.fromkeys(ids) if id_ not in done]
-        return Changes(changed, [Refused(id_, None, _ANY) for id_ in missing])
+        return Changes(changed, [RefusedJob(id_, None, _ANY) for id_ in missing])
 
     def _replanned(self, job: Job, spec: JobSpec, now: datetime) -> dict[str, Any]:
         """Status, plan and version after an edit."""
@@ -382,13 +439,13 @@ def _resumed(job: Job, place: datetime | None, now: datetime) -> FirstRun:
     return placed_run(unanchored(spec_of(job)), place, now)
 
 
-def _refused(id_: UUID, row: tuple[Any, ...] | None, verb: OperatorVerb) -> Refused:
+def _refused(id_: UUID, row: tuple[Any, ...] | None, verb: OperatorVerb) -> RefusedJob:
     """The refusal; a running job that is to be paused after its run counts as paused."""
     if row is None:
-        return Refused(id_, None, verb)
+        return RefusedJob(id_, None, verb)
     _, status, is_paused, replaced_by = row
     seen = JobStatus.PAUSED if is_paused else JobStatus(status)
-    return Refused(id_, seen, verb, replaced_by if seen in verb.sources else None)
+    return RefusedJob(id_, seen, verb, replaced_by if seen in verb.sources else None)
 
 
 def _stands_already(error: psycopg.errors.UniqueViolation) -> Conflict:

@@ -16,8 +16,8 @@ from psycopg.types.json import set_json_loads
 from pydantic_core import from_json
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
-from evenbeat.store.direct import HotConnection
 from evenbeat.store.pool import NoConnection, Pool, Pooled
+from evenbeat.store.prepared import PreparedConnection
 from evenbeat.store.statements import Statement, bind, load_statements
 
 logger = logging.getLogger(__name__)
@@ -198,8 +198,8 @@ class Database:
     def _connect(self, seconds: float) -> Pooled:
         return self._opened(Pooled, _COLD_SESSION, seconds)
 
-    def _connect_hot(self, seconds: float = LONGEST_CONNECT_SECONDS) -> HotConnection:
-        return self._opened(HotConnection, _HOT_SESSION, seconds)
+    def _connect_hot(self, seconds: float = LONGEST_CONNECT_SECONDS) -> PreparedConnection:
+        return self._opened(PreparedConnection, _HOT_SESSION, seconds)
 
     def _opened(self, kind: type[_Kind], session: LiteralString, seconds: float) -> _Kind:
         patient = max(1, ceil(min(seconds, LONGEST_CONNECT_SECONDS)))
@@ -225,7 +225,7 @@ def _loads(text: str | bytes) -> Any:
 
 
 def _execute(connection: Connection, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
-    if statement.hot and isinstance(connection, HotConnection):
+    if statement.hot and isinstance(connection, PreparedConnection):
         return connection.run(statement, params)
     # Not `connection.cursor()`: a caller's own connection may make another kind.
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:

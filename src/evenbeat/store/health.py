@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 import psycopg
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
-from evenbeat.store.glance import SILENT_AFTER, WaitingLane
+from evenbeat.store.database import Database
 from evenbeat.store.migrate import migrations, schema_version
 from evenbeat.store.statements import load_statements
+from evenbeat.store.summaries import SILENT_AFTER, WaitingLane
 
 # A doctor who waits for a lock is no help, and one who hangs is another patient.
 _SESSION = "SET timezone = 'UTC'; SET statement_timeout = '10s'; SET lock_timeout = '2s'"
 
 
-class Server(NamedTuple):
+class ServerInfo(NamedTuple):
     version_number: int
     version: str
     clock: datetime
@@ -63,8 +64,8 @@ class HealthQueries:
         self._statements = load_statements(schema)
         self._now = now
 
-    def server(self) -> Server:
-        return Server._make(self._rows("health_server")[0])
+    def server(self) -> ServerInfo:
+        return ServerInfo._make(self._rows("health_server")[0])
 
     def versions(self) -> tuple[int, int]:
         """The schema's version in the database, and the newest that this Evenbeat knows."""
@@ -132,3 +133,38 @@ def health_queries(url: str, schema: str, now: datetime | None = None) -> Iterat
     with connection:
         connection.execute(_SESSION)
         yield HealthQueries(connection, schema, now)
+
+
+class TableStats(NamedTuple):
+    """A table in the server's statistics; rows and dead rows are estimates."""
+
+    name: str
+    dead_tuples: int
+    live_tuples: int
+    total_bytes: int
+
+
+class TableQueries:
+    """What the server knows of the tables."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def figures(self) -> list[TableStats]:
+        """Every table of the schema."""
+        rows = self._database.rows("table_figures", {"schema": self._database.schema})
+        return [TableStats._make(row) for row in rows]
+
+    def oldest_transaction_seconds(self) -> float:
+        """Age of the oldest transaction that is open beside ours; 0 without one."""
+        return max(0.0, float(self._database.rows("oldest_transaction", {})[0][0]))
+
+    def schema_complaint(self) -> str | None:
+        """Why the schema does not fit this Evenbeat, if it does not."""
+        there = int(self._database.rows("schema_version", {})[0][0])
+        known = migrations()[-1].version
+        if there < known:
+            return f"The schema is at version {there}, this Evenbeat needs {known}: migrate it."
+        if there > known:
+            return f"The schema is at version {there}, this Evenbeat knows {known}: upgrade it."
+        return None

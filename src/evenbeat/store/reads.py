@@ -14,9 +14,9 @@ from evenbeat.errors import NotFound
 from evenbeat.store.database import Database
 from evenbeat.store.dependencies import Dependencies
 from evenbeat.store.filters import JobFilter, where, where_params
-from evenbeat.store.glance import SILENT_AFTER, ExecutionTotals, Glance, rate
 from evenbeat.store.limits import LimitTable
 from evenbeat.store.lists import MAX_PAGE, JobLists, JobPage, check_page
+from evenbeat.store.summaries import SILENT_AFTER, ExecutionTotals, Summaries, rate
 
 __all__ = ["MAX_PAGE", "ExecutionPage", "ExecutionTotals", "JobPage", "JobStats", "Reads"]
 
@@ -94,8 +94,8 @@ class Circumstances(NamedTuple):
     limit: KeyLimit | None = None
 
 
-class Reads(Glance):
-    """Every question that changes nothing; the quick ones of a dashboard are in `Glance`."""
+class Reads(Summaries):
+    """Every question that changes nothing; the quick ones of a dashboard are in `Summaries`."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)

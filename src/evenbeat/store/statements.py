@@ -15,7 +15,7 @@ _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|TRUNCATE|pg_notify)\b")
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _SCHEMA = re.compile(r"\bevenbeat\.")
-_HOT_FILES = frozenset({"journey.sql", "limits.sql", "limit_table.sql"})
+_HOT_FILES = frozenset({"journey.sql", "keyed_claims.sql", "limits.sql"})
 
 COLUMN_LISTS = {
     "job": ", ".join(f"j.{name}" for name in Job._fields),

@@ -20,7 +20,7 @@ from evenbeat.store.control import Control
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.dependencies import Dependencies
 from evenbeat.store.idempotency import IdempotencyKeys
-from evenbeat.store.limited import LimitedClaims, commits_at_once
+from evenbeat.store.keyed_claims import KeyedClaims, commits_at_once
 from evenbeat.store.limits import LimitTable
 from evenbeat.store.listener import Listener
 from evenbeat.store.migrate import migrate
@@ -74,7 +74,7 @@ class Store:
         self.access = AccessTables(self.database)
         self.idempotency = IdempotencyKeys(self.database)
         self.limits = LimitTable(self.database)
-        self._limited = LimitedClaims(self.database, self.limits)
+        self._limited = KeyedClaims(self.database, self.limits)
         self.webhooks = Webhooks(self.database)
         self._max_json_bytes = max_json_bytes
 

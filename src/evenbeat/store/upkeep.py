@@ -21,7 +21,7 @@ BATCH = 5000
 MAX_DOC = 10_000
 
 
-class Worker(NamedTuple):
+class WorkerRecord(NamedTuple):
     """A worker as the registry knows it. Host, pid and the process's start name one process."""
 
     id: UUID
@@ -145,9 +145,9 @@ class Upkeep:
         """Strike workers from the registry."""
         return len(self._database.rows("forget_workers", {"ids": list(worker_ids)}))
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[WorkerRecord]:
         """Every known worker."""
-        return [Worker._make(row) for row in self._database.rows("workers", {})]
+        return [WorkerRecord._make(row) for row in self._database.rows("workers", {})]
 
     def silent_workers(self, silent: timedelta, *, now: datetime | None = None) -> list[UUID]:
         """Workers without a sign of life for this long."""

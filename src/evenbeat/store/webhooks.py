@@ -50,7 +50,7 @@ class Message(NamedTuple):
     error: str | None
 
 
-class Attempt(NamedTuple):
+class DeliveryAttempt(NamedTuple):
     """One try at delivering a message; its id is that of the execution that made it."""
 
     id: UUID
@@ -245,13 +245,13 @@ class Webhooks:
         counted = self._database.rows("count_webhook_messages", params | {"most": COUNTED})[0][0]
         return MessagePage(found, max(counted, offset + len(found)) if found else counted)
 
-    def message(self, id_: UUID) -> tuple[Message, dict[str, Any], list[Attempt]]:
+    def message(self, id_: UUID) -> tuple[Message, dict[str, Any], list[DeliveryAttempt]]:
         """One message, its payload, and every attempt at delivering it."""
         row = self._database.row("webhook_message", {"id": id_})
         if row is None:
             raise NotFound("webhook message", message_id(id_))
         attempts = self._database.rows("webhook_attempts", {"message": id_})
-        return Message._make(row[:-1]), row[-1], [Attempt._make(one) for one in attempts]
+        return Message._make(row[:-1]), row[-1], [DeliveryAttempt._make(one) for one in attempts]
 
     def redeliver(self, id_: UUID, *, now: datetime | None = None) -> Message:
         """Send one message again, delivered or not, to its own endpoint only. One that is just

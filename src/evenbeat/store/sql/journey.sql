@@ -69,7 +69,7 @@ SELECT pg_notify(%(channel)s, signal) FROM unnest(%(signals)s::text[]) AS signal
 -- name: claim
 -- Takes up to `limit` due jobs, most urgent first, and opens an execution for each. No two callers
 -- get the same job, and the cost depends neither on how many jobs wait nor on how many are due.
--- Jobs with a concurrency key are not among them: those are claimed key by key (`limits.sql`).
+-- Jobs with a concurrency key are not among them: those are claimed key by key (`keyed_claims.sql`).
 WITH RECURSIVE
 -- One row for each (queue, task, priority) that has waiting jobs, with its oldest due time. Hops
 -- from lane to lane through the index instead of reading the jobs between.

@@ -22,7 +22,7 @@ from evenbeat.store.statements import Statement
 Row = tuple[Any, ...]
 
 
-class HotConnection(Pooled):
+class PreparedConnection(Pooled):
     """A connection of ours, for the journey's statements. It also does all that others do."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

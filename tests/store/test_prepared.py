@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evenbeat.store.direct import HotConnection
+from evenbeat.store.prepared import PreparedConnection
 from evenbeat.store.statements import Statement, bind
 
 ONE_CONNECTION = settings(
@@ -27,7 +27,7 @@ class Colour(StrEnum):
 @pytest.fixture
 def connection(store):
     connection = store.database.connect()
-    assert isinstance(connection, HotConnection)
+    assert isinstance(connection, PreparedConnection)
     yield connection
     connection.close()
 
@@ -36,7 +36,7 @@ def statement(text: str, name: str = "echo") -> Statement:
     return bind(name, text, "evenbeat", hot=True)
 
 
-def echo(connection: HotConnection, kind: str, value: object) -> object:
+def echo(connection: PreparedConnection, kind: str, value: object) -> object:
     asked = statement(f"SELECT %(value)s::{kind}", f"echo {kind}")
     ((back,),) = connection.run(asked, {"value": value})
     return back

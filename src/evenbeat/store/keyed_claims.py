@@ -54,7 +54,7 @@ class _View:
     takes_turn: bool = False
 
 
-class LimitedClaims:
+class KeyedClaims:
     """Claims key by key: `first` takes a share before the ordinary claim, `rest` what room is left
     after it, `next_look` says when there may be more."""
 

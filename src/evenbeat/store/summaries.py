@@ -168,7 +168,7 @@ class KnownTask(NamedTuple):
     workers_now: int
 
 
-class Glance:
+class Summaries:
     """The quick reads of a dashboard; `Reads` is made of them."""
 
     def __init__(self, database: Database) -> None:

@@ -29,9 +29,16 @@ Two more are raised by handlers, not by Evenbeat: `Retry` (try this run again la
 Each message is written for the person who meets it: what was wrong, what is allowed, what to do.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
+
+
+def validation_message(entry: Mapping[str, Any]) -> str:
+    """What one of the errors of pydantic's `ValidationError.errors()` says, without the prefix that
+    it puts before the text of a ValueError."""
+    return str(entry["msg"]).removeprefix("Value error, ")
 
 
 class EvenbeatError(Exception):

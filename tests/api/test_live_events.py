@@ -1,4 +1,4 @@
-"""Looking on live: a real stream from a real server, and a hub that nothing can make grow."""
+"""Live events: a real stream from a real server, and a broadcaster that nothing can make grow."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
 from evenbeat.api import live_events
-from evenbeat.api.live_events import MOST_WAITING, Event, Hub, Listener
+from evenbeat.api.live_events import MOST_WAITING, Broadcaster, LiveEvent, Subscriber
 from evenbeat.engine.worker import Worker
 from loopback import served
 from waiting import PATIENCE, wait_for
@@ -77,8 +77,8 @@ def test_one_who_comes_back_goes_on_where_it_left(
             last_id, kind, _ = next(told(stream.iter_lines()))
             assert kind == "figures"
         client.post("/api/v1/jobs", json={"task": "nothing"})
-        hub: Hub = api.state.hub
-        wait_for(lambda: len(hub._remembered) >= 2, "the news")
+        broadcaster: Broadcaster = api.state.broadcaster
+        wait_for(lambda: len(broadcaster._history) >= 2, "the news")
         back = {"Last-Event-ID": last_id}
         with http.stream("GET", f"{url}/api/v1/events", headers=back) as stream:
             _, kind, data = next(told(stream.iter_lines()))
@@ -97,24 +97,26 @@ def test_those_who_leave_are_forgotten_and_the_poll_ends(
         with http.stream("GET", f"{url}/api/v1/events") as stream:
             events = told(stream.iter_lines())  # kept: a dropped iterator hangs up
             next(events)
-            hub: Hub = api.state.hub
-            assert (hub.listeners, hub.polling) == (1, True)
-        wait_for(lambda: (hub.listeners, hub.polling) == (0, False), "the poll to end")
+            broadcaster: Broadcaster = api.state.broadcaster
+            assert (broadcaster.subscribers, broadcaster.polling) == (1, True)
+        wait_for(
+            lambda: (broadcaster.subscribers, broadcaster.polling) == (0, False), "the poll to end"
+        )
 
 
 def test_the_poll_ends_with_the_application_and_without_a_word(
     app: Evenbeat, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hub = Hub(lambda: app.store, lambda: None)
+    broadcaster = Broadcaster(lambda: app.store, lambda: None)
 
     async def join() -> None:
-        hub.join(Listener(None))
+        broadcaster.join(Subscriber(None))
 
     asyncio.run(join())
-    wait_for(lambda: hub._remembered, "the first poll")
-    assert hub.polling
+    wait_for(lambda: broadcaster._history, "the first poll")
+    assert broadcaster.polling
     app.close()
-    wait_for(lambda: not hub.polling, "the poll to end")
+    wait_for(lambda: not broadcaster.polling, "the poll to end")
     assert [r.getMessage() for r in caplog.records if r.name == live_events.__name__] == []
 
 
@@ -138,12 +140,12 @@ def test_a_stream_ends_with_its_token(
         assert all(isinstance(line, str) for line in lines)
 
 
-def test_a_slow_listener_gets_a_summary() -> None:
-    async def listen() -> list[Event]:
-        listener = Listener(None)
-        listener.give(Event(str(n), "execution", "{}") for n in range(MOST_WAITING + 1))
-        listener.give([Event("last", "execution", "{}")])
-        return await listener.take(1)
+def test_a_slow_subscriber_gets_a_summary() -> None:
+    async def listen() -> list[LiveEvent]:
+        subscriber = Subscriber(None)
+        subscriber.send(LiveEvent(str(n), "execution", "{}") for n in range(MOST_WAITING + 1))
+        subscriber.send([LiveEvent("last", "execution", "{}")])
+        return await subscriber.take(1)
 
     summary, last = asyncio.run(listen())
     assert (summary.kind, json.loads(summary.data)) == ("summary", {"dropped": MOST_WAITING + 1})
@@ -153,7 +155,7 @@ def test_a_slow_listener_gets_a_summary() -> None:
 def test_too_much_in_one_second_becomes_a_summary(
     app: Evenbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poll = live_events._Poll(app.store, lambda: None, "s")
+    poll = live_events.Poller(app.store, lambda: None, "s")
     assert [event.kind for event in poll.run_once({None})] == ["figures"]
     with app.store.database.transaction() as connection:
         connection.execute("""

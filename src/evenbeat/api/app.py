@@ -16,6 +16,7 @@ from evenbeat.api import (
     placement,
     problems,
     schedules,
+    tasks,
     templates,
     webhooks,
     workers_and_queues,
@@ -23,7 +24,7 @@ from evenbeat.api import (
 from evenbeat.api.auth import sessions
 from evenbeat.api.auth.tokens import Access
 from evenbeat.api.dependencies import Service
-from evenbeat.api.middleware import ROOM_FOR_THE_REST, Limits, SafeHeaders
+from evenbeat.api.middleware import ROOM_FOR_OTHER_FIELDS, RequestLimits, SafeHeaders
 from evenbeat.api.problems import Problem, responses
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
@@ -37,6 +38,7 @@ ROUTERS = (
     executions.router,
     schedules.router,
     workers_and_queues.router,
+    tasks.router,
     limits.router,
     health.scheduler_router,
     placement.router,
@@ -66,7 +68,8 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
     )
     api.state.service = Service(app, access, worker)
     problems.install(api)
-    api.add_middleware(Limits, limit=2 * app.settings.max_payload_bytes + ROOM_FOR_THE_REST)
+    limit = 2 * app.settings.max_payload_bytes + ROOM_FOR_OTHER_FIELDS
+    api.add_middleware(RequestLimits, limit=limit)
     api.add_middleware(SafeHeaders)
     for router in (*ROUTERS, *provided("router")):
         api.include_router(router)

@@ -60,7 +60,7 @@ def list_executions(
 ) -> Response:
     """Newest first. Where there are more, `total` says only that, as an estimate: nobody counts
     millions of rows for a page."""
-    found = service.app.store.read.recent_executions(
+    executions = service.app.store.read.recent_executions(
         statuses=query.statuses(),
         since=query.since,
         first_id=filled(query.id, "0"),
@@ -68,11 +68,11 @@ def list_executions(
         limit=query.limit,
         offset=query.offset,
     )
-    more = len(found) == query.limit
+    more = len(executions) == query.limit
     document = ExecutionList(
-        executions=[execution_document(execution) for execution in found],
-        total=query.offset + len(found) + more,
-        total_is_estimate=more or (not found and query.offset > 0),
+        executions=[execution_document(execution) for execution in executions],
+        total=query.offset + len(executions) + more,
+        total_is_estimate=more or (not executions and query.offset > 0),
         limit=query.limit,
         offset=query.offset,
     )

@@ -1,6 +1,9 @@
-"""Whether the service lives, whether it can work, and its metrics. The first two need no token:
-whoever asks them is a machine that has none. Nor do they queue for the threads in which all other
-requests wait for a database that is slow or gone: a restart would not bring it back."""
+"""Is the service alive and ready, its metrics, and the scheduler's own figures and diagnosis.
+
+`/healthz` and `/readyz` need no token, since the machines that ask have none. Nor do they wait for
+the threads in which all other requests wait for a slow or missing database: a restart would not
+bring that back.
+"""
 
 import asyncio
 from datetime import datetime
@@ -15,16 +18,18 @@ from evenbeat.api.answers import Number
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import DENIED, DocumentedToken, ServiceDep, Viewer, at_least
 from evenbeat.api.documents import plain
+from evenbeat.api.row_models import row_model
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe import doctor
 
 router = APIRouter(tags=["health"])
+scheduler_router = APIRouter(prefix="/api/v1/scheduler", tags=["scheduler"], responses=DENIED)
 
 _viewer = at_least(Role.VIEWER)
 
 
 class Alive(BaseModel):
-    """The process answers."""
+    """The process responds."""
 
     status: str = "ok"
 
@@ -36,50 +41,6 @@ class Ready(BaseModel):
     checks: dict[str, str] = Field(
         description="database, schema, and worker where one runs here: ok, or what is wrong."
     )
-
-
-async def may_scrape(request: Request, service: ServiceDep, documented: DocumentedToken) -> None:
-    """Everyone if the setting metrics_public says so, else viewers."""
-    if not service.app.settings.metrics_public:
-        await _viewer(request, documented)
-
-
-@router.get("/healthz", summary="Does the process live?")
-async def healthz() -> Alive:
-    """200 as long as it can answer at all. Restart it when it cannot."""
-    return Alive()
-
-
-@router.get(
-    "/readyz",
-    summary="Can it work?",
-    response_model=Ready,
-    responses={503: {"model": Ready, "description": "Not ready; `checks` says why."}},
-)
-async def readyz(service: ServiceDep) -> JSONResponse:
-    """200 if the database answers, its schema fits and the worker in this process, if there is
-    one, claims and renews. Send it no requests otherwise; a restart helps little."""
-    look = partial(service.app.readiness.report, expects_worker=service.worker is not None)
-    report = await asyncio.to_thread(look)
-    ready = Ready(status="ready" if report.ready else "not ready", checks=report.checks)
-    return JSONResponse(ready.model_dump(), 200 if report.ready else 503)
-
-
-@router.get(
-    "/metrics",
-    summary="Metrics for Prometheus",
-    response_class=PlainTextResponse,
-    dependencies=[Depends(may_scrape)],
-    responses=DENIED,
-)
-def metrics(service: ServiceDep, accept: Annotated[str, Header()] = "") -> Response:
-    """Everything in `docs/monitoring.md`, in Prometheus' text format or OpenMetrics. Answers also
-    while the database is down: evenbeat_database_up is 0 then."""
-    body, content_type = service.app.metrics.render(accept)
-    return Response(body, headers={"Content-Type": content_type})
-
-
-scheduler_router = APIRouter(prefix="/api/v1/scheduler", tags=["scheduler"], responses=DENIED)
 
 
 class ExecutionFigures(BaseModel):
@@ -95,28 +56,70 @@ class SchedulerMetrics(BaseModel):
 
     jobs: dict[str, int] = Field(description="Jobs in each of the seven states.")
     executions: ExecutionFigures
-    last_check_at: datetime | None = Field(description="The last sign of life of any worker.")
+    last_check_at: datetime | None = Field(description="The last heartbeat of any worker.")
     last_metrics_update: datetime | None = Field(
         description="When the figures were last counted for all."
     )
     stale_locks_cleared: int
 
 
+@row_model(doctor.Finding)
 class FindingDocument(BaseModel):
-    """One thing that was looked at."""
-
-    code: str
-    severity: doctor.Severity
-    title: str
-    detail: str
-    remedy: str
+    """The result of one check."""
 
 
 class Findings(BaseModel):
-    """Everything that was looked at, and the gravest of it."""
+    """The results of all checks, and the gravest of them."""
 
     worst: doctor.Severity
     findings: list[FindingDocument]
+
+
+# -- the process -----------------------------------------------------------------------------------
+
+
+@router.get("/healthz", summary="Is the process alive?")
+async def healthz() -> Alive:
+    """200 as long as it can respond at all. Restart it when it cannot."""
+    return Alive()
+
+
+@router.get(
+    "/readyz",
+    summary="Can it work?",
+    response_model=Ready,
+    responses={503: {"model": Ready, "description": "Not ready; `checks` says why."}},
+)
+async def readyz(service: ServiceDep) -> JSONResponse:
+    """200 if the database responds, its schema fits and the worker in this process, if there is
+    one, claims and renews. Send it no requests otherwise; a restart helps little."""
+    check = partial(service.app.readiness.report, expects_worker=service.worker is not None)
+    report = await asyncio.to_thread(check)
+    ready = Ready(status="ready" if report.ready else "not ready", checks=report.checks)
+    return JSONResponse(ready.model_dump(), 200 if report.ready else 503)
+
+
+async def may_scrape(request: Request, service: ServiceDep, documented: DocumentedToken) -> None:
+    """Everyone if the setting metrics_public says so, otherwise viewers."""
+    if not service.app.settings.metrics_public:
+        await _viewer(request, documented)
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    response_class=PlainTextResponse,
+    dependencies=[Depends(may_scrape)],
+    responses=DENIED,
+)
+def metrics(service: ServiceDep, accept: Annotated[str, Header()] = "") -> Response:
+    """Everything in `docs/monitoring.md`, in Prometheus' text format, or OpenMetrics if requested.
+    It also responds while the database is down: evenbeat_database_up is 0 then."""
+    body, content_type = service.app.metrics.render(accept)
+    return Response(body, headers={"Content-Type": content_type})
+
+
+# -- the scheduler ---------------------------------------------------------------------------------
 
 
 @scheduler_router.get("/metrics", summary="The scheduler in figures")
@@ -141,11 +144,10 @@ def get_scheduler_metrics(service: ServiceDep, _principal: Viewer) -> SchedulerM
     )
 
 
-@scheduler_router.get("/doctor", summary="What ails the scheduler?")
+@scheduler_router.get("/doctor", summary="Diagnose the scheduler")
 def get_scheduler_findings(service: ServiceDep, _principal: Viewer) -> Findings:
-    """Look at the database and the workers: what was looked at, what is wrong, and what to do."""
+    """Check the database and the workers: what was checked, what is wrong, and what to do."""
     database = service.app.store.database
-    found = doctor.check(database.url, schema=database.schema, now=service.now)
-    return Findings(
-        worst=doctor.worst(found), findings=[FindingDocument(**one._asdict()) for one in found]
-    )
+    findings = doctor.check(database.url, schema=database.schema, now=service.now)
+    documents = [FindingDocument.model_validate(finding._asdict()) for finding in findings]
+    return Findings(worst=doctor.worst(findings), findings=documents)

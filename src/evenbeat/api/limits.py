@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
 from evenbeat.api.fields import Limit, Offset, RateText
 from evenbeat.api.problems import responses
+from evenbeat.api.row_models import row_model
 from evenbeat.api.schemas import Request
 from evenbeat.domain.job import MAX_NAME
 from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
@@ -18,17 +19,15 @@ router = APIRouter(prefix="/api/v1", tags=["limits"], responses=DENIED)
 KeyInPath = Annotated[str, Path(min_length=1, max_length=MAX_NAME)]
 
 
+@row_model(KeyLimit, omit=["max_running"])
 class LimitDocument(BaseModel):
     """A key, its limits, and how it stands."""
 
-    key: str
     concurrency_limit: int | None = Field(description="How many may run at once; null: any number.")
     rate_limit: str | None = Field(description="How often one may start; null: at any time.")
     next_start_at: datetime | None = Field(description="When the rate lets the next one start.")
     is_set: bool = Field(description="Set by an operator, whatever its jobs ask for.")
-    running: int
     waiting: int = Field(description="Counted up to 1000.")
-    updated_at: datetime
 
 
 class LimitList(BaseModel):
@@ -41,7 +40,7 @@ class LimitList(BaseModel):
 
 
 class LimitChange(Request):
-    """What is to count for a key. Give one of them, or both; what is left out is not limited."""
+    """The new limits of a key. Give one of them, or both; what is left out is not limited."""
 
     concurrency_limit: Annotated[int, Field(ge=1, le=MAX_RUNNING)] | None = None
     rate_limit: RateText | None = None
@@ -57,8 +56,8 @@ def list_limits(
     """Every known concurrency key, with how many jobs run and wait. A key is known from its first
     job on, and forgotten when it has been without jobs for a day and nobody has set it."""
     page = service.app.store.limits.page(limit=limit, offset=offset)
-    found = [_document(one) for one in page.limits]
-    return LimitList(limits=found, total=page.total, limit=limit, offset=offset)
+    documents = [_document(key_limit) for key_limit in page.limits]
+    return LimitList(limits=documents, total=page.total, limit=limit, offset=offset)
 
 
 @router.get("/limits/{key:path}", summary="Get a key", responses=responses(404))
@@ -71,7 +70,7 @@ def get_limit(key: KeyInPath, service: ServiceDep, _principal: Viewer) -> LimitD
 def set_limit(
     key: KeyInPath, body: LimitChange, service: ServiceDep, _principal: Operator
 ) -> LimitDocument:
-    """From now on these count for the key, whatever its jobs ask for. What runs goes on."""
+    """From now on these apply to the key, whatever its jobs ask for. What runs goes on."""
     return _document(
         service.app.store.limits.put(
             key, max_running=body.concurrency_limit, rate=body.rate_limit, now=service.now
@@ -81,10 +80,9 @@ def set_limit(
 
 @router.delete("/limits/{key:path}", summary="Leave a key to its jobs", responses=responses(404))
 def reset_limit(key: KeyInPath, service: ServiceDep, _principal: Operator) -> LimitDocument:
-    """Take back what was set: what its jobs ask for counts again."""
+    """Take back what was set: what its jobs ask for applies again."""
     return _document(service.app.store.limits.reset(key, now=service.now))
 
 
 def _document(limit: KeyLimit) -> LimitDocument:
-    known = limit._asdict()
-    return LimitDocument(concurrency_limit=known.pop("max_running"), **known)
+    return LimitDocument.model_validate(limit._asdict() | {"concurrency_limit": limit.max_running})

@@ -1,8 +1,8 @@
-"""One poll of the database for all who look on live.
+"""Live events over HTTP (server-sent events), from one poller shared by all clients.
 
-While anyone listens, a thread asks once a second what has begun, progressed or ended, and hands
-each listener its events. A listener that reads too slowly, or a second in which too much happens,
-is served a summary instead: nothing here grows with the load.
+While anyone listens, a thread asks the database once a second what has begun, progressed or ended,
+and hands each subscriber its events. A subscriber that reads too slowly gets a summary instead, as
+does everyone after a second in which too much happened: nothing here grows with the load.
 """
 
 import asyncio
@@ -25,275 +25,40 @@ from evenbeat.api.dependencies import DENIED, Service, ServiceDep, Viewer, ident
 from evenbeat.api.problems import responses
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import AccessDenied, StoreError
-from evenbeat.store.live_executions import MOST_ROWS, Feed, Happening
+from evenbeat.store.live_executions import MOST_ROWS, LiveExecution, LiveExecutions
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
 
+router = APIRouter(prefix="/api/v1", tags=["events"], responses=DENIED)
+
 POLL_SECONDS = 1.0
 FIGURES_EVERY = 3
 LINGER_SECONDS = 15.0
+QUIET_SECONDS = 15.0
 MOST_WAITING = 500
-MOST_LISTENERS = 500
-_REMEMBERED = 1000
-_SEEN = 20_000
+MOST_SUBSCRIBERS = 500
+_HISTORY = 1000
+_EXECUTIONS_REMEMBERED = 20_000
 _OVERLAP = timedelta(seconds=2)
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-class Event(NamedTuple):
-    """Something to tell: `job_id` is None for what concerns all."""
+class LiveEvent(NamedTuple):
+    """An event to send; `job_id` is None for one that concerns everybody."""
 
     id: str
     kind: str
     data: str
     job_id: UUID | None = None
 
-
-class Listener:
-    """One who looks on, on an event loop of its own. What it does not read in time is dropped,
-    and counted."""
-
-    def __init__(self, job_id: UUID | None) -> None:
-        self.job_id = job_id
-        self._loop = asyncio.get_running_loop()
-        self._ready = asyncio.Event()
-        self._waiting: deque[Event] = deque()
-        self._dropped = 0
-        self._lock = threading.Lock()
-
-    def wants(self, event: Event) -> bool:
-        """Whether the event concerns it."""
-        return self.job_id is None or event.job_id in (None, self.job_id)
-
-    def give(self, events: Iterable[Event]) -> None:
-        """Hand events over, from any thread."""
-        with self._lock:
-            self._waiting.extend(event for event in events if self.wants(event))
-            if len(self._waiting) > MOST_WAITING:
-                self._dropped += len(self._waiting)
-                self._waiting.clear()
-        try:
-            self._loop.call_soon_threadsafe(self._ready.set)
-        except RuntimeError:
-            logger.debug("a listener's event loop has ended")
-
-    async def take(self, timeout: float) -> list[Event]:
-        """What has happened since the last time; nothing after `timeout` seconds of silence."""
-        try:
-            await asyncio.wait_for(self._ready.wait(), timeout)
-        except TimeoutError:
-            return []
-        self._ready.clear()
-        with self._lock:
-            taken, dropped = list(self._waiting), self._dropped
-            self._waiting.clear()
-            self._dropped = 0
-        summary = [Event("", "summary", json.dumps({"dropped": dropped}))] if dropped else []
-        return summary + taken
+    def __str__(self) -> str:
+        """The event as it goes over the line."""
+        id_line = f"id: {self.id}\n" if self.id else ""
+        return f"{id_line}event: {self.kind}\ndata: {self.data}\n\n"
 
 
-class Hub:
-    """Polls while somebody listens, and a little longer, so that one who comes back in time can
-    go on where it left."""
-
-    def __init__(self, store: Callable[[], Store], now: Callable[[], datetime | None]) -> None:
-        self._store = store
-        self._now = now
-        self._lock = threading.Lock()
-        self._listeners: set[Listener] = set()
-        self._polling = False
-        self._session = ""
-        self._remembered: deque[Event] = deque(maxlen=_REMEMBERED)
-
-    @property
-    def listeners(self) -> int:
-        """How many look on."""
-        return len(self._listeners)
-
-    @property
-    def polling(self) -> bool:
-        """Whether the database is being asked."""
-        return self._polling
-
-    def join(self, listener: Listener, last_event_id: str | None = None) -> None:
-        """Begin to listen. After an interruption, what was missed comes first; where that is no
-        longer known, a `reset` says so."""
-        with self._lock:
-            missed = self._missed(last_event_id)
-            if not self._polling:
-                self._begin()
-            self._listeners.add(listener)
-        listener.give(missed)
-
-    def leave(self, listener: Listener) -> None:
-        """Stop listening."""
-        with self._lock:
-            self._listeners.discard(listener)
-
-    def _missed(self, last_event_id: str | None) -> list[Event]:
-        if not last_event_id:
-            return []
-        remembered = list(self._remembered)
-        for place, event in enumerate(remembered):
-            if event.id == last_event_id:
-                return remembered[place + 1 :]
-        return [Event("", "reset", "{}")]
-
-    def _begin(self) -> None:
-        self._session = secrets.token_hex(4)
-        self._remembered.clear()
-        poll = _Poll(self._store(), self._now, self._session)
-        thread = threading.Thread(
-            target=self._run, args=(poll,), name="evenbeat-events", daemon=True
-        )
-        thread.start()
-        self._polling = True  # last: a store that cannot be opened is tried again by who comes next
-
-    def _run(self, poll: "_Poll") -> None:
-        alone = 0.0
-        while True:
-            with self._lock:
-                watched = {listener.job_id for listener in self._listeners}
-                alone = 0.0 if watched else alone + POLL_SECONDS
-                if alone > LINGER_SECONDS or poll.over:
-                    self._polling = False
-                    return
-            self._tell(poll.run_once(watched))
-            time.sleep(POLL_SECONDS)
-
-    def _tell(self, events: list[Event]) -> None:
-        if not events:
-            return
-        with self._lock:
-            # Together, so that one who joins hears of each event once: as missed, or as told.
-            self._remembered.extend(events)
-            listeners = list(self._listeners)
-        for listener in listeners:
-            listener.give(events)
-
-
-class _Poll:
-    """One session's view of the database: what has been told, and what is new."""
-
-    def __init__(
-        self,
-        store: Store,
-        now: Callable[[], datetime | None],
-        session: str,
-    ) -> None:
-        self._store = store
-        self._now = now
-        self._session = session
-        self._number = self._round = 0
-        self._began: datetime | None = None
-        self._since: datetime | None = None
-        self._running: set[UUID] = set()
-        self._seen: OrderedDict[UUID, tuple[str, str]] = OrderedDict()
-        self._figures = ""
-        self._failed = False
-
-    @property
-    def over(self) -> bool:
-        """Whether the application has closed the database that it looks at."""
-        return self._store.database.closed
-
-    def run_once(self, watched: set[UUID | None]) -> list[Event]:
-        """What is new since the last round. A database that is away makes it silent, not dead."""
-        try:
-            events = self._look(watched)
-        except StoreError as error:
-            if not (self._failed or self.over):
-                logger.warning("Live events pause", extra={"error": str(error)})
-            self._failed = True
-            return []
-        except Exception:
-            logger.exception("Live events failed by a bug")
-            return []
-        self._failed = False
-        return events
-
-    def _look(self, watched: set[UUID | None]) -> list[Event]:
-        store = self._store
-        feed, present = Feed(store.database), store.clock(self._now())
-        if self._began is None:
-            self._began = self._since = present
-            self._running.update(feed.running())
-        events = self._executions(feed, present, watched)
-        if self._round % FIGURES_EVERY == 0:
-            events += self._new_figures(store, present)
-        self._round += 1
-        return events
-
-    def _executions(self, feed: Feed, present: datetime, watched: set[UUID | None]) -> list[Event]:
-        assert self._since is not None  # noqa: S101 - set by the first look
-        # Claims commit a little after the moment that their ids are made of.
-        found = feed.since(self._since - _OVERLAP) if None in watched else []
-        self._since = present
-        events: list[Event] = []
-        if len(found) > MOST_ROWS:
-            at_least = sum(one.execution_id not in self._seen for one in found)
-            events.append(self._event("summary", {"started_at_least": at_least}))
-            for one in found:
-                self._note(one)
-            found = []
-        found += feed.among(list(self._running))
-        found += feed.of_jobs([job_id for job_id in watched if job_id is not None])
-        fresh = {one.execution_id: one for one in found if self._note(one)}
-        return events + [
-            self._event("execution", one._asdict(), one.job_id) for one in fresh.values()
-        ]
-
-    def _note(self, one: Happening) -> bool:
-        """Remember how it stands; says whether that is worth telling."""
-        state = (one.status, json.dumps(one.progress, sort_keys=True))
-        before = self._seen.get(one.execution_id)
-        self._seen[one.execution_id] = state
-        self._seen.move_to_end(one.execution_id)
-        while len(self._seen) > _SEEN:
-            self._seen.popitem(last=False)
-        if one.status != "running":
-            self._running.discard(one.execution_id)
-        elif len(self._running) < MOST_ROWS:
-            self._running.add(one.execution_id)
-        long_over = (
-            before is None
-            and one.completed_at is not None
-            and self._began is not None
-            and one.completed_at < self._began
-        )
-        return state != before and not long_over
-
-    def _new_figures(self, store: Store, present: datetime) -> list[Event]:
-        counts = store.read.counts_by_status()
-        figures = {"jobs": {state.value: counts.get(state.value, 0) for state in JobStatus}}
-        text = json.dumps(figures)
-        if text == self._figures:
-            return []
-        self._figures = text
-        return [self._event("figures", figures | {"at": present})]
-
-    def _event(self, kind: str, data: dict[str, Any], job_id: UUID | None = None) -> Event:
-        self._number += 1
-        text = json.dumps(to_jsonable_python(data))
-        return Event(f"{self._session}-{self._number}", kind, text, job_id)
-
-
-router = APIRouter(prefix="/api/v1", tags=["events"], responses=DENIED)
-
-QUIET_SECONDS = 15.0
-_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-
-_making = threading.Lock()
-
-
-def hub_of(request: Request, service: Service) -> Hub:
-    """The one hub of this service, made for its first listener."""
-    state = request.app.state
-    with _making:
-        if not hasattr(state, "hub"):
-            state.hub = Hub(lambda: service.app.store, lambda: service.now)
-        hub: Hub = state.hub
-        return hub
+# -- the route -------------------------------------------------------------------------------------
 
 
 @router.get(
@@ -311,44 +76,36 @@ def stream_events(
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,
 ) -> StreamingResponse:
     """Server-sent events: `execution` when a run begins, makes progress or ends; `figures` when the
-    counts of jobs change; `summary` where there was too much to tell; `reset` after an interruption
-    that was too long to make up for: load anew. A comment every 15 seconds keeps the line open."""
+    counts of jobs change; `summary` where there was too much to send; `reset` after an interruption
+    that was too long to make up for: load again. A comment every 15 seconds keeps the line open."""
     if job_id is not None:
         service.app.store.read.job(job_id)
-    hub = hub_of(request, service)
-    if hub.listeners >= MOST_LISTENERS:
+    broadcaster = _broadcaster(request, service)
+    if broadcaster.subscribers >= MOST_SUBSCRIBERS:
         raise HTTPException(
             503, "Too many look on already. Try again shortly.", {"Retry-After": "5"}
         )
-    stream = _stream(request, hub, job_id, last_event_id)
-    return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
+
+    async def stream() -> AsyncIterator[str]:
+        clock = asyncio.get_running_loop().time
+        subscriber = Subscriber(job_id)
+        broadcaster.join(subscriber, last_event_id)
+        try:
+            yield "retry: 2000\n\n"
+            while await asyncio.to_thread(_is_still_allowed, request):
+                until = clock() + QUIET_SECONDS
+                while (seconds := until - clock()) > 0:
+                    if events := await subscriber.take(seconds):
+                        yield "".join(map(str, events))
+                yield ": still here\n\n"
+        finally:
+            broadcaster.leave(subscriber)
+
+    return StreamingResponse(stream(), media_type="text/event-stream", headers=_HEADERS)
 
 
-async def _stream(
-    request: Request, hub: Hub, job_id: UUID | None, last_event_id: str | None
-) -> AsyncIterator[str]:
-    clock = asyncio.get_running_loop().time
-    listener = Listener(job_id)
-    hub.join(listener, last_event_id)
-    try:
-        yield "retry: 2000\n\n"
-        while await asyncio.to_thread(_still_welcome, request):
-            until = clock() + QUIET_SECONDS
-            while (left := until - clock()) > 0:
-                if events := await listener.take(left):
-                    yield "".join(map(_written, events))
-            yield ": still here\n\n"
-    finally:
-        hub.leave(listener)
-
-
-def _written(event: Event) -> str:
-    number = f"id: {event.id}\n" if event.id else ""
-    return f"{number}event: {event.kind}\ndata: {event.data}\n\n"
-
-
-def _still_welcome(request: Request) -> bool:
-    """Whether the token that opened the stream still counts."""
+def _is_still_allowed(request: Request) -> bool:
+    """Whether the token that opened the stream is still valid; yes while the database is down."""
     try:
         identify(request)
     except AccessDenied:
@@ -356,3 +113,230 @@ def _still_welcome(request: Request) -> bool:
     except StoreError:
         return True
     return True
+
+
+_creating = threading.Lock()
+
+
+def _broadcaster(request: Request, service: Service) -> "Broadcaster":
+    """The one broadcaster of this service, made for its first subscriber."""
+    state = request.app.state
+    with _creating:
+        if not hasattr(state, "broadcaster"):
+            state.broadcaster = Broadcaster(lambda: service.app.store, lambda: service.now)
+        broadcaster: Broadcaster = state.broadcaster
+        return broadcaster
+
+
+# -- subscribers -----------------------------------------------------------------------------------
+
+
+class Subscriber:
+    """One client, on an event loop of its own. What it does not read in time is dropped, and
+    counted."""
+
+    def __init__(self, job_id: UUID | None) -> None:
+        self.job_id = job_id
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self._waiting: deque[LiveEvent] = deque()
+        self._dropped = 0
+        self._lock = threading.Lock()
+
+    def send(self, events: Iterable[LiveEvent]) -> None:
+        """Hand over those events that concern it, from any thread."""
+        with self._lock:
+            self._waiting.extend(
+                event
+                for event in events
+                if self.job_id is None or event.job_id in (None, self.job_id)
+            )
+            if len(self._waiting) > MOST_WAITING:
+                self._dropped += len(self._waiting)
+                self._waiting.clear()
+        try:
+            self._loop.call_soon_threadsafe(self._ready.set)
+        except RuntimeError:
+            logger.debug("a subscriber's event loop has ended")
+
+    async def take(self, timeout: float) -> list[LiveEvent]:
+        """What has happened since the last time; nothing after `timeout` seconds of silence."""
+        try:
+            await asyncio.wait_for(self._ready.wait(), timeout)
+        except TimeoutError:
+            return []
+        self._ready.clear()
+        with self._lock:
+            events, dropped = list(self._waiting), self._dropped
+            self._waiting.clear()
+            self._dropped = 0
+        if dropped:
+            events.insert(0, LiveEvent("", "summary", json.dumps({"dropped": dropped})))
+        return events
+
+
+class Broadcaster:
+    """Polls while there are subscribers, and a little longer, so that a client that comes back in
+    time can go on where it left off."""
+
+    def __init__(self, store: Callable[[], Store], now: Callable[[], datetime | None]) -> None:
+        self._store = store
+        self._now = now
+        self._lock = threading.Lock()
+        self._subscribers: set[Subscriber] = set()
+        self._polling = False
+        self._history: deque[LiveEvent] = deque(maxlen=_HISTORY)
+
+    @property
+    def subscribers(self) -> int:
+        """How many there are."""
+        return len(self._subscribers)
+
+    @property
+    def polling(self) -> bool:
+        """Whether the database is being polled."""
+        return self._polling
+
+    def join(self, subscriber: Subscriber, last_event_id: str | None = None) -> None:
+        """Subscribe. After an interruption, the missed events come first; where those are no
+        longer known, a `reset` says so."""
+        with self._lock:
+            missed: list[LiveEvent] = []
+            if last_event_id:
+                history = list(self._history)
+                ids = [event.id for event in history]
+                missed = [LiveEvent("", "reset", "{}")]
+                if last_event_id in ids:
+                    missed = history[ids.index(last_event_id) + 1 :]
+            if not self._polling:
+                self._history.clear()
+                poller = Poller(self._store(), self._now, secrets.token_hex(4))
+                threading.Thread(
+                    target=self._run, args=(poller,), name="evenbeat-events", daemon=True
+                ).start()
+                self._polling = True  # last: if the store cannot be opened, the next one tries
+            self._subscribers.add(subscriber)
+        subscriber.send(missed)
+
+    def leave(self, subscriber: Subscriber) -> None:
+        """Unsubscribe."""
+        with self._lock:
+            self._subscribers.discard(subscriber)
+
+    def _run(self, poller: "Poller") -> None:
+        unwatched_seconds = 0.0
+        while True:
+            with self._lock:
+                watched = {subscriber.job_id for subscriber in self._subscribers}
+                unwatched_seconds = 0.0 if watched else unwatched_seconds + POLL_SECONDS
+                if unwatched_seconds > LINGER_SECONDS or poller.is_closed:
+                    self._polling = False
+                    return
+            if events := poller.run_once(watched):
+                with self._lock:
+                    # Together, so that a subscriber gets each event once: as missed, or as new.
+                    self._history.extend(events)
+                    subscribers = list(self._subscribers)
+                for subscriber in subscribers:
+                    subscriber.send(events)
+            time.sleep(POLL_SECONDS)
+
+
+# -- polling ---------------------------------------------------------------------------------------
+
+
+class Poller:
+    """One session's view of the database: what has been sent, and what is new."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime | None], session: str) -> None:
+        self._store = store
+        self._now = now
+        self._session = session
+        self._live = LiveExecutions(store.database)
+        self._event_count = self._round = 0
+        self._began_at: datetime | None = None
+        self._since: datetime | None = None
+        self._running: set[UUID] = set()
+        self._last_states: OrderedDict[UUID, tuple[str, str]] = OrderedDict()
+        self._figures = ""
+        self._failed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the application has closed the database."""
+        return self._store.database.closed
+
+    def run_once(self, watched: set[UUID | None]) -> list[LiveEvent]:
+        """What is new since the last round. While the database is down there are no events."""
+        try:
+            now = self._store.clock(self._now())
+            if self._began_at is None:
+                self._began_at = now
+                self._running.update(self._live.running())
+            events = self._new_executions(now, watched)
+            if self._round % FIGURES_EVERY == 0:
+                events += self._new_figures(now)
+            self._round += 1
+        except StoreError as error:
+            if not (self._failed or self.is_closed):
+                logger.warning("Live events pause", extra={"error": str(error)})
+            self._failed = True
+            return []
+        except Exception:
+            logger.exception("Live events failed by a bug")
+            return []
+        self._failed = False
+        return events
+
+    def _new_executions(self, now: datetime, watched: set[UUID | None]) -> list[LiveEvent]:
+        # Claims commit a little after the moment that their ids are made of.
+        since, self._since = (self._since or now) - _OVERLAP, now
+        executions = self._live.since(since) if None in watched else []
+        events: list[LiveEvent] = []
+        if len(executions) > MOST_ROWS:
+            started = sum(one.execution_id not in self._last_states for one in executions)
+            events.append(self._event("summary", {"started_at_least": started}))
+            for one in executions:
+                self._has_changed(one)
+            executions = []
+        executions += self._live.among(list(self._running))
+        executions += self._live.of_jobs([job_id for job_id in watched if job_id is not None])
+        changed = {one.execution_id: one for one in executions if self._has_changed(one)}
+        return events + [
+            self._event("execution", one._asdict(), one.job_id) for one in changed.values()
+        ]
+
+    def _has_changed(self, execution: LiveExecution) -> bool:
+        """Whether this state of the execution is worth an event; remembers it either way."""
+        id_ = execution.execution_id
+        state = (execution.status, json.dumps(execution.progress, sort_keys=True))
+        before = self._last_states.get(id_)
+        self._last_states[id_] = state
+        self._last_states.move_to_end(id_)
+        while len(self._last_states) > _EXECUTIONS_REMEMBERED:
+            self._last_states.popitem(last=False)
+        if execution.status != "running":
+            self._running.discard(id_)
+        elif len(self._running) < MOST_ROWS:
+            self._running.add(id_)
+        ended_before_us = (
+            before is None
+            and execution.completed_at is not None
+            and self._began_at is not None
+            and execution.completed_at < self._began_at
+        )
+        return state != before and not ended_before_us
+
+    def _new_figures(self, now: datetime) -> list[LiveEvent]:
+        counts = self._store.read.counts_by_status()
+        figures = {"jobs": {state.value: counts.get(state.value, 0) for state in JobStatus}}
+        text = json.dumps(figures)
+        if text == self._figures:
+            return []
+        self._figures = text
+        return [self._event("figures", figures | {"at": now})]
+
+    def _event(self, kind: str, data: dict[str, Any], job_id: UUID | None = None) -> LiveEvent:
+        self._event_count += 1
+        text = json.dumps(to_jsonable_python(data))
+        return LiveEvent(f"{self._session}-{self._event_count}", kind, text, job_id)

@@ -1,4 +1,4 @@
-"""Around every request: how large a body may be, and what browsers are told."""
+"""Around every request: how large its body may be, how long it waits, and security headers."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -7,28 +7,35 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from evenbeat.api.problems import problem
 from evenbeat.store.database import patience
 
-ROOM_FOR_THE_REST = 65_536
+ROOM_FOR_OTHER_FIELDS = 65_536
 """Bytes that a body may have beyond its payload and its metadata."""
 
-MANY_JOBS = 8 * 1024 * 1024
+MAX_BULK_BYTES = 8 * 1024 * 1024
 """Bytes that a request to add many jobs may have."""
 
 PATIENCE_SECONDS = 10.0
-"""How long a request waits for a connection to the database: before its answer, and before that for
-its token. The command line waits for 30 seconds, and most proxies no longer than 60."""
+"""How long a request waits for a database connection, and before that for the check of its token.
+The command line waits for 30 seconds, and most proxies no longer than 60."""
 
-LET_IN = 64 * 1024 * 1024
-"""Bytes beyond the limit that are read, and dropped, before the line is closed."""
+READ_AND_DROPPED = 64 * 1024 * 1024
+"""Bytes beyond the limit that are read, and dropped, before the connection is closed."""
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Cache-Control": "no-store",
+}
 
 
-class Limits:
-    """Refuse a body that is too large, whether it says so beforehand or not, with a 413; and let
-    no request wait for the database without end."""
+class RequestLimits:
+    """Refuse a body that is too large with a 413, whether its length was declared or not; and keep
+    requests from waiting for the database forever."""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app = app
         self._limit = limit
-        self._limit_of_many = max(limit, MANY_JOBS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -37,29 +44,35 @@ class Limits:
         patience.set(PATIENCE_SECONDS)  # each request has a context of its own
         headers = dict(scope["headers"])
         declared = headers.get(b"content-length", b"0")
-        asks_first = b"expect" in headers
-        adds_many = scope["path"].endswith("/api/v1/jobs/bulk")
-        limit = self._limit_of_many if adds_many else self._limit
+        is_bulk = scope["path"].endswith("/api/v1/jobs/bulk")
+        limit = max(self._limit, MAX_BULK_BYTES) if is_bulk else self._limit
         too_large = declared.isdigit() and int(declared[:20]) > limit
-        if not (too_large and asks_first):
+        if not (too_large and b"expect" in headers):  # a client that asks first has sent nothing
             try:
                 body = await _read(receive, 0 if too_large else limit)
             except ClientDisconnect:
-                return  # nobody is left to answer, and half a request asks for nothing
-            if not too_large and body is not None:
-                await self._app(scope, _replay(body, receive), send)
+                return  # the client has gone, and half a request asks for nothing
+            if body is not None and not too_large:
+                messages = iter(body)
+
+                async def replay() -> Message:
+                    for message in messages:
+                        return message
+                    return await receive()
+
+                await self._app(scope, replay, send)
                 return
         detail = f"The body is larger than {limit:,} bytes."
         await problem(413, detail, headers={"Connection": "close"})(scope, receive, send)
 
 
 async def _read(receive: Receive, limit: int) -> list[Message] | None:
-    """The body's messages; None when there are too many bytes in them. Those are let in all the
-    same, up to a point: many clients send all before they listen, and closing the line on one that
-    is still sending would take the answer from it."""
+    """The body's messages; None when there are too many bytes in them. Those are read all the same,
+    up to a point: many clients send everything before they listen, and would never see the response
+    if the connection were closed while they send."""
     messages: list[Message] = []
     size, more = 0, True
-    while more and size <= limit + LET_IN:
+    while more and size <= limit + READ_AND_DROPPED:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
@@ -72,38 +85,18 @@ async def _read(receive: Receive, limit: int) -> list[Message] | None:
     return None if size > limit else messages
 
 
-def _replay(messages: list[Message], receive: Receive) -> Receive:
-    waiting = iter(messages)
-
-    async def next_message() -> Message:
-        for message in waiting:
-            return message
-        return await receive()
-
-    return next_message
-
-
 class SafeHeaders:
-    """Tell browsers to trust nothing that did not come from here."""
+    """Tell browsers to trust only what comes from here."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
-
-
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
-    "Cache-Control": "no-store",
-}
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)

@@ -1,4 +1,4 @@
-"""Errors as answers: every refusal is an RFC 9457 problem document that says what to do.
+"""Errors as responses: every refusal is an RFC 9457 problem document that says what to do.
 
 A problem has `title`, `status` and `detail`; one about the request also has `errors`, a list of
 `{field, message}`. Some carry more: a refused transition names the `state` and what is `allowed`,
@@ -7,13 +7,11 @@ a name that is taken the `job_id` that has it.
 
 import logging
 import re
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
 import psycopg
 from fastapi import FastAPI, Request
-from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
@@ -29,6 +27,7 @@ from evenbeat.errors import (
     StoreError,
     TaskUnknown,
     TooLarge,
+    validation_message,
 )
 from evenbeat.store.pool import NoConnection
 
@@ -62,19 +61,14 @@ def problem(
     status: int,
     detail: str,
     *,
-    errors: Sequence[FieldError] | None = None,
+    errors: list[FieldError] | None = None,
     headers: dict[str, str] | None = None,
     **members: Any,
 ) -> JSONResponse:
-    """The answer for a problem."""
-    document = Problem(
-        title=HTTPStatus(status).phrase,
-        status=status,
-        detail=detail,
-        errors=None if errors is None else list(errors),
-        **members,
-    )
-    content = jsonable_encoder(document, exclude_none=True)
+    """The response for a problem."""
+    title = HTTPStatus(status).phrase
+    document = Problem(title=title, status=status, detail=detail, errors=errors, **members)
+    content = document.model_dump(exclude_none=True)
     return JSONResponse(content, status, headers=headers, media_type=MEDIA_TYPE)
 
 
@@ -100,8 +94,8 @@ def install(api: FastAPI) -> None:
 
 _UNCHANGED = "Nothing was changed; try again shortly."
 _CUT_OFF = (
-    "Whether the change was made before the line broke is not known: look before you ask again. "
-    "A request with an Idempotency-Key can simply be sent again."
+    "Whether the change was made before the connection broke is not known: look before you ask "
+    "again. A request with an Idempotency-Key can simply be sent again."
 )
 _NOT_AS_JSON = "The body was not read: send JSON, and say so with Content-Type: application/json."
 _UNREADABLE = (
@@ -116,9 +110,9 @@ _UNREADABLE = (
 def _refused(request: Request, error: Exception) -> JSONResponse:  # noqa: PLR0911 - a table
     match error:
         case TooLarge():
-            return problem(413, str(error), errors=_named(error))
+            return problem(413, str(error), errors=_field_errors(error))
         case InvalidInput() | TaskUnknown():
-            return problem(422, str(error), errors=_named(error))
+            return problem(422, str(error), errors=_field_errors(error))
         case NotFound():
             return problem(404, str(error))
         case IllegalTransition():
@@ -133,24 +127,23 @@ def _refused(request: Request, error: Exception) -> JSONResponse:  # noqa: PLR09
             return _bug(request, error)
 
 
-def _named(error: Exception) -> list[FieldError] | None:
+def _field_errors(error: Exception) -> list[FieldError] | None:
     field = getattr(error, "field", None)
     return None if field is None else [FieldError(field=field, message=str(error))]
 
 
 def _wrong_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for these
-    found = [_field_error(entry) for entry in error.errors()[:20]]
-    if isinstance(error.body, bytes) and any(one.field == "body" for one in found):
-        kind = request.headers.get("content-type", "")
-        if "json" not in kind.lower():
-            return problem(
-                422, _NOT_AS_JSON, errors=[FieldError(field="body", message=_NOT_AS_JSON)]
-            )
+    errors = [_field_error(entry) for entry in error.errors()[:20]]
+    if isinstance(error.body, bytes) and any(one.field == "body" for one in errors):
+        content_type = request.headers.get("content-type", "")
+        if "json" not in content_type.lower():
+            errors = [FieldError(field="body", message=_NOT_AS_JSON)]
+            return problem(422, _NOT_AS_JSON, errors=errors)
     if any(entry["type"] == "json_invalid" for entry in error.errors()):
-        return problem(400, "The body is not valid JSON.", errors=found)
-    shown = "; ".join(f"{one.field}: {one.message}" for one in found[:3])
-    return problem(422, f"The request is not valid. {shown}", errors=found)
+        return problem(400, "The body is not valid JSON.", errors=errors)
+    details = "; ".join(f"{one.field}: {one.message}" for one in errors[:3])
+    return problem(422, f"The request is not valid. {details}", errors=errors)
 
 
 def _field_error(entry: dict[str, Any]) -> FieldError:
@@ -158,9 +151,8 @@ def _field_error(entry: dict[str, Any]) -> FieldError:
     place = [str(part) for part in entry["loc"] if part not in ("body", "query", "path", "header")]
     # A field that may be one of several types: which of them was tried says nothing to people.
     place = [part for part in place if "[" not in part and not part.endswith("Fields")]
-    message = str(entry["msg"]).removeprefix("Value error, ")
-    if entry["type"] == "extra_forbidden":
-        message = "There is no such field."
+    unknown = entry["type"] == "extra_forbidden"
+    message = "There is no such field." if unknown else validation_message(entry)
     return FieldError(field=".".join(place) or str(entry["loc"][0]), message=message)
 
 
@@ -183,8 +175,8 @@ def _http(request: Request, error: Exception) -> JSONResponse:
 
 def _no_database(request: Request, error: Exception) -> JSONResponse:
     logger.warning("The database did not answer a request", extra={"error": type(error).__name__})
-    had_none = isinstance(error, NoConnection) or isinstance(error.__cause__, NoConnection)
-    unchanged = had_none or request.method in ("GET", "HEAD")
+    never_sent = isinstance(error, NoConnection) or isinstance(error.__cause__, NoConnection)
+    unchanged = never_sent or request.method in ("GET", "HEAD")
     return problem(
         503,
         f"The database cannot be reached right now. {_UNCHANGED if unchanged else _CUT_OFF}",

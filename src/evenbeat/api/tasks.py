@@ -1,47 +1,90 @@
-"""What is known of a task where a request names it: its settings, its arguments, who can run it.
+"""Tasks over HTTP, and what is known of a task that a request names: settings, arguments, workers.
 
-This process may have the handler itself. Where it has not, it goes by what the workers have noted
-in the database: the settings of the task and the JSON schema of its payload.
+This process may have the handler itself. Otherwise it goes by what the workers have recorded in the
+database: the settings of the task and the JSON schema of its payload.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fastapi import APIRouter
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.exceptions import SchemaError
+from pydantic import BaseModel, Field
 
-from evenbeat.api.dependencies import Service
+from evenbeat.api.dependencies import DENIED, Service, ServiceDep, Viewer
 from evenbeat.domain.defaults import spec_from
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import InvalidInput
 from evenbeat.store.summaries import KnownTask
-from evenbeat.tasks.registry import TaskDefinition
+from evenbeat.tasks.registry import Runs, TaskDefinition
+
+router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"], responses=DENIED)
+
+_RUNNERS = {Runs.ON_LOOP: "async", Runs.IN_THREAD: "thread", Runs.ISOLATED: "process"}
+
+
+class TaskDocument(BaseModel):
+    """A task that jobs can be for."""
+
+    name: str
+    queue: str
+    runner: str = Field(description="async, thread or process.")
+    schema_: dict[str, Any] = Field(alias="schema", description="The payload's JSON schema.")
+    doc: str
+    workers: int = Field(description="How many live workers have it.")
+
+
+class TaskList(BaseModel):
+    """Every task that a worker, or this process, has."""
+
+    tasks: list[TaskDocument]
+
+
+@router.get("/tasks", summary="List tasks")
+def list_tasks(service: ServiceDep, _principal: Viewer) -> TaskList:
+    """What jobs can be for: every task that a worker or this process has."""
+    tasks = {
+        task.name: TaskDocument(
+            name=task.name,
+            queue=task.spec.queue,
+            runner=_RUNNERS[task.runs],
+            schema=task.signature.json_schema(),
+            doc=task.description,
+            workers=0,
+        )
+        for task in service.app.registry
+    }
+    for task in service.app.store.read.tasks(now=service.now):
+        document = task._asdict() | {"workers": task.workers_now}
+        tasks[task.name] = TaskDocument.model_validate(document)
+    return TaskList(tasks=[tasks[name] for name in sorted(tasks)])
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTask:
-    """A task by its name, as this process has it (`definition`) or the workers do (`noted`)."""
+    """A task by its name, as this process has it (`definition`) or the workers do (`recorded`)."""
 
     name: str
     definition: TaskDefinition | None = None
-    noted: KnownTask | None = None
+    recorded: KnownTask | None = None
 
     @property
     def spec(self) -> JobSpec:
         """What jobs of this task start from."""
         if self.definition is not None:
             return self.definition.spec
-        if self.noted is not None:
-            return spec_from(self.name, self.noted.queue, self.noted.defaults)
+        if self.recorded is not None:
+            return spec_from(self.name, self.recorded.queue, self.recorded.defaults)
         return JobSpec(task=self.name)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What whoever adds a job for it should know."""
-        if self.definition is not None or (self.noted is not None and self.noted.workers_now):
+        """What the person who adds a job for it should know."""
+        if self.definition is not None or (self.recorded and self.recorded.workers_now):
             return ()
-        yet = "yet" if self.noted is None else "now"
+        yet = "yet" if self.recorded is None else "now"
         warning = (
             f"No worker has the task {self.name!r} {yet}. The job waits until one that does is "
             "started; GET /api/v1/tasks lists what there is."
@@ -52,8 +95,14 @@ class ResolvedTask:
         """The payload as it is stored, or `InvalidInput` that names the wrong argument."""
         if self.definition is not None:
             return self.definition.signature.encode((), payload)
-        if self.noted is not None:
-            _check_by_schema(self.name, self.noted.schema, payload)
+        if self.recorded is not None:
+            try:
+                validator = Draft202012Validator(dict(self.recorded.schema))
+                error = next(validator.iter_errors(dict(payload)), None)
+            except (SchemaError, LookupError, RecursionError, TypeError, ValueError):
+                error = None  # an unusable schema finds nothing wrong: the worker will
+            if error is not None:
+                raise InvalidInput(f"{self.name}: {_explain(error)}.", field="payload")
         return dict(payload)
 
 
@@ -61,34 +110,21 @@ def known_task(service: Service, name: str) -> ResolvedTask:
     """What is known of the task of this name, here or by the workers."""
     if name in service.app.registry:
         return ResolvedTask(name, definition=service.app.registry.get(name))
-    noted = service.app.store.read.tasks(now=service.now)
-    return ResolvedTask(name, noted=next((task for task in noted if task.name == name), None))
+    recorded = service.app.store.read.tasks(now=service.now)
+    return ResolvedTask(name, recorded=next((task for task in recorded if task.name == name), None))
 
 
-def _check_by_schema(task: str, schema: Mapping[str, Any], payload: Mapping[str, Any]) -> None:
-    for error in _errors(schema, payload):
-        raise InvalidInput(f"{task}: {_explained(error)}.", field="payload")
-
-
-def _errors(schema: Mapping[str, Any], payload: Mapping[str, Any]) -> Iterator[ValidationError]:
-    """What is wrong by the schema; one that is itself unusable finds nothing: the worker will."""
-    try:
-        yield from Draft202012Validator(dict(schema)).iter_errors(dict(payload))
-    except (SchemaError, LookupError, RecursionError, TypeError, ValueError):
-        return
-
-
-def _explained(error: ValidationError) -> str:
+def _explain(error: ValidationError) -> str:
     """Which argument, and what is wrong with it; its value is not repeated."""
     where = ".".join(map(str, error.absolute_path))
     match error.validator:
         case "required":
-            given = error.instance if isinstance(error.instance, dict) else {}
-            missing = [name for name in error.validator_value if name not in given]
+            present = error.instance if isinstance(error.instance, dict) else {}
+            missing = [name for name in error.validator_value if name not in present]
             return f"the argument {'.'.join(filter(None, [where, *missing[:1]]))!r} is missing"
         case "additionalProperties":
-            known = error.schema.get("properties", {})
-            surplus = [name for name in error.instance if name not in known]
+            properties = error.schema.get("properties", {})
+            surplus = [name for name in error.instance if name not in properties]
             return f"there is no argument {'.'.join(filter(None, [where, *surplus[:1]]))!r}"
         case "type":
             return f"argument {where!r} must be of type {error.validator_value}"

@@ -1,4 +1,4 @@
-"""What is happening right now, for those who look on."""
+"""Executions that have just begun, progressed or ended, for live events."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,8 +11,8 @@ MOST_ROWS = 1000
 _EACH_JOB = 5
 
 
-class Happening(NamedTuple):
-    """An execution as a spectator sees it; task, name and queue are None when its job is gone."""
+class LiveExecution(NamedTuple):
+    """An execution as live events show it; task, name and queue are None when its job is gone."""
 
     execution_id: UUID
     job_id: UUID
@@ -31,29 +31,29 @@ class Happening(NamedTuple):
     progress: dict[str, Any] | None
 
 
-class Feed:
-    """Questions that a poll asks every second; none reads more than a thousand rows or so."""
+class LiveExecutions:
+    """The queries of a poll, once a second; none reads many more than a thousand rows."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def since(self, moment: datetime) -> list[Happening]:
+    def since(self, moment: datetime) -> list[LiveExecution]:
         """Executions claimed since the moment, oldest first; at most `MOST_ROWS` and one more."""
-        return self._happenings("feed_since", {"since": moment, "limit": MOST_ROWS + 1})
+        return self._executions("feed_since", {"since": moment, "limit": MOST_ROWS + 1})
 
-    def among(self, ids: Sequence[UUID]) -> list[Happening]:
+    def among(self, ids: Sequence[UUID]) -> list[LiveExecution]:
         """Of these executions, those that have ended or made progress."""
-        return self._happenings("feed_among", {"ids": list(ids)}) if ids else []
+        return self._executions("feed_among", {"ids": list(ids)}) if ids else []
 
-    def of_jobs(self, job_ids: Sequence[UUID]) -> list[Happening]:
+    def of_jobs(self, job_ids: Sequence[UUID]) -> list[LiveExecution]:
         """The newest executions of these jobs."""
         params = {"job_ids": list(job_ids), "each": _EACH_JOB}
-        return self._happenings("feed_of_jobs", params) if job_ids else []
+        return self._executions("feed_of_jobs", params) if job_ids else []
 
     def running(self) -> list[UUID]:
         """The executions under way."""
         rows = self._database.rows("feed_running", {"limit": MOST_ROWS})
         return [row[0] for row in rows]
 
-    def _happenings(self, statement: str, params: dict[str, Any]) -> list[Happening]:
-        return [Happening._make(row) for row in self._database.rows(statement, params)]
+    def _executions(self, statement: str, params: dict[str, Any]) -> list[LiveExecution]:
+        return [LiveExecution._make(row) for row in self._database.rows(statement, params)]

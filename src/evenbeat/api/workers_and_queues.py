@@ -12,8 +12,8 @@ from evenbeat.api.problems import responses
 from evenbeat.api.row_models import row_model
 from evenbeat.domain.job import MAX_NAME
 from evenbeat.errors import NotFound
-from evenbeat.store.summaries import SILENT_AFTER
 from evenbeat.store.reads import QueueDepth
+from evenbeat.store.summaries import SILENT_AFTER
 from evenbeat.store.upkeep import WorkerRecord
 
 router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"], responses=DENIED)

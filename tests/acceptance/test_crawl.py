@@ -202,11 +202,11 @@ def crawlers(parent: int | None = None) -> list[psutil.Process]:
     ]
 
 
-def _command_line(process: psutil.Process) -> list[str]:
+def _command_line(process: psutil.Process) -> str:
     try:
-        return process.cmdline()
+        return " ".join(process.cmdline())
     except psutil.Error:
-        return []
+        return ""
 
 
 def hold_from(site: CrawledSite, number: int) -> None:

@@ -226,16 +226,15 @@ def test_a_page_on_which_reading_fails_is_told_of(site, local):
 
 _OF_A_LARGE_WORKER = """
 import asyncio, sys
-from evenbeat.crawl.order import Order
-from evenbeat.crawl.process import crawling
+from evenbeat.crawl.child import CrawlRequest, crawl_process
 
 memory = bytearray(1100 * 2**20)
 memory[::4096] = bytes(len(memory[::4096]))
 del memory
 
 async def main():
-    order = Order(sys.argv[1], 9, 9, 60, 9, 0, 20, (), "Evenbeat", True, ())
-    async with crawling(order) as crawler:
+    request = CrawlRequest(sys.argv[1], 9, 9, 60, 9, 0, 20, (), "Evenbeat", True, ())
+    async with crawl_process(request) as crawler:
         async for message in crawler.messages():
             if message["kind"] == "end":
                 print(message["ended_by"], message["counts"]["pages"])
@@ -252,7 +251,7 @@ def test_how_large_the_worker_once_was_is_not_held_against_the_crawler(site):
 
 def is_crawler(process):
     try:
-        return "evenbeat.crawl.child" in process.cmdline()
+        return "evenbeat.crawl.child" in " ".join(process.cmdline())
     except psutil.Error:  # it has just ended
         return False
 

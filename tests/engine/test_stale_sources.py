@@ -55,7 +55,7 @@ def stale_jobs(app: Evenbeat) -> list[tuple[str, str]]:
 
 
 def look(harness: Harness) -> int:
-    return StaleSources(harness.app.store, 10, harness.app._now).run_once()
+    return StaleSources(harness.app).run_once()
 
 
 def test_a_stale_source_is_queued_once_as_it_was_asked_for(harness, app):

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy.http import HtmlResponse, Response, TextResponse
 
-from evenbeat.crawl.order import MOST_TEXT, Order, Page
+from evenbeat.crawl.child import MOST_TEXT, CrawlRequest, Page
 from evenbeat.crawl.robots import Rules
-from evenbeat.crawl.text import content_of, legible, tidy
+from evenbeat.crawl.spider import content_of, legible
+from evenbeat.crawl.text import tidy
 from evenbeat.crawl.urls import canonical_url, page_key, pattern_of, same_site, under
 
 words = st.text("abcdefgh0125679-._~%/ äö", max_size=12)
@@ -226,9 +227,11 @@ def test_a_host_without_rules_allows_everything():
     assert Rules(None, "Evenbeat").delay == 0
 
 
-def test_the_order_survives_its_way():
-    order = Order("http://a.b/", 1, 2, 3.5, 4, 0.5, 6, ("/x",), "Evenbeat", True, ("10.0.0.0/8",))
-    assert Order.decoded(order.encoded()) == order
+def test_a_request_survives_its_way():
+    request = CrawlRequest(
+        "http://a.b/", 1, 2, 3.5, 4, 0.5, 6, ("/x",), "Evenbeat", True, ("10.0.0.0/8",)
+    )
+    assert CrawlRequest.from_json(request.to_json()) == request
 
 
 def test_what_the_child_says_is_cut_to_size():

@@ -4,10 +4,9 @@ import html
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
 from rich.text import Text
 
-from evenbeat.cli.client import Client, Document, path_segment
+from evenbeat.cli.client import path_segment
 from evenbeat.cli.output import relative, say, table
 from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.humanize import count
@@ -41,16 +40,28 @@ def search(
     `evenbeat documents search moon landing` finds pages with both words, `"moon landing"` pages
     with the words side by side.
     """
-    found = session.client.get(
+    phrases = [
+        f'"{word}"' if len(word.split()) > 1 and '"' not in word else word for word in words or []
+    ]
+    page = session.client.get(
         "/api/v1/documents",
-        q=" ".join(map(_phrase, words or [])) or None,
+        q=" ".join(phrases) or None,
         source_id=source,
         limit=limit,
         offset=offset,
     )
-    session.show(found, *(_hit(one, session.client) for one in found["documents"]))
+    hits = []
+    for document in page["documents"]:
+        changed = relative(document["changed_at"], session.client.now())
+        hit = Text(document["title"] or document["url"], style="bold")
+        hit.append(f"\n  {document['url']}", style="not bold cyan")
+        hit.append(f"  changed {changed}\n  ", style="not bold dim")
+        for part, matches in parts(document["snippet"]):
+            hit.append(part.replace("\n", " "), style="bold yellow" if matches else "not bold")
+        hits.append(hit)
+    session.show(page, *hits)
     if not session.as_json:
-        say(f"{count(found['total'], 'page')} found.")
+        say(f"{count(page['total'], 'page')} found.")
 
 
 @documents_cli.command()
@@ -60,8 +71,8 @@ def show(
     document: Annotated[str, typer.Argument(metavar="ID", help="As the search with --json shows.")],
 ) -> None:
     """Show the text of a crawled page."""
-    found = session.client.get(f"/api/v1/documents/{path_segment(document)}")
-    session.show(found, Text(f"{found['title']}\n{found['url']}\n"), Text(found["text"]))
+    page = session.client.get(f"/api/v1/documents/{path_segment(document)}")
+    session.show(page, Text(f"{page['title']}\n{page['url']}\n"), Text(page["text"]))
 
 
 @documents_cli.command()
@@ -83,42 +94,27 @@ def sources(
     offset: Annotated[int, typer.Option(metavar="N", min=0, help="Leave out the first N.")] = 0,
 ) -> None:
     """List what is crawled, longest ago first."""
-    found = session.client.get("/api/v1/sources", limit=limit, offset=offset)
-    if found["sources"] or session.as_json:
-        session.show(found, lambda: _source_table(found["sources"], session.client))
-    else:
+    page = session.client.get("/api/v1/sources", limit=limit, offset=offset)
+    if not page["sources"] and not session.as_json:
         say("Nothing was crawled yet. Add a crawl: evenbeat job add crawl url=https://example.com")
-
-
-def _phrase(argument: str) -> str:
-    spaced = len(argument.split()) > 1 and '"' not in argument
-    return f'"{argument}"' if spaced else argument
-
-
-def _hit(found: Document, client: Client) -> RenderableType:
-    hit = Text(found["title"] or found["url"], style="bold")
-    hit.append(f"\n  {found['url']}", style="not bold cyan")
-    hit.append(f"  changed {relative(found['changed_at'], client.now())}\n  ", style="not bold dim")
-    for part, is_found in parts(found["snippet"]):
-        hit.append(part.replace("\n", " "), style="bold yellow" if is_found else "not bold")
-    return hit
+        return
+    rows = table("source…", "url…", "crawled", "pages", "changed", right=("pages", "changed"))
+    for one in page["sources"]:
+        crawled_at = one["crawled_at"]
+        rows.add_row(
+            Text(one["id"]),
+            Text(one["url"]),
+            relative(crawled_at, session.client.now()) if crawled_at else "never",
+            f"{one['items_crawled']:,}",
+            f"{one['items_indexed']:,}",
+        )
+    session.show(page, rows)
 
 
 def parts(snippet: str) -> list[tuple[str, bool]]:
-    """The pieces of a snippet as plain text, and whether each is what was found."""
+    """The pieces of a snippet as plain text, and whether each is a matching word."""
     pieces: list[tuple[str, bool]] = []
     for piece in snippet.split("<mark>"):
         marked, ended, rest = piece.partition("</mark>")
         pieces += [(marked, bool(ended)), (rest, False)]
-    return [(html.unescape(text), is_found) for text, is_found in pieces if text]
-
-
-def _source_table(sources: list[Document], client: Client) -> RenderableType:
-    made = table("source…", "url…", "crawled", "pages", "changed", right=("pages", "changed"))
-    for one in sources:
-        crawled = relative(one["crawled_at"], client.now()) if one["crawled_at"] else "never"
-        made.add_row(
-            Text(one["id"]), Text(one["url"]), crawled,
-            f"{one['items_crawled']:,}", f"{one['items_indexed']:,}",
-        )  # fmt: skip
-    return made
+    return [(html.unescape(text), matches) for text, matches in pieces if text]

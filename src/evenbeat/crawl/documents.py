@@ -1,33 +1,18 @@
-"""Crawled pages and the sources that they come from."""
+"""Crawled pages and the sources that they come from, in the database."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from evenbeat.app import Evenbeat
-from evenbeat.crawl.search_text import plain_words
+from evenbeat.crawl.child import Page
+from evenbeat.crawl.text import plain_words
 from evenbeat.errors import LeaseLost, NotFound
 from evenbeat.store.database import Connection, Database
 
 BEGIN, END = "\ue000", "\ue001"
-"""What stands before and after a found word in a snippet. No stored text has them."""
-
-
-class CrawledPage(Protocol):
-    """A page to keep."""
-
-    @property
-    def url(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def depth(self) -> int: ...
+"""What stands before and after a matching word in a snippet. No stored text has them."""
 
 
 class Lease(NamedTuple):
@@ -48,7 +33,7 @@ class Document(NamedTuple):
     """A page as it is kept, without its text."""
 
     id: UUID
-    source: str
+    source_id: str
     url: str
     title: str
     depth: int
@@ -60,18 +45,18 @@ class Document(NamedTuple):
     content_hash: str
 
 
-class Found(NamedTuple):
-    """A document in a list. The snippet's found words stand between `BEGIN` and `END`."""
+class Hit(NamedTuple):
+    """A document in a list. Matching words of the snippet stand between `BEGIN` and `END`."""
 
     document: Document
     rank: float | None
     snippet: str
 
 
-class FoundPage(NamedTuple):
+class HitPage(NamedTuple):
     """A page of a list, and how long the list is."""
 
-    found: list[Found]
+    hits: list[Hit]
     total: int
 
 
@@ -90,7 +75,7 @@ class Source(NamedTuple):
     items_indexed: int
 
 
-class Stale(NamedTuple):
+class StaleSource(NamedTuple):
     """A source to crawl again, and how its last crawl was asked for."""
 
     source: Source
@@ -98,13 +83,8 @@ class Stale(NamedTuple):
     queue: str
 
 
-def now_of(app: Evenbeat) -> datetime | None:
-    """What statements take for the present; None means the database's own clock."""
-    return None if app.clock is None else app.clock.override()
-
-
 class Documents:
-    """What crawls have brought home. Verbs that write take the lease of the run that writes, and
+    """The pages that crawls have kept. Verbs that write take the lease of the run that writes, and
     raise `LeaseLost` when it is no longer held."""
 
     def __init__(self, database: Database) -> None:
@@ -117,35 +97,37 @@ class Documents:
     ) -> None:
         """Note that a source is being crawled."""
         params = lease._asdict() | {"source": source, "url": url, "name": name, "now": now}
-        _held(self._database.rows("begin_crawl", params), lease)
+        _check_held(self._database.rows("begin_crawl", params), lease)
 
     def save(
         self,
         lease: Lease,
         source: str,
-        pages: Sequence[CrawledPage],
+        pages: Sequence[Page],
         *,
         gone: Sequence[str] = (),
         now: datetime | None = None,
     ) -> Saved:
         """Keep a batch of pages; of two with one key the last counts. Those whose keys are in
-        `gone` are not found any more."""
-        each = {page.key: page for page in pages}
-        kept = [each[key] for key in sorted(each)]
+        `gone` no longer turn up in searches."""
+        by_key = {page.key: page for page in pages}
+        batch = [by_key[key] for key in sorted(by_key)]
         params = lease._asdict() | {
             "source": source,
-            "keys": [page.key for page in kept],
-            "urls": [page.url for page in kept],
-            "titles": [page.title for page in kept],
-            "texts": [page.text for page in kept],
-            "hashes": [content_hash(page) for page in kept],
-            "depths": [page.depth for page in kept],
+            "keys": [page.key for page in batch],
+            "urls": [page.url for page in batch],
+            "titles": [page.title for page in batch],
+            "texts": [page.text for page in batch],
+            "hashes": [
+                hashlib.sha256(f"{page.title}\n{page.text}".encode()).digest() for page in batch
+            ],
+            "depths": [page.depth for page in batch],
             "gone": sorted(set(gone)),
             "now": now,
         }
-        held, indexed, left = self._database.rows("save_documents", params)[0]
-        _held(held, lease)
-        return Saved(indexed, left)
+        held, indexed, gone_count = self._database.rows("save_documents", params)[0]
+        _check_held(held, lease)
+        return Saved(indexed, gone_count)
 
     def end(
         self,
@@ -159,31 +141,32 @@ class Documents:
         """Note that a crawl has succeeded."""
         figures = {"items_crawled": items_crawled, "items_indexed": items_indexed}
         params = lease._asdict() | {"source": source, "now": now} | figures
-        _held(self._database.rows("end_crawl", params), lease)
+        _check_held(self._database.rows("end_crawl", params), lease)
 
-    # -- finding ---------------------------------------------------------------------------------
+    # -- searching -------------------------------------------------------------------------------
 
     def search(
-        self, words: str, *, source: str | None = None, limit: int = 20, offset: int = 0
-    ) -> FoundPage:
-        """The documents with these words, the best first. "Words in quotes" stand side by side,
+        self,
+        words: str | None = None,
+        *,
+        source: str | None = None,
+        limit: int = 20,
+        offset: int = 0,
+    ) -> HitPage:
+        """The documents with these words, the best first; without words all, those that changed
+        last first, and the snippet is how the text begins. "Words in quotes" stand side by side,
         `or` means either, and a minus before a word means without it."""
-        params = {
-            "words": plain_words(words), "source": source, "limit": limit, "offset": offset,
-            "begin": BEGIN, "end": END,
-        }  # fmt: skip
+        params = {"source": source, "limit": limit, "offset": offset}
+        if words is None:
+            rows = self._database.rows("newest_documents", params)
+            total = self._database.rows("count_documents", params)[0][0]
+            return HitPage([_hit(row) for row in rows], total)
+        params |= {"words": plain_words(words), "begin": BEGIN, "end": END}
         rows = self._database.rows("search_documents", params)
         if not rows:
             total = self._database.rows("count_found", params)[0][0] if offset else 0
-            return FoundPage([], total)
-        return FoundPage([_found(row[1:]) for row in rows], rows[0][0])
-
-    def newest(self, *, source: str | None = None, limit: int = 20, offset: int = 0) -> FoundPage:
-        """All documents, those that changed last first; the snippet is how the text begins."""
-        params = {"source": source, "limit": limit, "offset": offset}
-        rows = self._database.rows("newest_documents", params)
-        total = self._database.rows("count_documents", params)[0][0]
-        return FoundPage([_found(row) for row in rows], total)
+            return HitPage([], total)
+        return HitPage([_hit(row[1:]) for row in rows], rows[0][0])
 
     def get(self, document_id: UUID) -> tuple[Document, str]:
         """A document and its text, gone or not; raises `NotFound`."""
@@ -218,7 +201,7 @@ class Documents:
         pause: timedelta = timedelta(days=1),
         limit: int = 100,
         now: datetime | None = None,
-    ) -> list[Stale]:
+    ) -> list[StaleSource]:
         """Sources not crawled with success for `age` that no live job is for, the oldest first;
         those queued within `pause` are left out."""
         params = {
@@ -228,7 +211,7 @@ class Documents:
             "now": now,
         }
         rows = self._database.rows("stale_sources", params)
-        return [Stale(Source._make(row[:-2]), row[-2], row[-1]) for row in rows]
+        return [StaleSource(Source._make(row[:-2]), row[-2], row[-1]) for row in rows]
 
     def queued(
         self, source_id: str, connection: Connection | None = None, *, now: datetime | None = None
@@ -237,15 +220,10 @@ class Documents:
         self._database.rows("source_queued", {"id": source_id, "now": now}, connection)
 
 
-def content_hash(page: CrawledPage) -> bytes:
-    """What tells whether a page has changed: its title and its text."""
-    return hashlib.sha256(f"{page.title}\n{page.text}".encode()).digest()
+def _hit(row: Sequence[Any]) -> Hit:
+    return Hit(Document._make(row[:-2]), row[-2], row[-1])
 
 
-def _found(row: Sequence[Any]) -> Found:
-    return Found(Document._make(row[:-2]), row[-2], row[-1])
-
-
-def _held(evidence: object, lease: Lease) -> None:
-    if not evidence:
+def _check_held(rows: object, lease: Lease) -> None:
+    if not rows:
         raise LeaseLost(f"The run of job {lease.job_id} no longer counts: nothing was written.")

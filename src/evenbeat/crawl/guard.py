@@ -1,14 +1,17 @@
-"""How the crawler reaches the network: every page through the same guarded door as `http` jobs.
+"""What the crawler may ask for, and how it reaches the network: every page through the same guarded
+transport as `http` jobs.
 
-Scrapy's own ways out resolve names and connect by themselves. This one takes their place, so that
+Scrapy's own handlers resolve names and connect by themselves. This one takes their place, so that
 nothing is fetched, redirected or not, from an address that was not checked.
 """
 
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterable
-from typing import Any
+from typing import NamedTuple
+from urllib.parse import urljoin
 
 import httpx
 from scrapy import Request
@@ -17,19 +20,96 @@ from scrapy.exceptions import DownloadFailedError, DownloadTimeoutError, IgnoreR
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
-from evenbeat.crawl.order import MOST_BYTES, Order
-from evenbeat.external.addresses import Policy
+from evenbeat.crawl.child import MOST_BYTES, CrawlRequest, Send
+from evenbeat.crawl.robots import Robots
+from evenbeat.crawl.urls import page_key, same_site
 from evenbeat.external.fetching import CONNECT_SECONDS, GuardedTransport
 
+SLOWER_SECONDS = (5.0, 60.0)
+"""How long to wait between two requests, at least and at most, once a site has too many of them."""
+_TOO_MANY = (429, 503)
 _READABLE = re.compile(r"\s*(text/(html|plain|markdown)|application/xhtml\+xml)\b", re.IGNORECASE)
 
 
+class LeftTheSite(IgnoreRequest):
+    """A redirect leads to another site."""
+
+
+class RobotsForbid(IgnoreRequest):
+    """The site's robots.txt says no."""
+
+
+class PageLimitReached(IgnoreRequest):
+    """As many pages as allowed have been asked for."""
+
+
 class NotText(IgnoreRequest):
-    """The answer is no page of text: its body was not fetched."""
+    """The response is not a page of text: its body was not fetched."""
 
 
-class TooLarge(IgnoreRequest):
-    """The answer is longer than a page may be: the rest of its body was not fetched."""
+class PageTooLarge(IgnoreRequest):
+    """The response is longer than a page may be: the rest of its body was not fetched."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it is longer than {MOST_BYTES // 2**20} MiB")
+
+
+class CrawlState(NamedTuple):
+    """What the parts of one crawl share; Scrapy hands it to them as the setting EVENBEAT_CRAWL."""
+
+    request: CrawlRequest
+    robots: Robots
+    counts: Counter[str]
+    send: Send
+
+    def __deepcopy__(self, _memo: object) -> "CrawlState":
+        return self  # Scrapy copies its settings, but the counts are one
+
+
+class RequestFilter:
+    """A downloader middleware between redirects and the network: what may be asked for at all, how
+    soon, and which pages are no longer where they were."""
+
+    def __init__(self, crawler: Crawler, state: CrawlState) -> None:
+        self._crawler = crawler
+        self._crawl = state
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> "RequestFilter":
+        """Made by Scrapy."""
+        return cls(crawler, crawler.settings["EVENBEAT_CRAWL"])
+
+    async def process_request(self, request: Request) -> None:
+        """Let it through, or raise why not."""
+        counts, limits = self._crawl.counts, self._crawl.request
+        if not same_site(request.url, limits.url):
+            raise LeftTheSite(f"it leads to another site, {request.url[:200]}")
+        rules = await self._crawl.robots.rules(request.url)
+        if not rules.allow(request.url):
+            raise RobotsForbid("the site's robots.txt forbids it")
+        if counts["asked"] >= limits.max_pages:
+            counts["spent"] += 1
+            raise PageLimitReached("as many pages as allowed have been asked for")
+        counts["asked"] += 1
+
+    async def process_response(self, request: Request, response: Response) -> Response:
+        """A page that redirects now is gone. A site that gets too many requests gets fewer, until
+        its responses are good again."""
+        if response.status in _TOO_MANY and self._crawl.request.delay > 0:
+            slots = self._crawler.engine.downloader.slots
+            slot, (least, most) = slots.get(str(request.meta.get("download_slot"))), SLOWER_SECONDS
+            if slot is not None:
+                slot.delay = max(slot.delay, min(most, max(least, 2 * slot.delay)))
+        location = response.headers.get("Location")
+        if 300 <= response.status < 400 and location is not None:
+            key = page_key(request.url)
+            try:
+                moved = key != page_key(urljoin(request.url, location.decode("latin-1")))
+            except ValueError:
+                moved = True
+            if moved:
+                self._crawl.send({"kind": "gone", "keys": [key]})
+        return response
 
 
 class GuardedHandler:
@@ -37,27 +117,37 @@ class GuardedHandler:
 
     lazy = False
 
-    def __init__(self, policy: Policy) -> None:
-        self._transport = GuardedTransport(policy)
+    def __init__(self, transport: GuardedTransport) -> None:
+        self._transport = transport
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> "GuardedHandler":
         """Made by Scrapy."""
-        order: Order = crawler.settings["EVENBEAT_ORDER"]
-        return cls(order.policy)
+        state: CrawlState = crawler.settings["EVENBEAT_CRAWL"]
+        return cls(GuardedTransport(state.request.policy))
 
     async def download_request(self, request: Request) -> Response:
-        """The answer to one request. Raises `AddressRefused` where nothing may be fetched from."""
+        """The response to one request. Raises `AddressRefused` for addresses that are not
+        allowed."""
         seconds = float(request.meta.get("download_timeout", 30))
+        headers = [
+            (name, value) for name, values in request.headers.items() for value in values or ()
+        ]
+        outgoing = httpx.Request(
+            request.method,
+            request.url,
+            headers=headers,
+            extensions={"timeout": {"connect": CONNECT_SECONDS}},
+        )
         begun = time.monotonic()
         try:
             async with asyncio.timeout(seconds):
-                answer = await self._transport.handle_async_request(_outgoing(request))
+                response = await self._transport.handle_async_request(outgoing)
                 request.meta["download_latency"] = time.monotonic() - begun
                 try:
-                    return await _response(request, answer)
+                    return await _read(request, response)
                 finally:
-                    await answer.aclose()
+                    await response.aclose()
         except TimeoutError:
             raise DownloadTimeoutError(f"no full answer within {seconds:g} s") from None
         except httpx.TransportError as error:
@@ -68,38 +158,21 @@ class GuardedHandler:
         await self._transport.aclose()
 
 
-def _outgoing(request: Request) -> httpx.Request:
-    headers = [(name, value) for name, values in request.headers.items() for value in values or ()]
-    timeout: dict[str, Any] = {"connect": CONNECT_SECONDS}
-    return httpx.Request(
-        request.method, request.url, headers=headers, extensions={"timeout": timeout}
+async def _read(request: Request, response: httpx.Response) -> Response:
+    headers = Headers(response.headers.multi_items())
+    media_type = response.headers.get("content-type", "text/html")
+    if response.is_success and not _READABLE.match(media_type):
+        raise NotText(f"{media_type[:80]} is not text")
+    if int(response.headers.get("content-length") or 0) > MOST_BYTES:
+        raise PageTooLarge
+    data = bytearray()
+    if isinstance(response.stream, AsyncIterable):
+        async for chunk in response.stream:
+            data += chunk
+            if len(data) > MOST_BYTES:
+                raise PageTooLarge
+    body = bytes(data)
+    kind: type[Response] = responsetypes.from_args(headers=headers, url=request.url, body=body)
+    return kind(
+        url=request.url, status=response.status_code, headers=headers, body=body, request=request
     )
-
-
-async def _response(request: Request, answer: httpx.Response) -> Response:
-    headers = Headers(answer.headers.multi_items())
-    kind = answer.headers.get("content-type", "text/html")
-    if answer.is_success and not _READABLE.match(kind):
-        raise NotText(f"{kind[:80]} is not text")
-    body = await _body(answer)
-    made: type[Response] = responsetypes.from_args(headers=headers, url=request.url, body=body)
-    return made(
-        url=request.url, status=answer.status_code, headers=headers, body=body, request=request
-    )
-
-
-async def _body(answer: httpx.Response) -> bytes:
-    if int(answer.headers.get("content-length") or 0) > MOST_BYTES:
-        raise _too_large()
-    kept = bytearray()
-    stream = answer.stream
-    if isinstance(stream, AsyncIterable):
-        async for chunk in stream:
-            kept += chunk
-            if len(kept) > MOST_BYTES:
-                raise _too_large()
-    return bytes(kept)
-
-
-def _too_large() -> TooLarge:
-    return TooLarge(f"it is longer than {MOST_BYTES // 2**20} MiB")

@@ -10,12 +10,14 @@ from protego import Protego
 from evenbeat.external.addresses import AddressRefused, Policy
 from evenbeat.external.fetching import Call, FetchTrouble, TooManyRedirects, fetch
 
-_MOST_RULES = 512 * 1024
+_LARGEST = 512 * 1024
 _SECONDS = 30.0
 
 
 class RobotsUnreadable(Exception):
     """Nobody can say what is allowed now; until it can be read, nothing is."""
+
+    code = "robots_unreadable"
 
 
 class Rules(NamedTuple):
@@ -31,27 +33,30 @@ class Rules(NamedTuple):
     @property
     def delay(self) -> float:
         """How many seconds the host wants between two requests."""
-        asked = None if self.parsed is None else self.parsed.crawl_delay(self.agent)
-        return max(0.0, float(asked or 0))
+        seconds = None if self.parsed is None else self.parsed.crawl_delay(self.agent)
+        return max(0.0, float(seconds or 0))
 
 
 class Robots:
-    """The rules of every host that is asked, each read once, also when they cannot be read."""
+    """The rules of every host that is asked, each read once, even if they cannot be read."""
 
     def __init__(self, policy: Policy, agent: str) -> None:
         self._policy = policy
         self._agent = agent
         self._known: dict[str, Rules | Exception] = {}
-        self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def rules(self, url: str) -> Rules:
         """The rules for a URL. Raises what `fetch` raises, and `RobotsUnreadable`."""
         parts = urlsplit(url)
-        place = f"{parts.scheme}://{parts.netloc}"
-        async with self._reading[place]:
-            if place not in self._known:
-                self._known[place] = await self._tried(f"{place}/robots.txt")
-        known = self._known[place]
+        origin = f"{parts.scheme}://{parts.netloc}"
+        async with self._locks[origin]:
+            if origin not in self._known:
+                try:
+                    self._known[origin] = await self._read(f"{origin}/robots.txt")
+                except (AddressRefused, RobotsUnreadable, FetchTrouble) as error:
+                    self._known[origin] = error
+        known = self._known[origin]
         if isinstance(known, Exception):
             raise known.with_traceback(None)
         return known
@@ -60,21 +65,15 @@ class Robots:
         """`rules`, before there is an event loop."""
         return asyncio.run(self.rules(url))
 
-    async def _tried(self, url: str) -> Rules | Exception:
-        try:
-            return await self._read(url)
-        except (AddressRefused, RobotsUnreadable, FetchTrouble) as error:
-            return error
-
     async def _read(self, url: str) -> Rules:
         headers = {"user-agent": self._agent, "accept-encoding": "identity"}
-        call = Call(url, headers=headers, seconds=_SECONDS, keep=_MOST_RULES, redirects=5)
+        call = Call(url, headers=headers, seconds=_SECONDS, keep=_LARGEST, redirects=5)
         try:
-            answer = await fetch(call, self._policy)
+            response = await fetch(call, self._policy)
         except TooManyRedirects:
             return Rules(None, self._agent)
-        if answer.status == 429 or answer.status >= 500:
-            raise RobotsUnreadable(f"{url} answered {answer.status}.")
-        if not 200 <= answer.status < 300:  # there are none, says the standard
+        if response.status == 429 or response.status >= 500:
+            raise RobotsUnreadable(f"{url} answered {response.status}.")
+        if not 200 <= response.status < 300:  # there are none, says the standard
             return Rules(None, self._agent)
-        return Rules(Protego.parse(answer.body.decode("utf-8", "replace")), self._agent)
+        return Rules(Protego.parse(response.body.decode("utf-8", "replace")), self._agent)

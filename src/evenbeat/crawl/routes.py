@@ -2,7 +2,7 @@
 
 import html
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -12,12 +12,12 @@ from evenbeat.api.answers import Number
 from evenbeat.api.dependencies import DENIED, Admin, ServiceDep, Viewer
 from evenbeat.api.fields import MAX_SOURCE, Limit, Offset, check_text
 from evenbeat.api.problems import responses
-from evenbeat.crawl.documents import BEGIN, END, Document, Documents, Found, Source
+from evenbeat.crawl.documents import BEGIN, END, Documents
 
 router = APIRouter(prefix="/api/v1", tags=["documents"], responses=DENIED)
 
 MAX_WORDS = 500
-MAX_FOUND = 100
+MAX_HITS = 100
 """Documents on a page: each costs the database a snippet, which takes a while for a long text."""
 
 
@@ -32,7 +32,7 @@ class DocumentQuery(BaseModel):
     source_id: Annotated[str, Field(max_length=MAX_SOURCE), AfterValidator(check_text)] | None = (
         Field(None, description="Only of this source.")
     )
-    limit: int = Field(20, ge=1, le=MAX_FOUND, description="How many at most.")
+    limit: int = Field(20, ge=1, le=MAX_HITS, description="How many at most.")
     offset: Offset = 0
 
 
@@ -56,17 +56,17 @@ class DocumentDocument(BaseModel):
     job_id: UUID = Field(description="The job that saw it last.")
     first_seen_at: datetime
     seen_at: datetime
-    changed_at: datetime = Field(description="When its title or text was last found changed.")
+    changed_at: datetime = Field(description="When its title or text last changed.")
     gone_at: datetime | None = Field(description="When the site said that it is gone.")
     content_hash: str = Field(description="SHA-256 of title and text, in hexadecimal.")
 
 
 class FoundDocument(DocumentDocument):
-    """A crawled page as found."""
+    """A crawled page that matches."""
 
     rank: Number | None = Field(description="How well it fits; null without words to look for.")
     snippet: str = Field(
-        description="HTML: the text around the found words, escaped, the words in <mark>. "
+        description="HTML: the text around the matching words, escaped, the words in <mark>. "
         "Without words, how the text begins."
     )
 
@@ -114,19 +114,15 @@ class SourceList(BaseModel):
 def search_documents(
     query: Annotated[DocumentQuery, Query()], service: ServiceDep, _principal: Viewer
 ) -> DocumentList:
-    """The best first, with what was found highlighted; without `q`, what changed last first."""
-    documents, words = Documents(service.app.store.database), query.q.strip()
-    page = (
-        documents.search(words, source=query.source_id, limit=query.limit, offset=query.offset)
-        if words
-        else documents.newest(source=query.source_id, limit=query.limit, offset=query.offset)
+    """The best first, with the matching words highlighted; without `q`, what changed last first."""
+    hits, total = Documents(service.app.store.database).search(
+        query.q.strip() or None, source=query.source_id, limit=query.limit, offset=query.offset
     )
-    return DocumentList(
-        documents=[found_document(found) for found in page.found],
-        total=page.total,
-        limit=query.limit,
-        offset=query.offset,
-    )
+    documents = [
+        FoundDocument(**hit.document._asdict(), rank=hit.rank, snippet=marked(hit.snippet))
+        for hit in hits
+    ]
+    return DocumentList(documents=documents, total=total, limit=query.limit, offset=query.offset)
 
 
 @router.get(
@@ -136,9 +132,9 @@ def search_documents(
     responses=responses(404),
 )
 def get_document(document_id: UUID, service: ServiceDep, _principal: Viewer) -> WholeDocument:
-    """Its text as it was last seen, also when it is gone by now."""
+    """Its text as it was last seen, even if it is gone by now."""
     document, text = Documents(service.app.store.database).get(document_id)
-    return WholeDocument(**_fields(document), text=text)
+    return WholeDocument(**document._asdict(), text=text)
 
 
 @router.delete(
@@ -158,32 +154,13 @@ def list_sources(
     query: Annotated[SourceQuery, Query()], service: ServiceDep, _principal: Viewer
 ) -> SourceList:
     """When each was crawled, the one longest ago first."""
-    sources, total = Documents(service.app.store.database).sources(
-        limit=query.limit, offset=query.offset
-    )
-    return SourceList(
-        sources=[_source(source) for source in sources],
-        total=total,
-        limit=query.limit,
-        offset=query.offset,
-    )
-
-
-def found_document(found: Found) -> FoundDocument:
-    """A found page as answered."""
-    return FoundDocument(**_fields(found.document), rank=found.rank, snippet=marked(found.snippet))
+    documents = Documents(service.app.store.database)
+    rows, total = documents.sources(limit=query.limit, offset=query.offset)
+    sources = [SourceDocument(**source._asdict()) for source in rows]
+    return SourceList(sources=sources, total=total, limit=query.limit, offset=query.offset)
 
 
 def marked(snippet: str) -> str:
     """A snippet as HTML. It is escaped before the marks are set: the text is a stranger's."""
     safe = html.escape(snippet)
     return safe.replace(BEGIN, "<mark>").replace(END, "</mark>")
-
-
-def _fields(document: Document) -> dict[str, Any]:
-    fields = document._asdict()
-    return fields | {"source_id": fields.pop("source")}
-
-
-def _source(source: Source) -> SourceDocument:
-    return SourceDocument.model_validate(source._asdict())

@@ -1,12 +1,10 @@
-"""Screen 9, documents: what crawls have fetched, searched by words."""
-
-from typing import NamedTuple
+"""The dashboard's screen of documents: what crawls have fetched, searched by words."""
 
 from fastapi import Request, Response
 from markupsafe import Markup
 
 from evenbeat.api.dependencies import ServiceDep, Viewer
-from evenbeat.crawl.documents import Document, Documents, Found
+from evenbeat.crawl.documents import Documents
 from evenbeat.crawl.routes import MAX_WORDS, marked
 from evenbeat.dashboard import pages
 
@@ -17,37 +15,24 @@ _MOST_PAGES = 500
 _MOST_SOURCES = 100
 
 
-class Hit(NamedTuple):
-    """A found page, and its snippet as safe HTML."""
-
-    document: Document
-    snippet: Markup
-
-
-class Where(NamedTuple):
-    """Which part of the list this is, and where the others are."""
-
-    first: int
-    last: int
-    total: int
-    about: bool
-    before: str
-    after: str
-
-
 @router.get("/documents", name="documents")
 def documents(request: Request, _viewer: Viewer, service: ServiceDep) -> Response:
-    """The search, and what it finds."""
-    words = request.query_params.get("q", "").replace("\0", "").strip()[:MAX_WORDS]
-    source = request.query_params.get("source", "").replace("\0", "") or None
-    offset = (_page_of(request) - 1) * ON_A_PAGE
-    kept = Documents(service.app.store.database)
-    page = (
-        kept.search(words, source=source, limit=ON_A_PAGE, offset=offset)
-        if words
-        else kept.newest(source=source, limit=ON_A_PAGE, offset=offset)
-    )
-    sources, _ = kept.sources(limit=_MOST_SOURCES)
+    """The search, and its results."""
+    query = {name: request.query_params.get(name, "").replace("\0", "") for name in ("q", "source")}
+    words, source = query["q"].strip()[:MAX_WORDS], query["source"] or None
+    text = request.query_params.get("page", "1")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+    number = min(max(number, 1), _MOST_PAGES)
+    offset = (number - 1) * ON_A_PAGE
+    store = Documents(service.app.store.database)
+    hits, total = store.search(words or None, source=source, limit=ON_A_PAGE, offset=offset)
+    sources, _ = store.sources(limit=_MOST_SOURCES)
+    last = offset + len(hits)
+
+    def page_url(page: int) -> str:
+        filters = {name: value for name, value in query.items() if value}
+        return pages.url(request, "documents", query=filters | {"page": str(page)})
+
     return pages.render(
         request,
         "documents.html",
@@ -55,35 +40,14 @@ def documents(request: Request, _viewer: Viewer, service: ServiceDep) -> Respons
         words=words,
         source=source,
         sources=sources,
-        hits=[_hit(found) for found in page.found],
-        page=_where(request, offset, len(page.found), page.total),
-    )
-
-
-def _hit(found: Found) -> Hit:
-    # `marked` escapes the stranger's text before it sets its marks.
-    return Hit(found.document, Markup(marked(found.snippet)))  # noqa: S704
-
-
-def _page_of(request: Request) -> int:
-    given = request.query_params.get("page", "1")
-    number = int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 1
-    return min(max(number, 1), _MOST_PAGES)
-
-
-def _where(request: Request, offset: int, shown: int, total: int) -> Where:
-    number = offset // ON_A_PAGE + 1
-
-    def to(page: int) -> str:
-        query = {k: v for k, v in request.query_params.items() if k in ("q", "source") and v}
-        return pages.url(request, "documents", query=query | {"page": str(page)})
-
-    more = offset + shown < total and number < _MOST_PAGES
-    return Where(
-        offset + 1,
-        offset + shown,
-        total,
-        about=False,
-        before=to(number - 1) if number > 1 else "",
-        after=to(number + 1) if more else "",
+        # `marked` escapes the stranger's text before it sets its marks.
+        hits=[(hit.document, Markup(marked(hit.snippet))) for hit in hits],  # noqa: S704
+        page={
+            "first": offset + 1,
+            "last": last,
+            "total": total,
+            "about": False,
+            "before": page_url(number - 1) if number > 1 else "",
+            "after": page_url(number + 1) if last < total and number < _MOST_PAGES else "",
+        },
     )

@@ -1,8 +1,8 @@
-"""The built-in task `crawl`: fetch the pages of a site, and keep them searchable."""
+"""The task `crawl`: fetch the pages of a site, and keep them searchable."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary
 from pydantic import AfterValidator, Field
 
 from evenbeat.app import Evenbeat
-from evenbeat.crawl.documents import Documents, Lease, now_of
-from evenbeat.crawl.order import Order, Page
-from evenbeat.crawl.process import crawling
+from evenbeat.crawl import TASK
+from evenbeat.crawl.child import CrawlRequest, Page, crawl_process
+from evenbeat.crawl.documents import Documents, Lease
 from evenbeat.crawl.urls import canonical_url
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import Fail, InvalidInput, Retry
@@ -23,19 +23,18 @@ from evenbeat.tasks.builtin.http import retry_after
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition, define
 
-NAME = "crawl"
 BATCH = 25
 """How many pages are written at once; fewer, when a second has gone by."""
 OVERTIME = 60.0
 """Seconds beyond its own limit after which a crawl is ended from outside."""
 MOST_PROBLEMS = 20
 
-_FOR_GOOD = frozenset({"address_refused", "robots_refused", "left_the_site", "not_text",
-                       "page_refused"})  # fmt: skip
+_PERMANENT = frozenset({"address_refused", "robots_refused", "left_the_site", "not_text",
+                        "page_refused"})  # fmt: skip
 """Why a start page was not fetched, where trying again would not help."""
 
 
-# -- what the payload may say --------------------------------------------------------------------
+# -- the payload ---------------------------------------------------------------------------------
 
 
 def _check_paths(paths: list[str]) -> list[str]:
@@ -60,9 +59,9 @@ PageSeconds = Annotated[float, Field(gt=0, le=300)]
 
 
 def definition(app: Evenbeat) -> TaskDefinition:
-    """The task, under the application's settings; what it finds goes into its store."""
+    """The task, under the application's settings; its pages go into the application's database."""
     settings = app.settings
-    turns = _Turns(settings.crawl_processes)
+    slots = _CrawlSlots(settings.crawl_processes)
 
     async def crawl(
         url: Url | None = None,
@@ -89,10 +88,10 @@ def definition(app: Evenbeat) -> TaskDefinition:
                 code="crawl_not_installed",
             )
         documents = Documents(app.store.database)
-        source = _source_of(source_id, subreddit_id, url)
-        start = await asyncio.to_thread(_known_url, documents, source) if url is None else url
-        order = Order(
-            url=_spelt(start),
+        named = source_id if source_id is not None else subreddit_id
+        start, start_page = await _start_of(documents, url, named)
+        request = CrawlRequest(
+            url=start_page,
             max_pages=max_pages,
             max_depth=max_depth,
             max_seconds=max_seconds,
@@ -104,25 +103,48 @@ def definition(app: Evenbeat) -> TaskDefinition:
             allow_private=settings.allow_private_addresses,
             networks=settings.allowed_networks,
         )
-        keeper = _Keeper(documents, ctx, source, max_pages, lambda: now_of(app))
-        await keeper.begin(start, source_name)
-        async with turns.taken(ctx), crawling(order) as crawler:
+        source = start_page if named is None else str(named)
+        writer = _PageWriter(app, documents, ctx, source, max_pages)
+        await writer.begin(start, source_name)
+        async with slots.taken(ctx), crawl_process(request) as process:
             try:
                 async with asyncio.timeout(max_seconds + OVERTIME):
-                    async for message in crawler.messages():
-                        await keeper.hear(message)
-                        if keeper.ended is not None:  # the process may take its time to be gone
+                    async for message in process.messages():
+                        await writer.receive(message)
+                        if writer.summary is not None:  # the process may take its time to be gone
                             break
-                    last_words = "" if keeper.ended else await crawler.last_words()
+                    last_words = "" if writer.summary else await process.last_words()
             except TimeoutError:
                 raise Retry("The crawl went on after its own limit and was ended.",
                             code="crawl_stuck") from None  # fmt: skip
-        return await keeper.end(last_words)
+        return await writer.end(last_words)
 
-    return define(crawl, JobSpec(task=NAME))
+    return define(crawl, JobSpec(task=TASK))
 
 
-class _Turns:
+async def _start_of(
+    documents: Documents, url: str | None, source: int | str | None
+) -> tuple[str, str]:
+    """Where a crawl starts, as asked for and in its canonical form."""
+    if url is None:
+        if source is None:
+            raise Fail("There is nothing to crawl: give a url, or the source_id of a source that "
+                       "was crawled before.", code="no_url")  # fmt: skip
+        known = await asyncio.to_thread(documents.source, str(source))
+        if known is None:
+            raise Fail(
+                f"The source {str(source)!r} has no url: none was given, and it was never crawled "
+                "before. Give the job a url once; later crawls of this source find it.",
+                code="no_url",
+            )
+        url = known.url
+    try:
+        return url, canonical_url(url)
+    except ValueError as error:
+        raise Fail(f"The url cannot be crawled: {error}.", code="no_url") from None
+
+
+class _CrawlSlots:
     """How many crawls run at once in this process, whatever loops its workers have."""
 
     def __init__(self, most: int) -> None:
@@ -142,53 +164,19 @@ class _Turns:
             yield
 
 
-def _source_of(source_id: str | None, subreddit_id: int | str | None, url: str | None) -> str:
-    """What a crawl's pages belong to: what it names, or where it starts."""
-    named = source_id if source_id is not None else subreddit_id
-    if named is not None:
-        return str(named)
-    if url is None:
-        raise Fail("There is nothing to crawl: give a url, or the source_id of a source that was "
-                   "crawled before.", code="no_url")  # fmt: skip
-    return _spelt(url)
-
-
-def _spelt(url: str) -> str:
-    try:
-        return canonical_url(url)
-    except ValueError as error:
-        raise Fail(f"The url cannot be crawled: {error}.", code="no_url") from None
-
-
-def _known_url(documents: Documents, source: str) -> str:
-    known = documents.source(source)
-    if known is None:
-        raise Fail(
-            f"The source {source!r} has no url: none was given, and it was never crawled before. "
-            "Give the job a url once; later crawls of this source find it.",
-            code="no_url",
-        )
-    return known.url
-
-
-class _Keeper:
-    """Takes in what the crawler says: keeps pages in batches, counts, and tells how far it is."""
+class _PageWriter:
+    """Receives what the crawler sends: keeps pages in batches, counts, and reports progress."""
 
     def __init__(
-        self,
-        documents: Documents,
-        ctx: Context,
-        source: str,
-        max_pages: int,
-        now: Callable[[], datetime | None],
+        self, app: Evenbeat, documents: Documents, ctx: Context, source: str, max_pages: int
     ) -> None:
+        self._app = app
         self._documents = documents
         self._ctx = ctx
         self._lease = Lease(ctx.job.id, ctx.execution_id)
         self._source = source
         self._max_pages = max_pages
-        self._now = now
-        self._waiting: list[Page] = []
+        self._pages: list[Page] = []
         self._gone: list[str] = []
         self._written_at = time.monotonic()
         self._counts: dict[str, int] = {}
@@ -197,7 +185,7 @@ class _Keeper:
         self._known = 1
         self._problems: list[dict[str, str]] = []
         self._start_failed: dict[str, Any] | None = None
-        self.ended: dict[str, Any] | None = None
+        self.summary: dict[str, Any] | None = None
 
     async def begin(self, url: str, name: str | None) -> None:
         """The source is known from now on, whatever comes of the crawl."""
@@ -205,11 +193,11 @@ class _Keeper:
             self._documents.begin, self._lease, self._source, url, name, now=self._now()
         )
 
-    async def hear(self, message: dict[str, Any]) -> None:
+    async def receive(self, message: dict[str, Any]) -> None:
         """One message of the crawler's."""
         match message.get("kind"):
             case "page":
-                self._waiting.append(Page.of(message))
+                self._pages.append(Page.of(message))
             case "gone":
                 self._gone += map(str, message["keys"])
             case "problem" if len(self._problems) < MOST_PROBLEMS:
@@ -219,58 +207,15 @@ class _Keeper:
             case "start_failed":
                 self._start_failed = message
             case "end":
-                self._counts, self.ended = dict(message["counts"]), message
-        if len(self._waiting) >= BATCH or time.monotonic() - self._written_at > 1:
+                self._counts, self.summary = dict(message["counts"]), message
+        if len(self._pages) >= BATCH or time.monotonic() - self._written_at > 1:
             await self._write()
 
     async def end(self, last_words: str) -> dict[str, Any]:
         """The run's result, or the error that it ends with."""
         await self._write()
-        if self._start_failed is not None:
-            raise _failure(self._start_failed, self._result())
-        if self.ended is None:
-            said = f" Its last words: {last_words}" if last_words else ""
-            raise Retry(f"The crawler's process ended before the crawl did.{said}",
-                        code="crawler_died", result=self._result())  # fmt: skip
-        if not self._counts.get("pages"):
-            raise Retry("The start page led nowhere: no page was fetched.", code="no_pages",
-                        result=self._result())  # fmt: skip
-        await asyncio.to_thread(
-            self._documents.end,
-            self._lease,
-            self._source,
-            items_crawled=self._counts["pages"],
-            items_indexed=self._indexed,
-            now=self._now(),
-        )
-        return self._result()
-
-    async def _write(self) -> None:
-        pages, gone = self._waiting, self._gone
-        self._waiting, self._gone, self._written_at = [], [], time.monotonic()
-        if pages or gone:
-            saved = await asyncio.to_thread(
-                self._documents.save, self._lease, self._source, pages, gone=gone, now=self._now()
-            )
-            self._indexed += saved.indexed
-            self._ctx.report(items_indexed=saved.indexed)
-        crawled = self._counts.get("pages", 0)
-        self._ctx.report(items_crawled=crawled - self._reported)
-        self._reported = crawled
-        self._ctx.progress(
-            self._counts.get("asked", 0), min(self._known, self._max_pages), self._told()
-        )
-
-    def _told(self) -> str:
-        errors = self._counts.get("errors", 0)
-        return (
-            f"{self._counts.get('pages', 0):,} pages fetched, {self._indexed:,} new or changed"
-            + (f", {errors:,} errors" if errors else "")
-        )
-
-    def _result(self) -> dict[str, Any]:
-        counts, ended = self._counts, self.ended or {}
-        return {
+        counts, summary = self._counts, self.summary or {}
+        result = {
             "source": self._source,
             "pages": counts.get("pages", 0),
             "indexed": self._indexed,
@@ -281,19 +226,59 @@ class _Keeper:
             "not_text": counts.get("skipped", 0),
             "not_to_be_indexed": counts.get("noindex", 0),
             "beyond_pattern_limit": counts.get("same_pattern", 0),
-            "patterns_cut": ended.get("patterns", {}),
-            "ended_by": ended.get("ended_by"),
+            "patterns_cut": summary.get("patterns", {}),
+            "ended_by": summary.get("ended_by"),
             "problems": self._problems,
         }
+        if self._start_failed is not None:
+            raise _start_failure(self._start_failed, result)
+        if self.summary is None:
+            said = f" Its last words: {last_words}" if last_words else ""
+            raise Retry(f"The crawler's process ended before the crawl did.{said}",
+                        code="crawler_died", result=result)  # fmt: skip
+        if not counts.get("pages"):
+            raise Retry("The start page led nowhere: no page was fetched.", code="no_pages",
+                        result=result)  # fmt: skip
+        await asyncio.to_thread(
+            self._documents.end,
+            self._lease,
+            self._source,
+            items_crawled=counts["pages"],
+            items_indexed=self._indexed,
+            now=self._now(),
+        )
+        return result
+
+    async def _write(self) -> None:
+        pages, gone = self._pages, self._gone
+        self._pages, self._gone, self._written_at = [], [], time.monotonic()
+        if pages or gone:
+            saved = await asyncio.to_thread(
+                self._documents.save, self._lease, self._source, pages, gone=gone, now=self._now()
+            )
+            self._indexed += saved.indexed
+            self._ctx.report(items_indexed=saved.indexed)
+        crawled, errors = self._counts.get("pages", 0), self._counts.get("errors", 0)
+        self._ctx.report(items_crawled=crawled - self._reported)
+        self._reported = crawled
+        message = f"{crawled:,} pages fetched, {self._indexed:,} new or changed"
+        self._ctx.progress(
+            self._counts.get("asked", 0),
+            min(self._known, self._max_pages),
+            f"{message}, {errors:,} errors" if errors else message,
+        )
+
+    def _now(self) -> datetime | None:
+        return None if self._app.clock is None else self._app.clock.override()
 
 
-def _failure(failed: dict[str, Any], result: dict[str, Any]) -> Retry | Fail:
-    """The start page could not be had: now, or ever."""
-    code, reason = str(failed["code"]), str(failed["message"])
-    told = f"The start page was not fetched: {reason[:1].lower()}{reason[1:].rstrip('.')}."
+def _start_failure(message: dict[str, Any], result: dict[str, Any]) -> Retry | Fail:
+    """Why the start page could not be fetched: for now, or for good."""
+    code, reason = str(message["code"]), str(message["message"])
     if code == "address_refused":
         return Fail(reason, code=code, result=result)
-    if code in _FOR_GOOD or (code.startswith("http_4") and code != "http_429"):
-        return Fail(told, code=code, result=result)
-    asked = {"retry-after": str(failed.get("retry_after", ""))}
-    return Retry(told, after=retry_after(asked, datetime.now(UTC)), code=code, result=result)
+    text = f"The start page was not fetched: {reason[:1].lower()}{reason[1:].rstrip('.')}."
+    if code in _PERMANENT or (code.startswith("http_4") and code != "http_429"):
+        return Fail(text, code=code, result=result)
+    headers = {"retry-after": str(message.get("retry_after", ""))}
+    return Retry(text, after=retry_after(headers, datetime.now(UTC)), code=code, result=result)

@@ -1,16 +1,28 @@
-"""From a page's markup to its title, its text and what it says about robots."""
+"""Texts that can be stored and searched, and how they are taken from markup.
+
+PostgreSQL asks its locale what a letter is, and where the locale is C it takes every character
+beyond ASCII for one: moon in typographic quotes would be a different word. So texts to search, and
+what they are searched for, get their punctuation in ASCII or set apart from words.
+"""
 
 import re
+import unicodedata
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from scrapy.http import HtmlResponse, Response, TextResponse
-
-from evenbeat.crawl.order import MOST_TEXT, MOST_TITLE
-from evenbeat.crawl.search_text import plain_words
-
-_UNSEEN = {"script", "style", "noscript", "template", "svg", "iframe", "object", "head"}
-_IN_LINE = {
+_TYPED = {
+    '"': "\u201c\u201d\u201e\u201f\u00ab\u00bb\u2033",
+    "'": "\u2018\u2019\u201a\u201b\u2039\u203a\u2032",
+    "-": "\u2010\u2011\u2212",
+    " - ": "\u2012\u2013\u2014\u2015",
+    "...": "\u2026",
+    " * ": "\u2022",
+    "/": "\u2044",
+}
+"""Typographic quotes, dashes and so on, by what people type for them."""
+_ASCII = {mark: typed for typed, marks in _TYPED.items() for mark in marks}
+_HIDDEN = {"script", "style", "noscript", "template", "svg", "iframe", "object", "head"}
+_INLINE = {
     "a", "abbr", "b", "bdi", "bdo", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins",
     "kbd", "mark", "q", "s", "samp", "small", "span", "strong", "sub", "sup", "time", "u", "var",
     "wbr",
@@ -18,74 +30,35 @@ _IN_LINE = {
 _SPACES = re.compile(r"[^\S\n]+")
 _LINES = re.compile(r"\s*\n\s*")
 _UNSTORABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ue000\ue001]")
-"""What PostgreSQL cannot hold, what nobody sees or would drive a terminal, and the two marks that
+"""What PostgreSQL cannot hold, what is invisible or controls a terminal, and the two marks that
 snippets are made with."""
 
 
-class Content(NamedTuple):
-    """What is read from a page."""
+class _Translation(dict[int, str | None]):
+    """What becomes of each character, worked out when it is first met."""
 
-    title: str
-    text: str
-    may_index: bool
-    may_follow: bool
-
-
-def legible(response: Response) -> Response:
-    """The response, its text in UTF-8 when it claims a charset that is none, such as base64."""
-    if isinstance(response, TextResponse):
-        try:
-            response.text.encode()
-        except (LookupError, ValueError):
-            return response.replace(encoding="utf-8")
-    return response
-
-
-def content_of(response: Response) -> Content | None:
-    """The content of a page; None when it is no text."""
-    if isinstance(response, HtmlResponse):
-        return _of_html(response)
-    if isinstance(response, TextResponse):
-        text = tidy(response.text[: 2 * MOST_TEXT])
-        rules = _rules(_header(response))
-        return Content(text.partition("\n")[0][:MOST_TITLE], text[:MOST_TEXT], *rules)
-    return None
+    def __missing__(self, code: int) -> str | None:
+        character = chr(code)
+        category = unicodedata.category(character)
+        plain: str | None = _ASCII.get(character, character)
+        if character.isascii() or character in _ASCII:
+            pass
+        elif category == "Cf":  # soft hyphens, joiners, marks of direction: nobody sees them
+            plain = None
+        elif category[0] == "Z":
+            plain = " "
+        elif category[0] in "PS":
+            plain = f" {character} "
+        self[code] = plain
+        return plain
 
 
-def _of_html(response: HtmlResponse) -> Content:
-    root: Any = response.selector.root
-    if not hasattr(root, "iter"):  # an empty page has no tree
-        return Content("", "", may_index=True, may_follow=True)
-    titles = root.xpath("//title[not(ancestor::svg)]")
-    title = tidy(titles[0].text_content()) if titles else ""
-    said = ",".join(
-        meta.get("content") or ""
-        for meta in root.xpath("//meta[@name]")
-        if (meta.get("name") or "").lower() in {"robots", "evenbeat"}
-    )
-    text = tidy("".join(_texts(root)))[:MOST_TEXT]
-    return Content(
-        (title or text.partition("\n")[0]).replace("\n", " ")[:MOST_TITLE],
-        text,
-        *_rules(f"{said},{_header(response)}"),
-    )
+_TRANSLATION = _Translation()
 
 
-def _texts(root: Any) -> Iterator[str]:
-    """What a reader would see, in order, with a break where one block ends and another begins.
-    Walked with a stack of its own: markup may be nested deeper than calls may."""
-    waiting: list[Any] = [root]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, str):
-            yield node
-            continue
-        tail, seen = node.tail or "", isinstance(node.tag, str) and node.tag not in _UNSEEN
-        edge = "" if not seen or node.tag in _IN_LINE else "\n"
-        waiting.append(edge + tail)
-        if seen:
-            waiting.extend(reversed(node))
-            yield edge + (node.text or "")
+def plain_words(text: str) -> str:
+    """The text with its punctuation in ASCII, or apart from the words."""
+    return text if text.isascii() else text.translate(_TRANSLATION)
 
 
 def tidy(text: str) -> str:
@@ -95,13 +68,18 @@ def tidy(text: str) -> str:
     return _LINES.sub("\n", _SPACES.sub(" ", plain)).strip()
 
 
-def _header(response: Response) -> str:
-    values = response.headers.getlist("X-Robots-Tag")
-    return ",".join(value.decode("latin-1") for value in values)
-
-
-def _rules(said: str) -> tuple[bool, bool]:
-    """Whether to index the page, and whether to follow its links."""
-    words = {word.strip().lower() for word in said.split(",")}
-    nothing = "none" in words
-    return not (nothing or "noindex" in words), not (nothing or "nofollow" in words)
+def visible_text(root: Any) -> Iterator[str]:
+    """What a reader of this tree of markup would see, in order, with a break where one block ends
+    and another begins. Walked with a stack of its own: markup may be nested deeper than calls."""
+    stack: list[Any] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            yield node
+            continue
+        visible = isinstance(node.tag, str) and node.tag not in _HIDDEN
+        edge = "" if not visible or node.tag in _INLINE else "\n"
+        stack.append(edge + (node.tail or ""))
+        if visible:
+            stack.extend(reversed(node))
+            yield edge + (node.text or "")

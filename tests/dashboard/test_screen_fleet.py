@@ -123,7 +123,7 @@ def test_where_nothing_is_yet_each_screen_says_what_to_do(empty_database_url: st
         assert "evenbeat worker --app" in workers
         assert "Queues appear with the first job" in workers
         assert "Nothing recurs yet" in httpx.get(f"{url}/distribution").text
-        assert "nothing is to come" in httpx.get(f"{url}/timeline").text
+        assert "nothing is scheduled" in httpx.get(f"{url}/timeline").text
         assert httpx.get(f"{url}/settings").status_code == 200
 
 

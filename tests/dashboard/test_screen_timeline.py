@@ -42,7 +42,7 @@ def marks(page: Page, outcome: str) -> int:
 def test_an_empty_one_says_where_to_look(site: Site) -> None:
     empty(site)
     page = site.visit("viewer", "/timeline?hours=1")
-    expect(page.get_by_role("heading", name="Nothing ran, and nothing is to come")).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing ran and nothing is scheduled")).to_be_visible()
     page.get_by_role("link", name="Look at 24 hours").click()
     assert "hours=24" in page.url
 
@@ -136,7 +136,7 @@ def test_many_runs_stay_light(site: Site) -> None:
     assert page.locator(".lanes path[class^=run]").count() <= 500
     expect(page.locator("main")).to_contain_text("Shown are the newest 3,")
     expect(page.locator("main")).to_contain_text("40 of 55 lanes")
-    expect(page.locator("main")).to_contain_text("told of together")
+    expect(page.locator("main")).to_contain_text("Dense runs are merged")
 
 
 def bar(lane: str, minute: float, lasting: float = 1, outcome: str = "completed") -> Bar:

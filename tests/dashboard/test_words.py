@@ -10,7 +10,6 @@ from evenbeat.dashboard.filters import NOTHING, share
 from evenbeat.dashboard.forms import parse
 from evenbeat.dashboard.notices import COOKIE, Notice, carried, carry
 from evenbeat.dashboard.overview import concerns_of
-from evenbeat.dashboard.strip import strip
 from evenbeat.errors import InvalidInput
 from evenbeat.store.summaries import Attention, FailingJob, LostRun, WaitingLane
 
@@ -25,13 +24,6 @@ ID = UUID(int=7)
 )  # fmt: skip
 def test_shares(part: float | None, told: str) -> None:
     assert share(part) == told
-
-
-def test_the_strip_puts_the_newest_on_the_right() -> None:
-    drawn = strip(["failed", *["completed"] * 30, "cancelled"], 20)
-    assert 'aria-label="20 runs, 0 failed"' in drawn
-    assert 'class="other" d="M115 ' in drawn
-    assert strip(["failed"], 20).count("<path") == 1
 
 
 def test_what_stands_still_is_told_before_what_fails() -> None:

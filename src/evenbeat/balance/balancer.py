@@ -15,8 +15,9 @@ from evenbeat.balance.load_cache import LOOK_SECONDS, LoadCache
 from evenbeat.balance.rebalancer import PlanPreview, Rebalance, Rebalancer
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.schedule import Interval
-from evenbeat.errors import InvalidInput
+from evenbeat.errors import EvenbeatError, InvalidInput
 from evenbeat.events import BalanceEvent, EventBus, EventKind
+from evenbeat.observe.single_flight import SingleFlight
 from evenbeat.placement import Distribution, Placed, Rhythm, distribution
 from evenbeat.placement.periodic_load import SLOT, at_second, epoch_second
 from evenbeat.settings import Settings
@@ -78,6 +79,10 @@ class Balancer:
         self._events = events or EventBus()
         self._load = LoadCache(store, look_seconds=look_seconds)
         self._rebalancer = Rebalancer(store, override)
+        # Reading all recurring jobs takes seconds where there are a million.
+        self._recent = SingleFlight(
+            self._read, fresh_seconds=10.0, wait_seconds=0.1, wait_for_fresh=False
+        )
         self._counting = threading.Lock()
         self._placements: Counter[str] = Counter(new=0, reschedule=0)
 
@@ -146,6 +151,17 @@ class Balancer:
 
     def distribution(self) -> Distribution:
         """How even the schedule is now, read from the database."""
+        return self._recent.refresh()
+
+    def recent_distribution(self) -> Distribution | None:
+        """How even it was a few seconds ago, for callers that must not wait; None while it is
+        being read for the first time."""
+        recent = self._recent.get()
+        if isinstance(recent.error, EvenbeatError):
+            logger.warning("The distribution could not be read", extra={"error": str(recent.error)})
+        return recent.value
+
+    def _read(self) -> Distribution:
         self._load.read_again(self._override())
         return self._load.query(distribution)
 

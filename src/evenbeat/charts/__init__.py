@@ -1,15 +1,18 @@
-"""Charts as SVG text, drawn in Python once, for the dashboard, the command line and the README.
+"""Charts as SVG text, drawn in Python, for the dashboard, the command line and the README.
 
-Every function takes values and gives a whole `<svg>`. Times are in UTC. See `svg.py` for classes
-and colours; `alone=True` makes a picture for a file.
+Every function takes values and returns a whole `<svg>`. See `svg.py` for classes and colours, and
+`timeline.py` for runs over time. `outcome_strip` and `heatmap` draw all marks of one colour as one
+path: with a shape for each, a page of jobs or an uneven week would weigh 130 KB.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, tzinfo
+from html import escape
 from itertools import pairwise
 from typing import NamedTuple
 
-from evenbeat.charts.svg import LEVELS, Drawing, amount, finite, num, ticks, ticks_of_time
-from evenbeat.humanize import duration
+from evenbeat.charts.svg import LEVELS, Drawing, amount, clean, finite, num, ticks, ticks_of_time
+from evenbeat.humanize import count, duration
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 SLOTS_A_DAY = 96
@@ -57,10 +60,9 @@ def bars(
     unit: str = "jobs",
     width: float = 720,
     height: float = 200,
-    alone: bool = False,
 ) -> str:
-    """A bar for each value, the peak (by itself the highest) in another colour with its figure."""
-    drawing = Drawing("bars", title, width, height, alone)
+    """A bar for each value, the peak (by default the highest) in another colour with its figure."""
+    drawing = Drawing("bars", title, width, height)
     heights = finite(values)
     if not any(heights):
         return _nothing(drawing)
@@ -75,7 +77,7 @@ def bars(
     x = panel.x + step * (peak + 0.5)
     y = panel.y_of(heights[peak]) - 5
     drawing.text((x, y), amount(heights[peak]), name="heading", anchor="middle")
-    _below(drawing, panel, labels)
+    _label_axis(drawing, panel, labels)
     return str(drawing)
 
 
@@ -87,10 +89,9 @@ def stacked(
     labels: Sequence[str] = (),
     width: float = 720,
     height: float = 180,
-    alone: bool = False,
 ) -> str:
     """What went well and, on top of it, what failed, for each hour."""
-    drawing = Drawing("stacked", title, width, height, alone)
+    drawing = Drawing("stacked", title, width, height)
     pairs = list(zip(finite(ok), finite(failed), strict=True))
     top = max((good + bad for good, bad in pairs), default=0)
     if not top:
@@ -105,34 +106,11 @@ def stacked(
             drawing.rect("ok", (x, low, wide, panel.floor - low), tip)
         if bad:
             drawing.rect("failed", (x, high, wide, max(1.5, low - high)), tip)
-    _below(drawing, panel, labels)
+    _label_axis(drawing, panel, labels)
     return str(drawing)
 
 
 # ---------------------------------------------------------------- load over time
-
-
-def curve(
-    values: Sequence[float],
-    *,
-    title: str,
-    labels: Sequence[str] = (),
-    width: float = 720,
-    height: float = 200,
-    alone: bool = False,
-) -> str:
-    """Load as a line over a filled area, with its mean; many values are shown by their peaks."""
-    drawing = Drawing("curve", title, width, height, alone)
-    load = finite(values)
-    if not any(load):
-        return _nothing(drawing)
-    panel = _panel(drawing, max(load))
-    _below(drawing, panel, labels, between=True)
-    points = _columns(load, round(panel.width / 2), max)
-    drawing.path("area", _outline(panel, points))
-    drawing.path("line", _trace(panel, points), 1.5)
-    _mean_line(drawing, panel, sum(load) / len(load))
-    return str(drawing)
 
 
 def before_after(
@@ -146,7 +124,7 @@ def before_after(
     height: float = 470,
     alone: bool = False,
 ) -> str:
-    """Two loads over the same time, one above the other and on one scale.
+    """Two loads over the same time, one above the other and on one scale; `alone` for a file.
 
     Each column shows the highest value of its time, so that no spike is lost to the width.
     """
@@ -162,10 +140,20 @@ def before_after(
         drawing.text((_LEFT, y + 16), notes[n], name="heading", size=12)
         inner = (_LEFT, y + 28, width - _LEFT - _RIGHT, each - 28 - _BOTTOM)
         panel = _grid(drawing, Panel(*inner, top))
-        _below(drawing, panel, labels, between=True)
-        points = _columns(load, round(panel.width / 2), max)
-        drawing.path(name, _outline(panel, points, steps=True))
-        _mean_line(drawing, panel, sum(load) / len(load))
+        _label_axis(drawing, panel, labels, between=True)
+        columns = min(len(load), round(panel.width / 2))
+        edges = [column * len(load) // columns for column in range(columns + 1)]
+        step, last = panel.width / columns, -1.0
+        outline = f"M{num(panel.x)} {num(panel.floor)}"
+        for column, (low, high) in enumerate(pairwise(edges)):
+            value = max(load[low:high])
+            if value != last:
+                outline += f"H{num(panel.x + column * step)}V{num(panel.y_of(value))}"
+                last = value
+        outline += f"H{num(panel.x + panel.width)}V{num(panel.floor)}Z"
+        drawing.path(name, outline)
+        mean = panel.y_of(sum(load) / len(load))
+        drawing.line("mean", (panel.x, mean), (panel.x + panel.width, mean))
     return str(drawing)
 
 
@@ -174,56 +162,82 @@ def heatmap(
     *,
     title: str,
     unit: str = "at once",
-    width: float = 960,
-    height: float = 214,
-    alone: bool = False,
+    now: int | None = None,
+    width: float = 1080,
+    height: float = 238,
 ) -> str:
-    """A week of 7 x 96 quarter hours from Monday midnight: the darker, the more runs at once."""
-    drawing = Drawing("heatmap", title, width, height, alone)
+    """A week of 7 x 96 quarter hours from Monday midnight: the darker, the more. Pointing at it
+    shows the figures by the hour; the slot `now` has a frame."""
+    drawing = Drawing("heatmap", title, width, height)
     load = finite(week)
-    top = max(load, default=0)
-    if not top:
+    if not load:
         return _nothing(drawing)
-    row, cell = (height - 46) / 7, (width - _LEFT - _RIGHT) / SLOTS_A_DAY
-    for day in range(7):
-        y = 20 + row * day
-        drawing.text((_LEFT - 8, y + row / 2 + 4), WEEKDAYS[day], anchor="end")
-        for first, count in _alike(load[day * SLOTS_A_DAY : (day + 1) * SLOTS_A_DAY], top):
-            part = load[day * SLOTS_A_DAY + first :][:count]
-            tip = f"{WEEKDAYS[day]} {_clock(first)} to {_clock(first + count)}: "
-            tip += f"up to {amount(max(part))} {unit}"
-            box = (_LEFT + cell * first, y + 1, cell * count, row - 2)
-            drawing.rect(f"level-{_level(part[0], top)}", box, tip)
+    top = max(load)
+    left, right, above = 34.0, 4.0, 18.0
+    row, cell = (height - 46) / 7, (width - left - right) / SLOTS_A_DAY
+    shades: dict[int, list[str]] = {}
+    for day, weekday in enumerate(WEEKDAYS):
+        y = above + row * day
+        drawing.text((left - 8, y + row / 2 + 4), weekday, anchor="end")
+        slots = load[day * SLOTS_A_DAY :][:SLOTS_A_DAY]
+        levels = [min(LEVELS - 1, int(v / top * LEVELS)) if top else 0 for v in slots]
+        changes = [n for n, (one, next_) in enumerate(pairwise(levels), start=1) if one != next_]
+        for first, end in pairwise([0, *changes, len(levels)]):
+            wide = num(cell * (end - first))
+            piece = f"M{num(left + cell * first)} {num(y + 1)}h{wide}v{num(row - 2)}h-{wide}z"
+            shades.setdefault(levels[first], []).append(piece)
+    for level, pieces in sorted(shades.items()):
+        drawing.path(f"level-{level}", "".join(pieces), 0)
+    for n in range(7 * 24):
+        day, hour = divmod(n, 24)
+        most = amount(max(load[n * 4 : n * 4 + 4], default=0))
+        tip = clean(f"{WEEKDAYS[day]} {hour:02d}:00: up to {most} {unit}")
+        drawing.parts.append(
+            f'<rect class="tip" x="{num(left + cell * 4 * hour)}" y="{num(above + row * day)}" '
+            f'width="{num(cell * 4)}" height="{num(row)}"><title>{tip}</title></rect>'
+        )
+    if now is not None:
+        day, slot = divmod(now, SLOTS_A_DAY)
+        corner = f"M{num(left + cell * slot)} {num(above + row * day)}"
+        drawing.path("now", f"{corner}h{num(cell)}v{num(row)}h-{num(cell)}z", 1.5)
     for hour in range(0, 24, 3):
-        drawing.text((_LEFT + cell * 4 * hour, 13), f"{hour:02d}:00", size=10)
-    _legend(drawing, top, unit)
-    return str(drawing)
-
-
-def _alike(day: Sequence[float], top: float) -> list[tuple[int, int]]:
-    """Stretches of neighbouring slots of one shade: (first, how many)."""
-    stretches: list[tuple[int, int]] = []
-    for n, value in enumerate(day):
-        same = n and _level(value, top) == _level(day[n - 1], top)
-        first, count = stretches.pop() if same else (n, 0)
-        stretches.append((first, count + 1))
-    return stretches
-
-
-def _level(value: float, top: float) -> int:
-    return min(LEVELS - 1, int(value / top * LEVELS))
-
-
-def _clock(slot: int) -> str:
-    return f"{slot // 4:02d}:{slot % 4 * 15:02d}"
-
-
-def _legend(drawing: Drawing, top: float, unit: str) -> None:
-    x, y = drawing.width - _RIGHT - 14 * LEVELS - 70, drawing.height - 14
+        drawing.text((left + cell * 4 * hour, 12), f"{hour:02d}:00", size=10)
+    words = f"{amount(top)} {unit}"
+    x, y = width - right - 14 * LEVELS - 6.2 * len(words) - 8, height - 14
     drawing.text((x - 6, y + 9), "0", anchor="end", size=10)
     for level in range(LEVELS):
         drawing.rect(f"level-{level}", (x + 14 * level, y, 14, 10))
-    drawing.text((x + 14 * LEVELS + 6, y + 9), f"{amount(top)} {unit}", size=10)
+    drawing.text((x + 14 * LEVELS + 6, y + 9), words, size=10)
+    return str(drawing)
+
+
+def score_line(
+    points: Sequence[tuple[datetime, float]], zone: tzinfo, *, width: float = 460
+) -> str:
+    """The score from 0 to 1 over time, from (moment, score), with gaps where none was noted."""
+    height, left, below, most, gap = 150.0, 30.0, 20.0, 300, timedelta(hours=2)
+    (first, _), (last, score) = points[0], points[-1]
+    drawing = Drawing("score", f"The score since {first:%d %B}: now {score:.2f}", width, height)
+    across = (width - left - 10) / ((last - first).total_seconds() or 1)
+    down = height - below - 10
+    for value in (0, 0.5, 1):
+        y = 10 + down * (1 - value)
+        drawing.line("grid" if value else "axis", (left, y), (width - 10, y))
+        drawing.text((left - 6, y + 4), f"{value:g}", anchor="end", size=10)
+    commands, before, place = [], None, (0.0, 0.0)
+    for at, value in reversed(points[::-1][:: max(1, -(-len(points) // most))]):
+        place = left + (at - first).total_seconds() * across, 10 + down * (1 - value)
+        joined = before is not None and at - before <= gap
+        commands.append(f"{'L' if joined else 'M'}{num(place[0])} {num(place[1])}")
+        before = at
+    drawing.path("line", "".join(commands), 1.75)
+    drawing.circle("peak", place, 3, f"{last.astimezone(zone):%d %b %H:%M}: {score:.2f}")
+    for at, anchor, x in ((first, "start", left), (last, "end", width - 10)):
+        there = at.astimezone(zone)
+        within_a_day = last - first < timedelta(days=1)
+        words = f"{there:%H:%M}" if within_a_day else f"{there.day} {there:%b}"
+        drawing.text((x, height - 4), words, anchor=anchor, size=10)
+    return str(drawing)
 
 
 # ---------------------------------------------------------------- runs
@@ -238,10 +252,9 @@ def durations(
     labels: Sequence[str] = (),
     width: float = 720,
     height: float = 220,
-    alone: bool = False,
 ) -> str:
     """A dot for each run at its time and duration, failures filled and larger."""
-    drawing = Drawing("durations", title, width, height, alone)
+    drawing = Drawing("durations", title, width, height)
     if not points:
         return _nothing(drawing)
     lasting = finite([point.seconds for point in points])
@@ -249,49 +262,41 @@ def durations(
     top = max(*lasting, median or 0, p95 or 0, 1e-3) * 1.08
     inner = (_LEFT + 6, _TOP, width - _LEFT - 6 - right, height - _TOP - _BOTTOM)
     panel = _grid(drawing, Panel(*inner, top), duration, ticks_of_time(top))
-    _below(drawing, panel, labels, between=True)
+    _label_axis(drawing, panel, labels, between=True)
     begin, end = min(p.at for p in points), max(p.at for p in points)
     across = panel.width / (end - begin or 1)
-    for point, seconds in sorted(
-        zip(points, lasting, strict=True), key=lambda pair: not pair[0].ok
-    ):
+    dots = sorted(zip(points, lasting, strict=True), key=lambda pair: not pair[0].ok)
+    for point, seconds in dots:
         centre = (panel.x + (point.at - begin) * across, panel.y_of(seconds))
         tip = point.tip or f"{duration(seconds)}, {'ok' if point.ok else 'failed'}"
         drawing.circle("ok" if point.ok else "failed", centre, 2.6 if point.ok else 3.6, tip)
-    _marks(drawing, panel, median, p95)
-    return str(drawing)
-
-
-def _marks(drawing: Drawing, panel: Panel, median: float | None, p95: float | None) -> None:
-    lowest_label = panel.floor + 4
+    label_y = panel.floor + 4
     for name, words, value in (("mean", "median", median), ("p95", "p95", p95)):
         if value is None:
             continue
         y = panel.y_of(value)
         drawing.line(name, (panel.x, y), (panel.x + panel.width, y))
-        lowest_label = min(y + 4, lowest_label - 12) if name == "p95" else y + 4
-        drawing.text(
-            (panel.x + panel.width + 5, lowest_label), f"{words} {duration(value)}", size=10
-        )
-
-
-def outcome_strip(
-    outcomes: Sequence[str], *, title: str = "", most: int = 20, alone: bool = False
-) -> str:
-    """The last runs as small marks, the newest on the right: full for ok, red for failed."""
-    shown = list(outcomes)[-most:]
-    good = sum(outcome in _GOOD for outcome in shown)
-    title = title or f"{good} of the last {len(shown)} runs completed"
-    drawing = Drawing("strip", title, most * 6.0, 16, alone)
-    for n, outcome in enumerate(shown, start=most - len(shown)):
-        name = "ok" if outcome in _GOOD else "failed" if outcome in _BAD else "other"
-        low = 0 if name == "failed" else 4
-        drawing.rect(name, (n * 6.0 + 1, low, 4, 16 - low), outcome, 1)
+        label_y = min(y + 4, label_y - 12) if name == "p95" else y + 4
+        text = f"{words} {duration(value)}"
+        drawing.text((panel.x + panel.width + 5, label_y), text, size=10)
     return str(drawing)
 
 
-_GOOD = frozenset({"ok", "completed", "success"})
-_BAD = frozenset({"failed", "timeout", "lost", "error"})
+def outcome_strip(outcomes: Sequence[str], most: int) -> str:
+    """Marks for the last runs, the newest on the right; failed ones are taller. Small enough for
+    fifty of them on one page, so it is drawn without a `Drawing`."""
+    shown = outcomes[-most:]
+    marks: dict[str, list[str]] = {}
+    for place, outcome in enumerate(shown, start=most - len(shown)):
+        name = {"completed": "ok", "failed": "failed"}.get(outcome, "other")
+        top = 0 if name == "failed" else 4
+        marks.setdefault(name, []).append(f"M{place * 6 + 1} {top}h4V16h-4z")
+    paths = "".join(f'<path class="{name}" d="{"".join(d)}"/>' for name, d in marks.items())
+    title = escape(f"{count(len(shown), 'run')}, {shown.count('failed')} failed")
+    return (
+        f'<svg class="strip" viewBox="0 0 {most * 6} 16" role="img" aria-label="{title}">'
+        f"<title>{title}</title>{paths}</svg>"
+    )
 
 
 # ---------------------------------------------------------------- axes
@@ -317,7 +322,9 @@ def _grid(
     return panel
 
 
-def _below(drawing: Drawing, panel: Panel, labels: Sequence[str], between: bool = False) -> None:
+def _label_axis(
+    drawing: Drawing, panel: Panel, labels: Sequence[str], *, between: bool = False
+) -> None:
     """Labels under the panel: one for each bar as far as they fit, or for equal parts of it."""
     if not labels:
         return
@@ -333,11 +340,6 @@ def _below(drawing: Drawing, panel: Panel, labels: Sequence[str], between: bool 
             drawing.line("grid", (x, panel.y), (x, panel.floor))
 
 
-def _mean_line(drawing: Drawing, panel: Panel, mean: float) -> None:
-    y = panel.y_of(mean)
-    drawing.line("mean", (panel.x, y), (panel.x + panel.width, y))
-
-
 def _label(labels: Sequence[str], n: int) -> str:
     return labels[n] if n < len(labels) else str(n)
 
@@ -346,38 +348,3 @@ def _nothing(drawing: Drawing) -> str:
     middle = drawing.width / 2, drawing.height / 2 + 4
     drawing.text(middle, "Nothing to show yet", anchor="middle")
     return str(drawing)
-
-
-# ---------------------------------------------------------------- lines
-
-
-def _columns(
-    values: Sequence[float], most: int, of: Callable[[Sequence[float]], float]
-) -> list[float]:
-    """At most so many values, each standing for an equal part of the given ones."""
-    if len(values) <= most:
-        return list(values)
-    edges = [n * len(values) // most for n in range(most + 1)]
-    return [of(values[low:high]) for low, high in pairwise(edges)]
-
-
-def _trace(panel: Panel, values: Sequence[float]) -> str:
-    step = panel.width / max(1, len(values) - 1)
-    points = (
-        f"{num(panel.x + n * step)} {num(panel.y_of(value))}" for n, value in enumerate(values)
-    )
-    return "M" + "L".join(points)
-
-
-def _outline(panel: Panel, values: Sequence[float], steps: bool = False) -> str:
-    """The area under values: along a line, or in steps as wide as each value's time."""
-    if not steps:
-        left, right = num(panel.x), num(panel.x + panel.width)
-        return f"{_trace(panel, values)}L{right} {num(panel.floor)}L{left} {num(panel.floor)}Z"
-    step, commands, last = panel.width / len(values), [f"M{num(panel.x)} {num(panel.floor)}"], -1.0
-    for n, value in enumerate(values):
-        if value != last:
-            x = num(panel.x + n * step)
-            commands.append(f"H{x}V{num(panel.y_of(value))}")
-            last = value
-    return "".join(commands) + f"H{num(panel.x + panel.width)}V{num(panel.floor)}Z"

@@ -7,17 +7,15 @@ from typing import NamedTuple
 
 from fastapi import Request, Response
 
-from evenbeat import charts, humanize
+from evenbeat import charts
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
-from evenbeat.balance import PlanPreview, Rebalance
-from evenbeat.dashboard import drawings, pages
+from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
 from evenbeat.dashboard.notices import Notice
-from evenbeat.dashboard.spread import present_distribution, renew_distribution
 from evenbeat.errors import Conflict, InvalidInput
-from evenbeat.placement import Distribution, SkippedJob
+from evenbeat.humanize import count
+from evenbeat.placement import SkippedJob
 from evenbeat.placement.distribution import ACCEPTABLE
-from evenbeat.store.placement import UndoResult
 
 router = pages.router()
 
@@ -31,7 +29,7 @@ _HOURS = [f"{hour:02d}" for hour in range(24)]
 _SLOTS = [f"{slot // 4:02d}:{slot % 4 * 15:02d}" for slot in range(96)]
 
 REASONS = {
-    "job_running": "It runs right now, or its run is due",
+    "job_running": "It is running, or its run is due",
     "protection_window": "Its next run is too near to be moved",
     "placement_cooldown": "It was placed less than an hour ago, or has not run since",
     "pinned": "It is pinned to its times",
@@ -55,33 +53,64 @@ class Stay(NamedTuple):
 def distribution(
     request: Request, _viewer: Viewer, service: ServiceDep, query: QueryDep
 ) -> Response:
-    """How even it is now, over the day and the week, and how even it was."""
-    told, now, zone = _present(service), pages.now_of(request), pages.zone_of(request)
+    """How even it is now (with very many jobs: some seconds ago), over the day and the week, and
+    how even it was."""
+    balancer, now, zone = service.app.balancer, pages.now_of(request), pages.zone_of(request)
+    current = balancer.recent_distribution()
+    if current is None or current.total_jobs <= _FEW_JOBS:
+        current = balancer.distribution()
     day = "load" if query.text("day") == "load" else "count"
+    if day == "load":
+        labels, unit = _SLOTS, "at once"
+        values = shifted(current.load_per_slot, now, zone)
+        what = "Expected load in each quarter of an hour of the coming day"
+    else:
+        labels, unit = _HOURS, "starts"
+        starts = shifted(current.starts_per_slot, now, zone)
+        values = [sum(starts[hour * 4 : hour * 4 + 4]) for hour in range(24)]
+        what = "Runs that start in each hour of the coming day"
+    peak = values.index(max(values))
+    day_chart = charts.bars(
+        values,
+        title=f"{what}; the most at {labels[peak]}: {values[peak]:,.4g}",
+        labels=labels,
+        peak_index=peak,
+        unit=unit,
+        width=1080,
+        height=210,
+    )
     week = "count" if query.text("week") == "count" else "load"
-    points = service.app.balancer.history(now - _HISTORY)
+    unit = "starts" if week == "count" else "at once"
+    slots = shifted(current.week_starts if week == "count" else current.week_peak, now, zone)
+    highest, there = slots.index(max(slots)), now.astimezone(zone)
+    at = f"{charts.WEEKDAYS[highest // 96]} {_SLOTS[highest % 96]}"
+    week_chart = charts.heatmap(
+        slots,
+        title=f"A week in quarters of an hour; the most on {at}: {slots[highest]:,.4g} {unit}",
+        unit=unit,
+        now=there.weekday() * 96 + there.hour * 4 + there.minute // 15,
+    )
+    points = [(point.at, point.score) for point in balancer.history(now - _HISTORY)]
     return pages.render(
         request,
         "distribution.html",
         now=now,
-        told=told,
-        is_even=told.score >= ACCEPTABLE,
+        current=current,
+        is_even=current.score >= ACCEPTABLE,
         day=day,
         week=week,
-        day_chart=_day_chart(told, day, now, zone),
-        week_chart=_week_chart(told, week, now, zone),
-        score_chart=drawings.score_line(points, zone) if len(points) > 1 else "",
-        rebalances=service.app.balancer.rebalances(_PAST),
+        day_chart=day_chart,
+        week_chart=week_chart,
+        score_chart=charts.score_line(points, zone) if len(points) > 1 else "",
+        rebalances=balancer.rebalances(_PAST),
     )
 
 
-def _present(service: Service) -> Distribution:
-    """How even it is at this moment; with very many jobs, as it was some seconds ago."""
-    told = present_distribution(service)
-    if told.total_jobs > _FEW_JOBS:
-        return told
-    renew_distribution(service)
-    return present_distribution(service)
+def shifted(slots: Sequence[float], now: datetime, zone: tzinfo) -> list[float]:
+    """Slots that begin at midnight UTC, from midnight in another time zone."""
+    offset = zone.utcoffset(now.astimezone(zone).replace(tzinfo=None)) or timedelta(0)
+    by = -(offset // _SLOT) % max(1, len(slots))
+    return [*slots[by:], *slots[:by]]
 
 
 # -- rebalancing -----------------------------------------------------------------------------------
@@ -110,17 +139,26 @@ def apply_rebalance(
 ) -> Response:
     """Do what was previewed, as far as it still holds."""
     home, plan_id = pages.url(request, "distribution"), form.text("plan_id")
+    balancer = service.app.balancer
     try:
-        done = service.app.balancer.rebalance(
-            _max_moves(form), by=operator.subject, plan_id=plan_id or None
-        )
+        done = balancer.rebalance(_max_moves(form), by=operator.subject, plan_id=plan_id or None)
     except Conflict:
         text = "Nothing was moved: the schedule has changed since the preview. Look at it again."
         return pages.back(request, home, Notice(text, "refused"))
-    renew_distribution(service)
+    balancer.distribution()
+    if not done.moved:
+        text = "Nothing was moved: no move would lower the peak."
+        return pages.back(request, home, Notice(text))
+    before, after = done.before, done.after
+    text = (
+        f"Moved {count(len(done.moved), 'job')}: at most {after.workers_needed:,} run at once "
+        f"instead of {before.workers_needed:,}, and the score goes from {before.score:.2f} to "
+        f"{after.score:.2f}."
+    )
+    if done.skipped:
+        text += f" {count(len(done.skipped), 'job')} stayed."
     undo = pages.url(request, "undo_rebalancing", rebalance_id=done.id)
-    offer = ("Undo", undo) if done.moved else ("", "")
-    return pages.back(request, home, Notice(_told(done), "done", *offer))
+    return pages.back(request, home, Notice(text, "done", "Undo", undo))
 
 
 @router.get("/distribution/rebalances/{rebalance_id}", name="past_rebalance")
@@ -143,13 +181,17 @@ def undo_rebalance(
     request: Request, rebalance_id: str, operator: Operator, service: ServiceDep
 ) -> Response:
     """Put back what is still where the rebalance put it."""
-    home = pages.url(request, "distribution")
+    home, balancer = pages.url(request, "distribution"), service.app.balancer
     try:
-        undone = service.app.balancer.undo(id_of(rebalance_id, "rebalance"), by=operator.subject)
+        undone = balancer.undo(id_of(rebalance_id, "rebalance"), by=operator.subject)
     except Conflict as error:
         return pages.back(request, home, Notice(str(error), "refused"))
-    renew_distribution(service)
-    return pages.back(request, home, Notice(_told_undone(undone)))
+    balancer.distribution()
+    text = f"Put back {count(len(undone.restored), 'job')}."
+    if undone.left_alone:
+        others = count(len(undone.left_alone), "job has", "jobs have")
+        text += f" {others} moved on since and stayed."
+    return pages.back(request, home, Notice(text))
 
 
 def _max_moves(form: Form) -> int | None:
@@ -167,103 +209,36 @@ def _max_moves(form: Form) -> int | None:
 def _preview(
     request: Request, service: Service, max_moves: int | None, problem: str = ""
 ) -> Response:
-    found = service.app.balancer.preview(max_moves)
-    return pages.render(
-        request,
-        "rebalance.html",
-        status=422 if problem else 200,
-        problem=problem,
-        now=found.at,
-        plan_id=found.plan_id,
-        max_moves=max_moves,
-        before=found.plan.before,
-        after=found.plan.after,
-        moves=found.moves[:MOST_SHOWN],
-        number=len(found.moves),
-        stays=_stays(found.skipped),
-        skipped=len(found.skipped),
-        chart=_both(found, pages.zone_of(request)) if found.moves else "",
-    )
-
-
-def _stays(skipped: Sequence[SkippedJob]) -> list[Stay]:
-    """Jobs that stay by reason, the commonest first."""
+    plan = service.app.balancer.preview(max_moves)
+    before, after, zone = plan.plan.before, plan.plan.after, pages.zone_of(request)
     named: defaultdict[str, list[SkippedJob]] = defaultdict(list)
-    for job in skipped:
+    for job in plan.skipped:
         if len(named[job.reason]) < _NAMED:
             named[job.reason].append(job)
-    numbers = Counter(job.reason for job in skipped)
-    return [Stay(REASONS.get(r, r), number, named[r]) for r, number in numbers.most_common()]
-
-
-def _told(done: Rebalance) -> str:
-    if not done.moved:
-        return "Nothing was moved: no job could be moved to any gain."
-    before, after = done.before, done.after
-    stayed = f" {humanize.count(len(done.skipped), 'job')} stayed." if done.skipped else ""
-    return (
-        f"Moved {humanize.count(len(done.moved), 'job')}: at most {after.workers_needed:,} run at "
-        f"once instead of {before.workers_needed:,}, and the score goes from {before.score:.2f} "
-        f"to {after.score:.2f}.{stayed}"
-    )
-
-
-def _told_undone(undone: UndoResult) -> str:
-    back = f"Put back {humanize.count(len(undone.restored), 'job')}."
-    if not undone.left_alone:
-        return back
-    left = humanize.count(len(undone.left_alone), "job has", "jobs have")
-    return f"{back} {left} moved on since and stayed."
-
-
-# -- charts ----------------------------------------------------------------------------------------
-
-
-def shifted(slots: Sequence[float], now: datetime, zone: tzinfo) -> list[float]:
-    """Slots that begin at midnight UTC, from midnight in another time zone."""
-    offset = zone.utcoffset(now.astimezone(zone).replace(tzinfo=None)) or timedelta(0)
-    by = -(offset // _SLOT) % max(1, len(slots))
-    return [*slots[by:], *slots[:by]]
-
-
-def _day_chart(told: Distribution, show: str, now: datetime, zone: tzinfo) -> str:
-    """Starts by the hour, or the load of every quarter of an hour."""
-    if show == "load":
-        values, labels, unit = shifted(told.load_per_slot, now, zone), _SLOTS, "at once"
-        what = "Expected load in each quarter of an hour of the coming day"
-    else:
-        starts = shifted(told.starts_per_slot, now, zone)
-        values = [sum(starts[hour * 4 : hour * 4 + 4]) for hour in range(24)]
-        labels, unit = _HOURS, "starts"
-        what = "Runs that start in each hour of the coming day"
-    peak = values.index(max(values))
-    title = f"{what}; the most at {labels[peak]}: {values[peak]:,.4g}"
-    return charts.bars(
-        values, title=title, labels=labels, peak_index=peak, unit=unit, width=1080, height=210
-    )
-
-
-def _week_chart(told: Distribution, show: str, now: datetime, zone: tzinfo) -> str:
-    week = told.week_starts if show == "count" else told.week_peak
-    unit = "starts" if show == "count" else "at once"
-    there = now.astimezone(zone)
-    present = there.weekday() * 96 + there.hour * 4 + there.minute // 15
-    values = shifted(week, now, zone)
-    highest = values.index(max(values))
-    at = f"{charts.WEEKDAYS[highest // 96]} {_SLOTS[highest % 96]}"
-    title = f"A week in quarters of an hour; the most on {at}: {values[highest]:,.4g} {unit}"
-    return drawings.heat(values, title=title, unit=unit, now=drawings.Mark(present))
-
-
-def _both(found: PlanPreview, zone: tzinfo) -> str:
-    before, after = found.plan.before, found.plan.after
-    return charts.before_after(
-        shifted(before.week_peak, found.at, zone),
-        shifted(after.week_peak, found.at, zone),
+    numbers = Counter(job.reason for job in plan.skipped)
+    chart = charts.before_after(
+        shifted(before.week_peak, plan.at, zone),
+        shifted(after.week_peak, plan.at, zone),
         title="Runs at once over the week",
         notes=(
             f"Now: up to {before.workers_needed:,}, {before.mean_load:,.1f} on average",
             f"After: up to {after.workers_needed:,}",
         ),
         height=380,
+    )
+    return pages.render(
+        request,
+        "rebalance.html",
+        status=422 if problem else 200,
+        problem=problem,
+        now=plan.at,
+        plan_id=plan.plan_id,
+        max_moves=max_moves,
+        before=before,
+        after=after,
+        moves=plan.moves[:MOST_SHOWN],
+        number=len(plan.moves),
+        stays=[Stay(REASONS.get(r, r), number, named[r]) for r, number in numbers.most_common()],
+        skipped=len(plan.skipped),
+        chart=chart,
     )

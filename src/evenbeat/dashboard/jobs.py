@@ -7,13 +7,13 @@ from uuid import UUID
 from fastapi import Request, Response
 from pydantic import ValidationError
 
+from evenbeat import charts
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
 from evenbeat.api.queries import FilterFields
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of, parse
 from evenbeat.dashboard.notices import Notice
-from evenbeat.dashboard.strip import strip
 from evenbeat.dashboard.verbs import VERBS, Verb, apply, verb_named
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import JobStatus
@@ -197,7 +197,7 @@ def _row(job: Job, runs: list[PastRun]) -> Row:
         describe_schedule(job),
         tags_of(job),
         runs[-1] if runs else None,
-        strip([run.status for run in runs], STRIP) if runs else "",
+        charts.outcome_strip([run.status for run in runs], STRIP) if runs else "",
         median(known) if known else None,
         [verb for verb in VERBS.values() if verb.suits(job)],
     )

@@ -9,7 +9,6 @@ from fastapi import Request, Response
 from evenbeat import charts, humanize
 from evenbeat.api.dependencies import ServiceDep, Viewer
 from evenbeat.dashboard import pages
-from evenbeat.dashboard.spread import recent_distribution
 from evenbeat.placement.distribution import Distribution
 from evenbeat.store.summaries import Attention, FailingJob, HourOutcomes, LostRun, WaitingLane
 
@@ -38,7 +37,7 @@ def overview(request: Request, _viewer: Viewer, service: ServiceDep) -> Response
     told = read.overview(now=service.now)
     states = read.counts_by_status()
     concerns = concerns_of(read.attention(limit=_SHOWN, now=service.now))
-    spread = recent_distribution(service)
+    spread = service.app.balancer.recent_distribution()
     return pages.render(
         request,
         "overview.html",

@@ -1,7 +1,7 @@
-"""Screen 5, the timeline: what ran of late and what is to come, in lanes or as a table."""
+"""Screen 5, the timeline: what ran recently and what is to come, in lanes or as a table."""
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta, tzinfo
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from heapq import merge
 from itertools import islice
 from typing import NamedTuple
@@ -23,8 +23,6 @@ from evenbeat.store.summaries import TimelineRun
 
 router = pages.router()
 
-Urls = Callable[[UUID], str]
-
 ZOOMS = (1, 6, 24)
 _PAST = 2 / 3
 """The part of the period that lies behind; the rest is to come."""
@@ -32,7 +30,7 @@ _PAST = 2 / 3
 MOST_RUNS, MOST_PLANNED, MOST_LANES = 3 * MAX_PAGE, 1500, 40
 MOST_BARS, MOST_OUTLINES = 240, 80
 _MOST_ROWS = 100
-_LOOKED_AT = 200
+_MOST_JOBS = 200
 _UNKNOWN = timedelta(minutes=1)
 _TO_COME = Lane("", "to come")
 
@@ -46,10 +44,10 @@ class Planned(NamedTuple):
     lasting: timedelta
 
 
-class Seen(NamedTuple):
+class TimelineRuns(NamedTuple):
     """What there is in a period, and how much of it is not shown."""
 
-    runs: list[TimelineRun]
+    ran: list[TimelineRun]
     planned: list[Planned]
     planned_in_all: int
     more_runs: bool
@@ -59,25 +57,22 @@ class Seen(NamedTuple):
 @router.get("/timeline", name="timeline")
 def timeline(request: Request, _viewer: Viewer, service: ServiceDep, query: QueryDep) -> Response:
     """The last hours and the next ones."""
-    now, zone = pages.now_of(request), pages.zone_of(request)
+    now = pages.now_of(request)
     hours = int(_choice(query, "hours", tuple(map(str, ZOOMS)), "6"))
     by = _choice(query, "by", ("worker", "job"), "worker")
     view = _choice(query, "view", ("chart", "table"), "chart")
-    chosen = {"hours": hours, "by": by, "view": view}
-    past = timedelta(hours=hours) * _PAST
-    period = TimelinePeriod(now - past, now - past + timedelta(hours=hours), now, zone)
-    seen = _seen(service, period)
-    workers = _names_of_workers(service)
-    of_run, of_job = pages.urls(request, "execution", "execution_id"), _job_urls(request)
-    ran = [_ran(of_run, run, workers, by, period) for run in seen.runs]
-    coming = [_coming(of_job, one, by, period.zone) for one in seen.planned]
-    lanes = _job_lanes(request, seen) if by == "job" else _worker_lanes(seen, workers)
+    since = now - timedelta(hours=hours) * _PAST
+    period = TimelinePeriod(since, since + timedelta(hours=hours), now, pages.zone_of(request))
+    runs = _runs(service, period)
+    workers = {one.id: name_of(one) for one in service.app.store.upkeep.workers()}
+    lanes, bars, outlines = _drawable(request, runs, workers, by, period)
     shown = {lane.key for lane in lanes[:MOST_LANES]}
     drawn = [
-        *together([bar for bar in ran if bar.lane in shown], MOST_BARS, period),
-        *together([bar for bar in coming if bar.lane in shown], MOST_OUTLINES, period),
+        *together([bar for bar in bars if bar.lane in shown], MOST_BARS, period),
+        *together([bar for bar in outlines if bar.lane in shown], MOST_OUTLINES, period),
     ]
     picture = draw(lanes[:MOST_LANES], drawn, period)
+    options = {"hours": hours, "by": by, "view": view}
     return pages.render(
         request,
         "timeline.html",
@@ -87,69 +82,65 @@ def timeline(request: Request, _viewer: Viewer, service: ServiceDep, query: Quer
         by=by,
         view=view,
         zooms=ZOOMS,
-        seen=seen,
-        runs=seen.runs[:_MOST_ROWS],
-        planned=seen.planned[:_MOST_ROWS],
+        runs=runs,
         workers=workers,
         chart=picture.svg,
-        missing=_missing(seen, len(lanes), len(drawn), picture.crowded_out),
-        failed=sum(run.status == "failed" for run in seen.runs),
+        missing=_missing(runs, len(lanes), len(drawn), picture.crowded_out),
+        failed=sum(run.status == "failed" for run in runs.ran),
+        most_rows=_MOST_ROWS,
         short=_short,
-        at=lambda **changed: pages.url(request, "timeline", query=chosen | changed),
+        at=lambda **changes: pages.url(request, "timeline", query=options | changes),
     )
 
 
-def _choice(query: Form, name: str, allowed: tuple[str, ...], otherwise: str) -> str:
-    given = query.text(name) or otherwise
-    if given in allowed:
-        return given
-    raise InvalidInput(f"{name} is one of {', '.join(allowed)}, not {given[:20]!r}.", field=name)
+def _choice(query: Form, name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = query.text(name) or default
+    if value in allowed:
+        return value
+    raise InvalidInput(f"{name} is one of {', '.join(allowed)}, not {value[:20]!r}.", field=name)
 
 
 # -- what there is ---------------------------------------------------------------------------------
 
 
-def _seen(service: Service, period: TimelinePeriod) -> Seen:
-    read = service.app.store.read
-    soon = period.now + timedelta(seconds=1)
-    runs = _runs(service, period.since, soon)
-    jobs = read.upcoming(_LOOKED_AT)
-    coming = [job for job in jobs if _first_due(job, period.now) < period.until]
-    planned = list(islice(merge(*(_plans(job, period) for job in coming)), MOST_PLANNED))
-    return Seen(
-        runs,
-        planned,
-        sum(_number_of_plans(job, period) for job in coming),
-        more_runs=len(runs) >= MOST_RUNS,
-        more_planned=len(coming) == _LOOKED_AT,
-    )
-
-
-def _runs(service: Service, since: datetime, until: datetime) -> list[TimelineRun]:
-    """The newest runs of the period, a page at a time."""
-    found: dict[UUID, TimelineRun] = {}
-    while len(found) < MOST_RUNS and until > since:
-        page = service.app.store.read.timeline(since, until, MAX_PAGE)
-        found |= {run.id: run for run in page}
+def _runs(service: Service, period: TimelinePeriod) -> TimelineRuns:
+    read, until = service.app.store.read, period.now + timedelta(seconds=1)
+    ran: dict[UUID, TimelineRun] = {}
+    while len(ran) < MOST_RUNS and until > period.since:  # the newest, a page at a time
+        page = read.timeline(period.since, until, MAX_PAGE)
+        ran |= {run.id: run for run in page}
         if len(page) < MAX_PAGE or page[-1].started_at >= until:
             break
         until = page[-1].started_at
-    return list(found.values())
+    jobs = [job for job in read.upcoming(_MOST_JOBS) if _first_due(job, period) < period.until]
+    planned_in_all = len(jobs)
+    for job in jobs:
+        if (schedule := recurring_of(job)) is not None:
+            plan = max(job.plan_time or period.now, period.now)
+            planned_in_all += schedule.count(plan, period.until)
+    return TimelineRuns(
+        list(ran.values()),
+        list(islice(merge(*(_plans(job, period) for job in jobs)), MOST_PLANNED)),
+        planned_in_all,
+        more_runs=len(ran) >= MOST_RUNS,
+        more_planned=len(jobs) == _MOST_JOBS,
+    )
 
 
-def _first_due(job: Job, now: datetime) -> datetime:
-    return max(job.next_run_at or now, now)
+def _first_due(job: Job, period: TimelinePeriod) -> datetime:
+    return max(job.next_run_at or period.now, period.now)
 
 
 def _plans(job: Job, period: TimelinePeriod) -> Iterator[Planned]:
     """Every run of a job that is expected within the period, in order."""
-    lasting = _lasting(job)
-    yield Planned(_first_due(job, period.now), job.id, job, lasting)
+    expected_ms = job.average_duration_ms or job.cost_ms
+    lasting = timedelta(milliseconds=expected_ms) if expected_ms else _UNKNOWN
+    last = _first_due(job, period)
+    yield Planned(last, job.id, job, lasting)
     schedule, plan = recurring_of(job), max(job.plan_time or period.now, period.now)
     if schedule is None:
         return
     window, delay = window_of(job), timedelta(seconds=job.schedule_delay_seconds)
-    last = _first_due(job, period.now)
     while True:
         plan = schedule.next_after(plan)
         due = due_at(plan, delay, window)
@@ -160,87 +151,65 @@ def _plans(job: Job, period: TimelinePeriod) -> Iterator[Planned]:
             last = due
 
 
-def _number_of_plans(job: Job, period: TimelinePeriod) -> int:
-    schedule, plan = recurring_of(job), max(job.plan_time or period.now, period.now)
-    return 1 if schedule is None else 1 + schedule.count(plan, period.until)
-
-
-def _lasting(job: Job) -> timedelta:
-    known = job.average_duration_ms or job.cost_ms
-    return timedelta(milliseconds=known) if known else _UNKNOWN
-
-
-def _names_of_workers(service: Service) -> dict[UUID, str]:
-    return {one.id: name_of(one) for one in service.app.store.upkeep.workers()}
-
-
-def _missing(seen: Seen, lanes: int, bars: int, crowded_out: int) -> str:
-    """What the picture leaves out, in words; nothing if it shows everything."""
+def _missing(runs: TimelineRuns, lanes: int, bars: int, crowded_out: int) -> str:
+    """What the picture leaves out, in words; empty if it shows everything."""
     parts = []
-    if seen.more_runs:
-        parts.append(f"the newest {len(seen.runs):,} runs")
-    if len(seen.planned) < seen.planned_in_all or seen.more_planned:
-        more = "more than " if seen.more_planned else ""
-        parts.append(f"the next {len(seen.planned):,} of {more}{seen.planned_in_all:,} to come")
+    if runs.more_runs:
+        parts.append(f"the newest {len(runs.ran):,} runs")
+    if len(runs.planned) < runs.planned_in_all or runs.more_planned:
+        more = "more than " if runs.more_planned else ""
+        parts.append(f"the next {len(runs.planned):,} of {more}{runs.planned_in_all:,} to come")
     if lanes > MOST_LANES:
         parts.append(f"{MOST_LANES} of {lanes} lanes")
-    said = [f"Shown are {' and '.join(parts)}."] if parts else []
-    if bars < len(seen.runs) + len(seen.planned):
-        said.append("Where there are very many, neighbours are told of together.")
+    sentences = [f"Shown are {' and '.join(parts)}."] if parts else []
+    if bars < len(runs.ran) + len(runs.planned):
+        sentences.append("Dense runs are merged into one bar.")
     if crowded_out:
-        said.append(f"{humanize.count(crowded_out, 'bar')} found no room.")
-    return " ".join(said)
+        sentences.append(f"There was no room for {humanize.count(crowded_out, 'bar')}.")
+    return " ".join(sentences)
 
 
-# -- lanes -----------------------------------------------------------------------------------------
+# -- what is drawn ---------------------------------------------------------------------------------
 
 
-def _worker_lanes(seen: Seen, workers: dict[UUID, str]) -> list[Lane]:
-    """A lane for each worker, the gone ones last, and one for what no worker has yet."""
-    used = {run.worker_id: None for run in seen.runs} | dict.fromkeys(workers)
+def _drawable(
+    request: Request, runs: TimelineRuns, workers: dict[UUID, str], by: str, period: TimelinePeriod
+) -> tuple[list[Lane], list[Bar], list[Bar]]:
+    """The lanes, the runs as bars, and the runs to come as outlines."""
+    run_url = pages.urls(request, "execution", "execution_id")
+    job_url = pages.urls(request, "job", "job_id")
+    by_job, zone = by == "job", period.zone
+    bars = []
+    for run in runs.ran:
+        end = run.completed_at or period.now
+        tip = f"{run.name or run.task or 'deleted job'}: {run.status}, "
+        tip += f"{run.started_at.astimezone(zone):%H:%M:%S}, "
+        tip += humanize.duration(end - run.started_at)
+        if run.error_code:
+            tip += f", {run.error_code}"
+        if by_job:
+            tip += f", on {workers.get(run.worker_id, 'a worker that is gone')}"
+        lane = str(run.job_id if by_job else run.worker_id)
+        href = run_url(run.id) if run.task else ""
+        bars.append(Bar(lane, run.started_at, end, run.status, tip, href))
+    outlines = []
+    for one in runs.planned:
+        tip = f"{one.job.name or one.job.task}: expected at {one.at.astimezone(zone):%H:%M:%S}, "
+        tip += f"about {humanize.duration(one.lasting)}"
+        lane = str(one.job_id) if by_job else _TO_COME.key
+        end = one.at + one.lasting
+        outlines.append(Bar(lane, one.at, end, "planned", tip, job_url(one.job_id)))
+    if by_job:  # those that ran or will run the nearest, by name, then the others
+        names = {run.job_id: run.name or run.task or "deleted job" for run in runs.ran}
+        names |= {one.job_id: one.job.name or one.job.task for one in runs.planned}
+        near, rest = list(names)[:MOST_LANES], list(names)[MOST_LANES:]
+        ids = [*sorted(near, key=lambda id_: names[id_].casefold()), *rest]
+        return [Lane(str(id_), names[id_], job_url(id_)) for id_ in ids], bars, outlines
+    # A lane for each worker, the gone ones last, and one for what no worker has yet.
+    used = {run.worker_id: None for run in runs.ran} | dict.fromkeys(workers)
     lanes = [Lane(str(id_), workers.get(id_, _short(id_))) for id_ in used]
     lanes.sort(key=lambda lane: (lane.label.startswith("gone"), lane.label))
-    return [*lanes, _TO_COME] if seen.planned else lanes
-
-
-def _job_lanes(request: Request, seen: Seen) -> list[Lane]:
-    """A lane for each job, those that ran or will run the nearest first, then by name."""
-    names = {run.job_id: run.name or run.task or "deleted job" for run in seen.runs}
-    names |= {one.job_id: one.job.name or one.job.task for one in seen.planned}
-    near: Sequence[UUID] = list(names)[:MOST_LANES]
-    rest: Sequence[UUID] = list(names)[MOST_LANES:]
-    ordered = [*sorted(near, key=lambda id_: names[id_].casefold()), *rest]
-    of_job = _job_urls(request)
-    return [Lane(str(id_), names[id_], of_job(id_)) for id_ in ordered]
-
-
-def _job_urls(request: Request) -> Urls:
-    return pages.urls(request, "job", "job_id")
-
-
-def _ran(
-    of_run: Urls, run: TimelineRun, workers: dict[UUID, str], by: str, period: TimelinePeriod
-) -> Bar:
-    end = run.completed_at or period.now
-    name = run.name or run.task or "deleted job"
-    took = humanize.duration(end - run.started_at)
-    tip = f"{name}: {run.status}, {run.started_at.astimezone(period.zone):%H:%M:%S}, {took}"
-    if run.error_code:
-        tip += f", {run.error_code}"
-    if by == "job":
-        tip += f", on {workers.get(run.worker_id, 'a worker that is gone')}"
-    lane = str(run.job_id if by == "job" else run.worker_id)
-    href = of_run(run.id) if run.task else ""
-    return Bar(lane, run.started_at, end, run.status, tip, href)
-
-
-def _coming(of_job: Urls, one: Planned, by: str, zone: tzinfo) -> Bar:
-    name = one.job.name or one.job.task
-    took = humanize.duration(one.lasting)
-    tip = f"{name}: expected at {one.at.astimezone(zone):%H:%M:%S}, about {took}"
-    lane = str(one.job_id) if by == "job" else _TO_COME.key
-    href = of_job(one.job_id)
-    return Bar(lane, one.at, one.at + one.lasting, "planned", tip, href)
+    return [*lanes, _TO_COME] if runs.planned else lanes, bars, outlines
 
 
 def _short(worker_id: UUID) -> str:

@@ -127,7 +127,9 @@ def test_many_runs_stay_light(site: Site) -> None:
         "/timeline?hours=24&by=job",
         "/timeline?hours=24&view=table",
     ):
-        answer = httpx.get(site.url + path, headers={"Authorization": f"Bearer {token}"})
+        answer = httpx.get(
+            site.url + path, headers={"Authorization": f"Bearer {token}"}, timeout=60
+        )
         assert len(answer.content) <= 90_000, path
     page = site.visit("viewer", "/timeline?hours=24&by=job")
     requests, size = weight(site.of(page))

@@ -127,19 +127,24 @@ class Picture(NamedTuple):
 def together(bars: Sequence[Bar], most: int, period: TimelinePeriod) -> list[Bar]:
     """At most about so many bars: where there are more, neighbours of one lane and one outcome
     become one shape in several parts, the nearest first."""
-    merged = list(bars)
+    if len(bars) <= most:
+        return list(bars)
+    placed = [(period.x(bar.start), bar) for bar in sorted(bars, key=lambda one: one.start)]
+    rows: dict[tuple[str, str], list[list[Bar]]] = {}
     for near in _NEAR:
-        if len(merged) <= most:
-            break
-        groups: dict[tuple[str, str], list[list[Bar]]] = {}
-        for bar in sorted(bars, key=lambda one: one.start):
-            row = groups.setdefault((bar.lane, bar.outcome), [])
-            if row and period.x(bar.start) - period.x(row[-1][0].start) <= near:
-                row[-1].append(bar)
+        rows = {}
+        first_x: dict[tuple[str, str], float] = {}
+        for x, bar in placed:
+            key = bar.lane, bar.outcome
+            groups = rows.setdefault(key, [])
+            if groups and x - first_x[key] <= near:
+                groups[-1].append(bar)
             else:
-                row.append([bar])
-        merged = [Bar.merged(group, period.zone) for row in groups.values() for group in row]
-    return merged
+                groups.append([bar])
+                first_x[key] = x
+        if sum(map(len, rows.values())) <= most:
+            break
+    return [Bar.merged(group, period.zone) for groups in rows.values() for group in groups]
 
 
 def draw(lanes: Sequence[Lane], bars: Iterable[Bar], period: TimelinePeriod) -> Picture:

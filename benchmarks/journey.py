@@ -16,11 +16,10 @@ from uuid import uuid4
 from common import empty, fresh_store
 
 from evenbeat import Evenbeat
-from evenbeat.domain.decision import Decision
+from evenbeat.domain.decision import Decision, EndKind, RunEnd
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.states import JobStatus
-from evenbeat.store.outcomes import Finished
 from evenbeat.store.store import Store
 
 SPEC = JobSpec("noop")
@@ -32,7 +31,9 @@ def floor_rate(store: Store, count: int, batch: int) -> float:
     done, worker = Decision(JobStatus.COMPLETED), uuid4()
     begun = time.perf_counter()
     while jobs := store.claim(worker, batch, tasks=["noop"]):
-        store.finish([Finished(job, Outcome(duration_ms=0.1), done) for job in jobs])
+        store.finish(
+            [RunEnd(job, EndKind.COMPLETED, Outcome(duration_ms=0.1), done) for job in jobs]
+        )
     return count / (time.perf_counter() - begun)
 
 
@@ -47,13 +48,13 @@ def drain_rate(store: Store, count: int) -> float:
         pass
 
     worker = app.worker()
-    settle = worker.finisher._settled
+    report = worker.pipeline._report
 
-    def counted(settled: list) -> None:  # type: ignore[type-arg]
-        settle(settled)
-        left.release(len(settled))
+    def counted(ends: list[RunEnd]) -> None:
+        report(ends)
+        left.release(len(ends))
 
-    worker.finisher._settled = counted
+    worker.pipeline._report = counted  # type: ignore[method-assign]
     begun = time.perf_counter()
     worker.start()
     for _ in range(count):

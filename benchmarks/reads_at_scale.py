@@ -17,7 +17,7 @@ import psycopg
 from common import fresh_store
 from fill import fill
 
-from evenbeat.engine.chores.figures import Figures
+from evenbeat.engine.chores import CountRuns
 from evenbeat.engine.clock import DatabaseClock
 from evenbeat.observe.explain import explain
 from evenbeat.store.filters import JobFilter
@@ -74,7 +74,7 @@ def detail(store: Store, job_id: UUID) -> None:
 def count(store: Store) -> None:
     """Let the chores do what they would have done all along."""
     begun = time.perf_counter()
-    chore = Figures(store, DatabaseClock(store.clock()))
+    chore = CountRuns(store, DatabaseClock(store.clock()))
     while seen := chore.run_once():
         print(f"  counted {seen:,} runs and all jobs, {time.perf_counter() - begun:.1f} s so far")
     store.upkeep.fold_outcomes(older_than=store.clock() - timedelta(days=8))

@@ -6,10 +6,9 @@ from uuid import uuid4
 
 from peers import evenbeat_, stage
 
-from evenbeat.domain.decision import Decision
+from evenbeat.domain.decision import Decision, EndKind, RunEnd
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.states import JobStatus
-from evenbeat.store.outcomes import Finished
 from evenbeat.store.store import Store
 
 NAME = "floor"
@@ -41,4 +40,6 @@ def worker(url: str, concurrency: int | None) -> None:  # noqa: ARG001
             time.sleep(0.001)
         for job in jobs:
             stage.ran(job.payload["i"], job.payload["sent_at"])
-        store.finish([Finished(job, Outcome(duration_ms=0.1), done) for job in jobs])
+        store.finish(
+            [RunEnd(job, EndKind.COMPLETED, Outcome(duration_ms=0.1), done) for job in jobs]
+        )

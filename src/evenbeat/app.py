@@ -24,9 +24,7 @@ from evenbeat.domain.limits import RateLimit, arguments_in
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, AfterCondition, Awaited, Cron, Interval, Recurring
 from evenbeat.domain.window import parse_window
-from evenbeat.engine.chores.balance import BalanceWatch
-from evenbeat.engine.chores.base import Chore
-from evenbeat.engine.chores.schedule_sync import ScheduleSync as ScheduleSyncChore
+from evenbeat.engine.chores import Chore, SimpleChore
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
@@ -281,10 +279,17 @@ class Evenbeat:
             settings = load_settings(**(self._overrides | {"concurrency": concurrency}))
         self.sync_schedules()
         self._include_webhooks()
-        dynamic = any(schedule.scopes for schedule in self.schedules.values())
-        chores: list[Chore] = [BalanceWatch(self._watch_balance)]
-        if dynamic:
-            chores.insert(0, ScheduleSyncChore(lambda: self.sync_schedules().changed))
+        chores: list[Chore] = [SimpleChore("balance", timedelta(minutes=5), self._watch_balance)]
+        if any(schedule.scopes for schedule in self.schedules.values()):
+            # Scopes come and go: their providers are asked again, and the rows follow.
+            chores.insert(
+                0,
+                SimpleChore(
+                    "schedule_sync",
+                    timedelta(minutes=1),
+                    lambda: self.sync_schedules().changed,
+                ),
+            )
         chores += filter(None, (make(self) for make in provided("chore")))
         return Worker(
             self.store,
@@ -400,7 +405,7 @@ class Evenbeat:
         webhook.register(self.registry, lambda: self.settings, lambda: self.store, self._now)
 
     def _watch_balance(self) -> int:
-        return self.balancer.watch()
+        return self.balancer.watch()  # made when it is first needed: it loads NumPy
 
     def _open_store(self) -> Store:
         settings = self.settings

@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from evenbeat.domain.decision import EndKind
 from evenbeat.domain.job import Job
 from evenbeat.errors import InvalidInput
 
@@ -31,6 +32,16 @@ class EventKind(StrEnum):
     SKIPPED = "job:skipped"
     RELEASED = "job:released"
     BALANCE_LOW = "balance:low"
+
+
+EVENT_OF_END = {
+    EndKind.COMPLETED: EventKind.COMPLETE,
+    EndKind.RETRYING: EventKind.RETRY,
+    EndKind.FAILED: EventKind.FAILED,
+    EndKind.CANCELLED: EventKind.CANCELLED,
+    EndKind.LOST: EventKind.LOST,
+    EndKind.RELEASED: EventKind.RELEASED,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,8 +70,8 @@ class Harness:
         total = 0
         while claimed := self._claim():
             self._await_handlers()
-            while self.worker.finisher.backlog:
-                self.worker.finisher.run_once()
+            while self.worker.pipeline.backlog:
+                self.worker.pipeline.run_once()
             total += claimed
         self.app.events.deliver_pending()
         return total
@@ -128,7 +128,7 @@ class Harness:
         return len(self.worker.runs)
 
     def _await_handlers(self) -> None:
-        while self.worker.finisher.backlog < len(self.worker.runs):
+        while self.worker.pipeline.backlog < len(self.worker.runs):
             time.sleep(0.0002)
 
     def _next_due(self) -> datetime | None:

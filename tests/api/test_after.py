@@ -11,7 +11,6 @@ from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.importers.export import definition_of
-from evenbeat.store.outcomes import Finished
 
 JOBS = "/api/v1/jobs"
 
@@ -25,7 +24,7 @@ def add(client: TestClient, name: str, **fields: Any) -> dict[str, Any]:
 def run_all(app: Evenbeat, status: ExecutionStatus = ExecutionStatus.COMPLETED) -> list[str]:
     jobs = app.store.claim(uuid4(), 100)
     outcome, now = Outcome(status), app.store.clock()
-    app.store.finish([Finished(job, outcome, decide(job, outcome, now)) for job in jobs])
+    app.store.finish([decide(job, outcome, now) for job in jobs])
     return sorted(job.name or "" for job in jobs)
 
 

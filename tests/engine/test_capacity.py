@@ -1,6 +1,7 @@
 """How much a runner would take: its free slots, and a little ahead of its pace."""
 
 import time
+from typing import Any
 
 from evenbeat.engine.runners import base
 from evenbeat.engine.runners.base import Runner
@@ -12,7 +13,8 @@ class Counting(Runner):
     place = "loop"
 
     def __init__(self, pace: float) -> None:
-        super().__init__(20, ["noop"], lambda _run, _outcome: None)
+        nobody: Any = None
+        super().__init__(20, ["noop"], nobody, nobody)
         self._pace = pace
         self._pace_at = time.monotonic() + 1000  # not measured while we look
 

@@ -10,7 +10,7 @@ import pytest
 from evenbeat import Context, Evenbeat
 from evenbeat.engine.clock import DatabaseClock
 from evenbeat.engine.lease_keeper import LeaseKeeper
-from evenbeat.engine.run import Run, Runs, StopReason
+from evenbeat.engine.run import ActiveRuns, Run, StopReason
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_job_may_want_its_lease_renewed_more_often(evenbeat_harness, lease, he
     assert harness.worker.keeper._rhythm() == 10
 
 
-class Counted(Runs):
+class Counted(ActiveRuns):
     """Counts how often it is gone over."""
 
     looks = 0
@@ -48,16 +48,18 @@ class Counted(Runs):
 def test_leases_that_run_out_are_given_up_in_one_look_at_each_run():
     runs = Counted()
     held: Any = SimpleNamespace(lease_seconds=None, heartbeat_seconds=None)
-    told: Any = SimpleNamespace(cancel=lambda: None)
-    task: Any = None
-    made = [Run(held, uuid4(), task, told) for _ in range(100)]
+    nothing: Any = None
+
+    def context() -> Any:
+        return SimpleNamespace(execution_id=uuid4(), cancel=lambda: None)
+
+    made = [Run(held, nothing, context()) for _ in range(100)]
     for run in made[:30]:
         run.claimed_at -= 30
     made[0].ended = True
     runs.add(made)
-    database: Any = None
     keeper = LeaseKeeper(
-        database, runs, DatabaseClock(), lease=timedelta(seconds=30), renew_seconds=10
+        nothing, runs, DatabaseClock(), nothing, lease=timedelta(seconds=30), renew_seconds=10
     )
     assert keeper.give_up_expired() == made[1:30]
     assert {run.stop_reason for run in made[1:30]} == {StopReason.LOST}

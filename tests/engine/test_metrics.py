@@ -176,7 +176,7 @@ def test_a_cancelled_and_a_lost_run_are_told_apart(app, work):
         "UPDATE evenbeat.jobs SET lock_token = gen_random_uuid() WHERE id = %(id)s RETURNING id",
         {"id": lost},
     )
-    worker.keeper.run_once()
+    worker.keeper.renew_all()
     wait_for(lambda: not worker.runs)
 
     wait_for(lambda: read(app)("evenbeat_leases_lost_total", task="wait") == 1)
@@ -469,16 +469,15 @@ def test_steps_that_the_database_does_not_answer_are_counted(app):
     @app.task
     def work() -> None: ...
 
-    worker, stopping = app.worker(), threading.Event()
-    claiming = threading.Thread(target=worker.claimer.run, args=(stopping,), daemon=True)
+    worker = app.worker()
     worker.claimer.run_once()
     app.store.database.close()
-    claiming.start()
+    worker.claimer.start()
     try:
         wait_for(lambda: read(app)("evenbeat_database_errors_total", during="claim") >= 1)
     finally:
-        stopping.set()
-        claiming.join(timeout=PATIENCE)
+        worker.claimer.stop()
+        worker.claimer.join(timeout=20)
     assert read(app)("evenbeat_database_errors_total", during="finish") == 0
 
 

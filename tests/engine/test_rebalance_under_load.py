@@ -15,7 +15,6 @@ from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.settings import load_settings
 from evenbeat.store.database import Connection
-from evenbeat.store.outcomes import Finished
 from evenbeat.store.placement import LoadEntry
 from evenbeat.store.store import Store
 
@@ -57,7 +56,7 @@ class Node:
         """Run what is due, as a worker does."""
         total = 0
         while jobs := self.store.claim(self.id, 3, now=self.clock()):
-            done = [Finished(job, OUTCOME, decide(job, OUTCOME, self.clock())) for job in jobs]
+            done = [decide(job, OUTCOME, self.clock()) for job in jobs]
             assert len(self.store.finish(done, now=self.clock())) == len(jobs)
             total += len(jobs)
         return total

@@ -1,6 +1,5 @@
 """How long a claimer rests, and what wakes it: never too long, and not in vain."""
 
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ class Looks:
     """A claimer at work, and how often it has looked for jobs."""
 
     def __init__(self, claimer: Claimer) -> None:
-        self.claimer = claimer
+        self.alarm = claimer._alarm
         self.number = 0
         self._look = claimer.run_once
         claimer.run_once = self._counted  # type: ignore[method-assign]
@@ -44,27 +43,24 @@ def looks(database_url: str) -> Iterator[Looks]:
         worker = app.worker()
         claimer = worker.claimer
         looks = Looks(claimer)
-        stopping = threading.Event()
-        thread = threading.Thread(target=claimer.run, args=(stopping,), daemon=True)
-        thread.start()
+        claimer.start()
         looks.wait_for(1)
         yield looks
-        stopping.set()
-        claimer.wake()
-        thread.join(timeout=20)
+        claimer.stop()
+        claimer.join(timeout=20)
         for runner in worker.runners:
             runner.close()
 
 
 def test_it_looks_again_for_what_is_due_before_its_rest_ends(looks: Looks) -> None:
-    looks.claimer.expect([None, datetime.now(UTC) + SOON])
+    looks.alarm.expect([None, datetime.now(UTC) + SOON])
     looks.wait_for(2)
 
 
 def test_it_rests_on_for_what_is_due_later(looks: Looks) -> None:
-    looks.claimer.expect([datetime.now(UTC) + timedelta(days=2), None])
-    looks.claimer.expect([])
-    looks.claimer.expect([datetime.now(UTC) + SOON])  # the only one that wakes it
+    looks.alarm.expect([datetime.now(UTC) + timedelta(days=2), None])
+    looks.alarm.expect([])
+    looks.alarm.expect([datetime.now(UTC) + SOON])  # the only one that wakes it
     looks.wait_for(2)
     assert looks.number == 2
 

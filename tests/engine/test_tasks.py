@@ -308,7 +308,7 @@ def test_enqueue_in_a_django_transaction(app, evenbeat_harness, server_url):
         settings.configure(
             DATABASES={
                 "default": {
-                    "ENGINE_METRICS": "django.db.backends.postgresql",
+                    "ENGINE": "django.db.backends.postgresql",
                     "NAME": parts["dbname"],
                     "USER": parts.get("user", ""),
                     "PASSWORD": parts.get("password", ""),

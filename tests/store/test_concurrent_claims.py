@@ -5,11 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from uuid import uuid4
 
-from evenbeat.domain.decision import Decision
+from evenbeat.domain.decision import Decision, EndKind, RunEnd
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.states import JobStatus
-from evenbeat.store.outcomes import Finished
 from evenbeat.store.store import Store
 
 CLAIMERS = 8
@@ -50,7 +49,10 @@ def test_claiming_and_finishing_at_once_loses_and_doubles_nothing(database_url: 
     def work(store: Store) -> int:
         worker, finished = uuid4(), 0
         while jobs := store.claim(worker, 20):
-            batch = [Finished(job, Outcome(), Decision(JobStatus.COMPLETED)) for job in jobs]
+            batch = [
+                RunEnd(job, EndKind.COMPLETED, Outcome(), Decision(JobStatus.COMPLETED))
+                for job in jobs
+            ]
             finished += len(store.finish(batch))
         return finished
 

@@ -21,7 +21,7 @@ from evenbeat.domain.states import TRANSITIONS, ExecutionStatus, JobStatus
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.outcomes import Finished, Release
+from evenbeat.store.outcomes import Release
 from evenbeat.store.store import Store
 from waiting import PATIENCE, wait_for
 
@@ -40,7 +40,7 @@ def claim_one(store: Store, now: datetime = T0) -> Job:
 
 def end(store: Store, job: Job, outcome: Outcome | None = None, now: datetime = T0) -> Job:
     outcome = outcome or Outcome()
-    assert store.finish([Finished(job, outcome, decide(job, outcome, now))], now=now)
+    assert store.finish([decide(job, outcome, now)], now=now)
     return store.read.job(job.id)
 
 
@@ -235,7 +235,7 @@ def test_a_cancel_stops_the_run_and_fences_its_worker(store):
     assert (closed.status, closed.error_code) == ("cancelled", "cancelled")
     assert (closed.completed_at, closed.duration_ms) == (T0 + 11 * MINUTE, 60_000)
 
-    assert store.finish([Finished(job, Outcome(), decide(job, Outcome(), T0))]) == set()
+    assert store.finish([decide(job, Outcome(), T0)]) == set()
     assert store.renew([job]) == set()
     assert store.release([Release(job)]) == set()
     assert store.read.job(job.id) == cancelled
@@ -573,7 +573,7 @@ def test_the_worker_of_a_deleted_job_finds_its_claim_lost(store):
     job = claim_one(store)
     store.control.delete([job.id])
     assert store.renew([job]) == set()
-    assert store.finish([Finished(job, Outcome(), decide(job, Outcome(), T0))]) == set()
+    assert store.finish([decide(job, Outcome(), T0)]) == set()
 
 
 # -- many ----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import Conflict, InvalidInput, InvalidSchedule
 from evenbeat.observe.explain import explain
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.outcomes import Finished, finish_params
+from evenbeat.store.outcomes import finish_params
 from evenbeat.store.store import Store
 
 T0 = datetime(2030, 3, 1, 12, 0, tzinfo=UTC)
@@ -50,7 +50,7 @@ def claim(store: Store, now: datetime) -> list[Job]:
 
 def end(store: Store, jobs: Sequence[Job], now: datetime, how: ExecutionStatus = GOOD) -> None:
     outcome = Outcome(how, error_message=None if how is GOOD else "no")
-    store.finish([Finished(job, outcome, decide(job, outcome, now)) for job in jobs], now=now)
+    store.finish([decide(job, outcome, now) for job in jobs], now=now)
 
 
 def run(store: Store, now: datetime, how: ExecutionStatus = GOOD) -> list[str]:
@@ -763,7 +763,7 @@ def test_ends_cost_nothing_where_nobody_waits(store):
     once(store, "a")
     (job,) = claim(store, T0)
     outcome = Outcome(GOOD)
-    params = finish_params([Finished(job, outcome, decide(job, outcome, T0))])
+    params = finish_params([decide(job, outcome, T0)])
     params |= {"expired_only": False, "now": T0}
     with store.database.connect() as connection, psycopg.Cursor(connection) as cursor:
         text = store.database.statements["finish"].text

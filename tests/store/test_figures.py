@@ -10,11 +10,10 @@ from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.states import ExecutionStatus
-from evenbeat.engine.chores.figures import Figures
-from evenbeat.engine.chores.retention import Retention
+from evenbeat.engine.chores import CountRuns, Retention
 from evenbeat.errors import InvalidInput
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.outcomes import Finished, Release
+from evenbeat.store.outcomes import Release
 from evenbeat.store.store import Store
 from evenbeat.store.summaries import ExecutionTotals, HourOutcomes, TaskOutcomes
 from evenbeat.testing import VirtualClock
@@ -37,7 +36,7 @@ def claim(store: Store, now: datetime, count: int = 1) -> list[Job]:
 
 
 def finish(store: Store, jobs: list[Job], outcome: Outcome, now: datetime) -> None:
-    store.finish([Finished(job, outcome, decide(job, outcome, now)) for job in jobs], now=now)
+    store.finish([decide(job, outcome, now) for job in jobs], now=now)
 
 
 def run(store: Store, now: datetime, outcome: Outcome = OK, count: int = 1) -> None:
@@ -188,7 +187,7 @@ def test_the_chore_counts_and_the_overview_says_as_of_when(store):
     add(store, 3)
     run(store, T0, OK)
     run(store, T0, LOST)
-    assert Figures(store, clock).run_once() == 2
+    assert CountRuns(store, clock).run_once() == 2
     told = store.read.overview(now=T0 + MINUTE)
     assert told.jobs == {"completed": 1, "failed": 1, "pending": 1}
     assert (told.jobs_as_of, told.executions_as_of) == (T0 + MINUTE, T0 + MINUTE)
@@ -201,7 +200,7 @@ def test_the_chore_counts_and_the_overview_says_as_of_when(store):
 
 def test_counting_all_jobs_takes_a_twentieth_of_the_time_at_most(store):
     clock = VirtualClock(T0)
-    chore = Figures(store, clock)
+    chore = CountRuns(store, clock)
     chore.run_once()
     store.upkeep.save_figure("job_counts", {"total": 0, "took_ms": 6000}, now=T0)
     add(store, 1)

@@ -6,13 +6,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from evenbeat.domain.decision import Decision, decide, lost_lease
+from evenbeat.domain.decision import Decision, EndKind, RunEnd, decide, lost_lease
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.errors import InvalidInput, NameTaken
-from evenbeat.store.outcomes import Finished, Release
+from evenbeat.store.outcomes import Release
 from evenbeat.store.store import Store
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -26,8 +26,8 @@ def claim_one(store: Store, now: datetime | None = None) -> Job:
     return job
 
 
-def done(job: Job) -> Finished:
-    return Finished(job, Outcome(duration_ms=5), Decision(JobStatus.COMPLETED))
+def done(job: Job) -> RunEnd:
+    return RunEnd(job, EndKind.COMPLETED, Outcome(duration_ms=5), Decision(JobStatus.COMPLETED))
 
 
 def test_a_one_off_job_runs_once(store):
@@ -90,8 +90,7 @@ def test_a_recurring_job_keeps_its_rhythm_through_a_late_and_long_run(store):
     assert job.plan_time == T0 + 10 * MINUTE
 
     end = T0 + 17 * MINUTE
-    decision = decide(job, Outcome(), end)
-    store.finish([Finished(job, Outcome(), decision)], now=end)
+    store.finish([decide(job, Outcome(), end)], now=end)
     after = store.read.job(job.id)
     assert (after.status, after.next_run_at) == ("scheduled", T0 + 20 * MINUTE)
 
@@ -100,7 +99,7 @@ def test_a_failure_waits_for_its_retry_and_keeps_its_plan(store):
     store.add(NewJob(NOOP), now=T0)
     job = claim_one(store, T0)
     failed = Outcome(ExecutionStatus.FAILED, error_code="ValueError", error_message="no")
-    store.finish([Finished(job, failed, decide(job, failed, T0))], now=T0)
+    store.finish([decide(job, failed, T0)], now=T0)
     waiting = store.read.job(job.id)
     assert (waiting.status, waiting.current_retry_count) == ("scheduled", 1)
     assert (waiting.plan_time, waiting.next_run_at) == (T0, T0 + MINUTE)
@@ -117,7 +116,7 @@ def test_a_stale_token_changes_nothing_and_is_reported_lost(store, verb):
     stale = claim_one(store, T0)
     lost = lost_lease(stale)
     late = T0 + 5 * MINUTE
-    reaped = [Finished(stale, lost, decide(stale, lost, late))]
+    reaped = [decide(stale, lost, late)]
     assert store.finish(reaped, expired_only=True, now=late) == {stale.lock_token}
     fresh = claim_one(store, late + 5 * MINUTE)
     before = (store.read.job(stale.id), store.read.execution(stale.lock_token))
@@ -167,7 +166,7 @@ def test_the_reaper_cannot_take_a_lease_that_was_renewed_meanwhile(store):
     (found,) = store.expired(now=T0 + MINUTE)
     store.renew([job], now=T0 + MINUTE)
     lost = lost_lease(found)
-    reaped = [Finished(found, lost, decide(found, lost, T0 + MINUTE))]
+    reaped = [decide(found, lost, T0 + MINUTE)]
     assert store.finish(reaped, expired_only=True, now=T0 + MINUTE) == set()
     assert store.finish([done(job)]) == {job.lock_token}
 
@@ -187,7 +186,7 @@ def test_a_job_that_must_not_be_re_entered_waits_for_a_person(store):
     late = T0 + 3 * MINUTE
     (found,) = store.expired(now=late)
     lost = lost_lease(found)
-    store.finish([Finished(found, lost, decide(found, lost, late))], expired_only=True, now=late)
+    store.finish([decide(found, lost, late)], expired_only=True, now=late)
     assert store.read.job(job.id).status == "failed"
     assert store.read.execution(job.lock_token).error_code == "stale_timeout"
 
@@ -229,7 +228,7 @@ def test_a_schedule_changed_during_a_run_counts_from_then_on(store):
     daily = Cron("0 3 * * *")
     store.control.update(job.id, lambda s: JobSpec(s.task, schedule=daily), now=T0 + 11 * MINUTE)
     end = T0 + 12 * MINUTE
-    store.finish([Finished(job, Outcome(), decide(job, Outcome(), end))], now=end)
+    store.finish([decide(job, Outcome(), end)], now=end)
     after = store.read.job(job.id)
     assert (after.status, after.next_run_at) == ("scheduled", daily.next_after(end))
 
@@ -243,7 +242,7 @@ def test_a_schedule_changed_during_a_run_does_not_swallow_its_retry(store):
     )
     failed = Outcome(ExecutionStatus.FAILED, error_message="no")
     end = T0 + 11 * MINUTE
-    store.finish([Finished(job, failed, decide(job, failed, end))], now=end)
+    store.finish([decide(job, failed, end)], now=end)
     after = store.read.job(job.id)
     assert (after.plan_time, after.next_run_at) == (T0 + 10 * MINUTE, end + MINUTE)
 
@@ -285,7 +284,7 @@ def test_a_child_made_for_a_plan_keeps_it_through_failure_retry_and_cancel(store
     for _ in range(2):
         job = claim_one(store, T0 + MINUTE)
         assert (job.id, job.plan_time) == (child, T0)
-        store.finish([Finished(job, failed, decide(job, failed, T0 + MINUTE))], now=T0 + MINUTE)
+        store.finish([decide(job, failed, T0 + MINUTE)], now=T0 + MINUTE)
         assert store.read.job(child).status == "failed"
         store.control.retry([child], now=T0 + MINUTE)
     store.control.cancel([child])

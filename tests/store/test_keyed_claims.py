@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evenbeat.domain.decision import Decision
+from evenbeat.domain.decision import Decision, EndKind, RunEnd
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.limits import after_starts, parse_rate, startable
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe.explain import explain
-from evenbeat.store.outcomes import Finished, Release
+from evenbeat.store.outcomes import Release
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker
 
@@ -45,7 +45,10 @@ def claim(store: Store, limit: int = 10, now: datetime = T0, **chosen: Any) -> l
 
 
 def finish(store: Store, jobs: list[Job], now: datetime = T0) -> None:
-    done = [Finished(job, Outcome(duration_ms=5), Decision(JobStatus.COMPLETED)) for job in jobs]
+    done = [
+        RunEnd(job, EndKind.COMPLETED, Outcome(duration_ms=5), Decision(JobStatus.COMPLETED))
+        for job in jobs
+    ]
     assert len(store.finish(done, now=now)) == len(jobs)
 
 
@@ -150,7 +153,7 @@ def test_a_lost_run_holds_its_place_until_its_lease_is_given_up(store: Store):
     (job,) = claim(store)
     later = T0 + MINUTE
     assert claim(store, now=later) == []
-    lost = Finished(job, Outcome(), Decision(JobStatus.FAILED))
+    lost = RunEnd(job, EndKind.FAILED, Outcome(), Decision(JobStatus.FAILED))
     assert store.finish([lost], expired_only=True, now=later)
     assert len(claim(store, now=later)) == 1
 
@@ -159,7 +162,9 @@ def test_a_run_that_counts_begins_with_its_claim(store: Store):
     add(store, limited())
     (job,) = claim(store)
     waited = Outcome(duration_ms=5, queued_ms=700)
-    store.finish([Finished(job, waited, Decision(JobStatus.COMPLETED))], now=T0 + SECOND)
+    store.finish(
+        [RunEnd(job, EndKind.COMPLETED, waited, Decision(JobStatus.COMPLETED))], now=T0 + SECOND
+    )
     assert store.read.execution(job.lock_token).started_at == T0
 
 
@@ -326,7 +331,10 @@ def test_many_claimers_never_exceed_a_limit(database_url: str):
         worker, finished = uuid4(), 0
         while store.read.counts_by_status().get("completed", 0) < 240:
             jobs = store.claim(worker, 5)
-            done = [Finished(job, Outcome(), Decision(JobStatus.COMPLETED)) for job in jobs]
+            done = [
+                RunEnd(job, EndKind.COMPLETED, Outcome(), Decision(JobStatus.COMPLETED))
+                for job in jobs
+            ]
             finished += len(store.finish(done)) if done else 0
             store.next_due()
         return finished

@@ -17,7 +17,7 @@ from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.filters import SORT_FIELDS, JobFilter
 from evenbeat.store.lists import MAX_OFFSET
-from evenbeat.store.outcomes import Finished, Release
+from evenbeat.store.outcomes import Release
 from evenbeat.store.reads import ExecutionTotals, JobStats, QueueDepth
 from evenbeat.store.store import Store
 
@@ -32,7 +32,7 @@ def run(store: Store, now: datetime, outcome: Outcome | None = None) -> Job:
     """Claim one job, end its run at the same moment, and give it as it was claimed."""
     outcome = outcome or Outcome(duration_ms=100)
     (job,) = store.claim(WORKER, 1, now=now)
-    store.finish([Finished(job, outcome, decide(job, outcome, now))], now=now)
+    store.finish([decide(job, outcome, now)], now=now)
     return job
 
 

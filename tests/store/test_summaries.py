@@ -14,7 +14,6 @@ from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.observe.explain import explain
-from evenbeat.store.outcomes import Finished
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker, TaskNote
 
@@ -29,7 +28,7 @@ LOST = Outcome(ExecutionStatus.FAILED, error_code="lease_expired", error_message
 def run(store: Store, now: datetime, outcome: Outcome = OK, ended: datetime | None = None) -> Job:
     (job,) = store.claim(WORKER, 1, now=now)
     end = ended or now
-    store.finish([Finished(job, outcome, decide(job, outcome, end))], now=end)
+    store.finish([decide(job, outcome, end)], now=end)
     return job
 
 
@@ -199,7 +198,7 @@ def test_workers_make_known_what_they_can_run(evenbeat_harness):
 
     harness = evenbeat_harness(app)
     now = harness.clock.now()
-    harness.worker._register()
+    harness.worker.registration.register()
     tasks = {task.name: task for task in app.store.read.tasks(now=now)}
     assert {name: (t.queue, t.runner, t.workers_now) for name, t in tasks.items()} == {
         "send": ("mail", "async", 1),

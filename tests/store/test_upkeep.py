@@ -12,7 +12,6 @@ from evenbeat.domain.job import Job, JobSpec, NewJob, OnFailure
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import ExecutionStatus
-from evenbeat.store.outcomes import Finished
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker
 
@@ -31,7 +30,7 @@ def claim_one(store: Store, now: datetime) -> Job:
 def run(store: Store, now: datetime, outcome: Outcome | None = None) -> Job:
     outcome = outcome or Outcome()
     job = claim_one(store, now)
-    store.finish([Finished(job, outcome, decide(job, outcome, now))], now=now)
+    store.finish([decide(job, outcome, now)], now=now)
     return job
 
 
@@ -130,7 +129,7 @@ def test_a_run_in_progress_stays_however_old(store):
     job_id = store.add(NewJob(NOOP), now=T0).id
     job = claim_one(store, T0)
     assert store.upkeep.prune_executions(older_than=T0 + DAY, keep=0) == 0
-    store.finish([Finished(job, Outcome(), decide(job, Outcome(), T0))], now=T0)
+    store.finish([decide(job, Outcome(), T0)], now=T0)
     assert store.upkeep.prune_executions(older_than=T0 + DAY, keep=0) == 1
     assert runs_of(store, job_id) == []
 

@@ -19,7 +19,7 @@ from evenbeat.domain.states import ExecutionStatus
 from evenbeat.domain.webhooks import QUEUE, TASK, WebhookEvent, key_of, message_id
 from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.outcomes import Finished, finish_params
+from evenbeat.store.outcomes import finish_params
 from evenbeat.store.store import Store
 from evenbeat.store.webhooks import COUNTED, MOST_GLOBAL, Attempted
 
@@ -35,7 +35,7 @@ def ran(store: Store, outcome: Outcome | None = None, now: datetime = T0, **filt
     """Claim the next job that is no delivery, and end it so."""
     (job,) = store.claim(WORKER, 1, queues=["default"], now=now)
     outcome = outcome or Outcome(duration_ms=5)
-    assert store.finish([Finished(job, outcome, decide(job, outcome, now))], now=now)
+    assert store.finish([decide(job, outcome, now)], now=now)
     return job
 
 
@@ -101,7 +101,7 @@ def test_a_message_is_hinted_at(store):
     store.add(NewJob(JobSpec("report")))
     (job,) = store.claim(WORKER, 1)
     with store.listen() as listener:
-        store.finish([Finished(job, Outcome(), decide(job, Outcome(), datetime.now(UTC)))])
+        store.finish([decide(job, Outcome(), datetime.now(UTC))])
         signal = listener.wait(60)
         assert signal is not None
         assert (signal[0].kind, signal[0].subject) == ("due", QUEUE)
@@ -155,7 +155,7 @@ def test_a_given_up_lease_is_told_by_whoever_reaps_it(store):
     later = T0 + MINUTE
     (job,) = store.expired(now=later)
     outcome = lost_lease(job)
-    reaped = Finished(job, outcome, decide(job, outcome, later))
+    reaped = decide(job, outcome, later)
     store.finish([reaped], expired_only=True, now=later)
     store.finish([reaped], expired_only=True, now=later)
     (message,) = store.webhooks.messages(hook.id).messages
@@ -217,7 +217,7 @@ def test_deliveries_are_not_told_of(store):
     store.add(NewJob(JobSpec("report")), now=T0)
     ran(store)
     (delivery,) = store.claim(WORKER, 9, now=T0)
-    store.finish([Finished(delivery, FAILED, decide(delivery, FAILED, T0))], now=T0)
+    store.finish([decide(delivery, FAILED, T0)], now=T0)
     store.control.cancel([delivery.id])
     assert events_of(store, hook.id) == ["job.completed"]
 
@@ -232,7 +232,7 @@ def test_a_thousand_ends_at_once_make_a_thousand_messages(store):
     def work(_: int) -> int:
         ended = 0
         while jobs := store.claim(uuid4(), 20, queues=["default"], now=T0):
-            batch = [Finished(job, Outcome(), decide(job, Outcome(), T0)) for job in jobs]
+            batch = [decide(job, Outcome(), T0) for job in jobs]
             store.finish(batch, now=T0)
             ended += len(store.finish(batch, now=T0)) + len(batch)  # the second time: all lost
         return ended
@@ -260,7 +260,7 @@ def test_a_lost_lease_tells_nobody(store):
     store.add(NewJob(JobSpec("report")), now=T0)
     (job,) = store.claim(WORKER, 1, now=T0)
     stale = job._replace(lock_token=uuid4())
-    assert store.finish([Finished(stale, Outcome(), decide(job, Outcome(), T0))], now=T0) == set()
+    assert store.finish([decide(stale, Outcome(), T0)], now=T0) == set()
     assert events_of(store, hook.id) == []
     assert deliveries(store) == []
 
@@ -271,7 +271,7 @@ def test_an_end_that_cannot_be_written_tells_nobody(store):
     (job,) = store.claim(WORKER, 1, now=T0)
     broken = Outcome(result='"\\u0000"')
     with pytest.raises(InvalidInput):
-        store.finish([Finished(job, broken, decide(job, broken, T0))], now=T0)
+        store.finish([decide(job, broken, T0)], now=T0)
     assert events_of(store, hook.id) == []
 
 
@@ -279,7 +279,7 @@ def test_whether_there_is_an_endpoint_is_one_look_for_a_whole_batch(store, conne
     """And all that webhooks cost where there are none."""
     store.add_many([NewJob(JobSpec("report"))] * 50, now=T0)
     jobs = store.claim(WORKER, 50, now=T0)
-    params = finish_params([Finished(job, Outcome(), decide(job, Outcome(), T0)) for job in jobs])
+    params = finish_params([decide(job, Outcome(), T0) for job in jobs])
     params |= {"expired_only": False, "now": T0}
     text = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) " + store.database.statements["finish"].text
     with connect() as connection:
@@ -416,7 +416,7 @@ def test_messages_by_state(store):
     attempt(failed, store, status_code=404, error_code="http_404", error="No.")
     for job in store.claim(WORKER, 9, now=T0):
         if job.payload["message"] != str(pending):
-            store.finish([Finished(job, Outcome(), decide(job, Outcome(), T0))], now=T0)
+            store.finish([decide(job, Outcome(), T0)], now=T0)
 
     def listed(*states: str) -> Counter[UUID]:
         return Counter(m.id for m in store.webhooks.messages(hook.id, states=states).messages)
@@ -459,7 +459,7 @@ def ended(store: Store, *messages: UUID) -> None:
     """The deliveries of these messages have come to their end."""
     for job in store.claim(WORKER, 99, queues=[QUEUE], now=T0):
         if UUID(job.payload["message"]) in messages:
-            store.finish([Finished(job, Outcome(), decide(job, Outcome(), T0))], now=T0)
+            store.finish([decide(job, Outcome(), T0)], now=T0)
 
 
 def test_one_message_is_sent_again_even_when_it_was_delivered(store):
@@ -479,7 +479,7 @@ def test_sending_again_what_waits_makes_it_due_and_not_double(store):
     message = store.webhooks.test(hook.id, now=T0).id
     (job,) = store.claim(WORKER, 9, now=T0)
     later = Outcome(ExecutionStatus.FAILED, retry_after=timedelta(hours=5))
-    store.finish([Finished(job, later, decide(job, later, T0))], now=T0)
+    store.finish([decide(job, later, T0)], now=T0)
     (waiting,) = store.webhooks.messages(hook.id).messages
     assert waiting.next_attempt_at == T0 + timedelta(hours=5)
     store.webhooks.redeliver(message, now=T0 + MINUTE)
@@ -497,7 +497,7 @@ def test_what_is_just_being_delivered_is_not_sent_again_by_nobody(store):
     attempt(message, store, delivered=True)
     with pytest.raises(Conflict, match="has just been delivered"):
         store.webhooks.redeliver(message, now=T0)
-    store.finish([Finished(job, Outcome(), decide(job, Outcome(), T0))], now=T0)
+    store.finish([decide(job, Outcome(), T0)], now=T0)
     assert store.webhooks.message(message)[0].state == "delivered"
     assert store.webhooks.redeliver(message, now=T0).state == "pending"
 

@@ -3,24 +3,22 @@
 import re
 import threading
 import time
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from evenbeat.domain.decision import Decision
+from evenbeat.domain.decision import Decision, EndKind, RunEnd
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.states import ExecutionStatus, JobStatus
-from evenbeat.engine.finisher import Settled
-from evenbeat.engine.worker_status import endings
 from evenbeat.observe.collectors import Guarded, family
 from evenbeat.observe.counters import EngineCounters, Histogram
 from evenbeat.observe.database_snapshot import QueueFigures, queue_figures
 from evenbeat.observe.metric_definitions import METRICS
 from evenbeat.observe.readiness import Readiness
 from evenbeat.observe.single_flight import SingleFlight
-from evenbeat.observe.telemetry import NO_TELEMETRY, Ended, Ending, Telemetry, WorkerStatus
+from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry, WorkerStatus
 from evenbeat.store.reads import QueueDepth
 from waiting import PATIENCE, wait_for
 
@@ -38,15 +36,34 @@ def test_a_histogram_counts_up_to_and_with_each_bound():
     assert histogram.total == 104.0
 
 
-def test_endings_are_sorted_into_their_counters():
+class FakeJob:
+    """The few fields of a job that matter to the counters."""
+
+    started_at = datetime(2026, 3, 1, tzinfo=UTC)
+
+    def __init__(self, task: str, wait: float | None = None) -> None:
+        self.task = task
+        self.next_run_at = wait and self.started_at - timedelta(seconds=wait)
+
+
+def failed(seconds: float, code: str = "error") -> Outcome:
+    return Outcome(ExecutionStatus.FAILED, duration_ms=seconds * 1000, error_code=code)
+
+
+DONE = Decision(JobStatus.COMPLETED)
+AGAIN = Decision(JobStatus.SCHEDULED, None, None, 1)
+NEXT_PLAN = Decision(JobStatus.SCHEDULED, None, None, 0, 0, 4)
+
+
+def test_ends_of_runs_are_sorted_into_their_counters():
     counters = EngineCounters()
     counters.ended([
-        Ending("a", Ended.COMPLETED, 1.0, 0.1),
-        Ending("a", Ended.FAILED, 2.0, 0.1, retried=True, timed_out=True),
-        Ending("b", Ended.FAILED, 3.0, None, skipped=4),
-        Ending("b", Ended.CANCELLED),
-        Ending("b", Ended.LOST),
-        Ending("b", Ended.RELEASED),
+        RunEnd(FakeJob("a", 0.1), EndKind.COMPLETED, Outcome(duration_ms=1000), DONE),
+        RunEnd(FakeJob("a", 0.1), EndKind.RETRYING, failed(2.0, "timeout"), AGAIN),
+        RunEnd(FakeJob("b"), EndKind.FAILED, failed(3.0), NEXT_PLAN),
+        RunEnd(FakeJob("b"), EndKind.CANCELLED),
+        RunEnd(FakeJob("b"), EndKind.LOST),
+        RunEnd(FakeJob("b"), EndKind.RELEASED),
     ])  # fmt: skip
     assert counters.counters() == {
         "evenbeat_executions_total": {
@@ -58,13 +75,19 @@ def test_endings_are_sorted_into_their_counters():
         "evenbeat_leases_lost_total": {("b",): 1},
         "evenbeat_executions_released_total": {("b",): 1},
     }  # fmt: skip
-    waits = counters.histograms()["evenbeat_pickup_delay_seconds"]
-    assert {labels: sum(found.counts) for labels, found in waits.items()} == {("a",): 2}
+    histograms = counters.histograms()
+    waits = histograms["evenbeat_pickup_delay_seconds"]
+    assert {labels: sum(wait.counts) for labels, wait in waits.items()} == {("a",): 2}
+    durations = histograms["evenbeat_execution_duration_seconds"]
+    assert {labels: took.total for labels, took in durations.items()} == {
+        ("a", "completed"): 1.0, ("a", "failed"): 2.0, ("b", "failed"): 3.0,
+    }  # fmt: skip
 
 
 def test_threads_lose_no_count():
     counters = EngineCounters()
-    batch = [Ending("a", Ended.COMPLETED, 0.01, 0.01)] * 10
+    end = RunEnd(FakeJob("a", 0.01), EndKind.COMPLETED, Outcome(duration_ms=10), DONE)
+    batch = [end] * 10
 
     def tell() -> None:
         for _ in range(200):
@@ -87,40 +110,6 @@ def test_no_telemetry_has_every_verb_of_the_protocol():
     verbs = {name for name in vars(Telemetry) if not name.startswith("_")}
     assert verbs <= {name for name in dir(NO_TELEMETRY) if not name.startswith("_")}
     assert verbs <= {name for name in dir(EngineCounters) if not name.startswith("_")}
-
-
-class FakeJob:
-    """The few fields of a job that matter to its ending."""
-
-    task, next_run_at, started_at = "t", None, None
-
-
-class FakeRun:
-    def __init__(self) -> None:
-        self.job, self.token = FakeJob(), uuid4()
-
-
-def test_a_settled_run_becomes_an_ending():
-    run = FakeRun()
-    again = Decision(JobStatus.SCHEDULED, None, None, 1)
-    next_plan = Decision(JobStatus.SCHEDULED, None, None, 0, 0, 3)
-    late = Outcome(ExecutionStatus.FAILED, duration_ms=2500.0, error_code="timeout")
-    done = Outcome(duration_ms=10.0)
-    settled = [
-        Settled(run, done, Decision(JobStatus.COMPLETED), kept=True),
-        Settled(run, late, again, kept=True),
-        Settled(run, late, next_plan, kept=True),
-        Settled(run, None, None, kept=True),
-        Settled(run, done, Decision(JobStatus.COMPLETED), kept=False),
-    ]
-    assert endings(settled, set()) == [
-        Ending("t", Ended.COMPLETED, 0.01),
-        Ending("t", Ended.FAILED, 2.5, retried=True, timed_out=True),
-        Ending("t", Ended.FAILED, 2.5, timed_out=True, skipped=3),
-        Ending("t", Ended.RELEASED),
-        Ending("t", Ended.LOST),
-    ]
-    assert endings(settled[-1:], {run.token}) == [Ending("t", Ended.CANCELLED)]
 
 
 # -- the cache of slow queries -------------------------------------------------------------------

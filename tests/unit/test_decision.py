@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
-from evenbeat.domain.decision import TICK, Decision, decide, due_time, lost_lease, revise
+from evenbeat.domain.decision import (
+    TICK,
+    Decision,
+    EndKind,
+    RunEnd,
+    decide,
+    due_time,
+    lost_lease,
+    revise,
+)
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, JobSpec, OnFailure
 from evenbeat.domain.retry import RetryPolicy
@@ -51,27 +60,63 @@ def catching_up(mode: str, window: timedelta | None = None, burst: int = 10) -> 
     return every(catch_up=CatchUp(CatchUpMode(mode), window, burst))
 
 
+def next_step(job: Job, outcome: Outcome, now: datetime, spread: float = 0.0) -> Decision:
+    """What the job does after such a run."""
+    decision = decide(job, outcome, now, spread).decision
+    assert decision is not None
+    return decision
+
+
+# -- how the run ended ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "outcome", "kind"),
+    [
+        (ONCE, DONE, EndKind.COMPLETED),
+        (HOURLY, DONE, EndKind.COMPLETED),
+        (ONCE, FAILED, EndKind.RETRYING),
+        (HOURLY, FAILED, EndKind.RETRYING),
+        (JobSpec("noop", retry=RetryPolicy(max_retries=0)), FAILED, EndKind.FAILED),
+        (every(retry=RetryPolicy(max_retries=0)), FAILED, EndKind.FAILED),
+        (HOURLY, Outcome(ExecutionStatus.FAILED, final=True), EndKind.FAILED),
+        (HOURLY, Outcome(ExecutionStatus.FAILED, needs_person=True), EndKind.FAILED),
+        (HOURLY, Outcome(ExecutionStatus.CANCELLED), EndKind.CANCELLED),
+    ],
+)
+def test_an_end_is_classified_once(spec, outcome, kind):
+    end = decide(job_of(spec), outcome, T0)
+    assert (end.kind, end.outcome) == (kind, outcome)
+
+
+def test_the_wait_of_a_run_goes_from_due_to_start():
+    job = job_of(ONCE, next_run_at=T0, started_at=T0 + MINUTE)
+    assert decide(job, Outcome(queued_ms=500), T0).wait_seconds == 60.5
+    assert decide(job._replace(next_run_at=None), DONE, T0).wait_seconds is None
+    assert RunEnd(job, EndKind.LOST).wait_seconds is None
+
+
 # -- success -------------------------------------------------------------------------------------
 
 
 def test_a_one_off_that_succeeds_is_completed():
-    assert decide(job_of(ONCE), DONE, T0) == Decision(JobStatus.COMPLETED)
+    assert next_step(job_of(ONCE), DONE, T0) == Decision(JobStatus.COMPLETED)
 
 
 @pytest.mark.parametrize("took", [timedelta(0), 25 * MINUTE, 59 * MINUTE])
 def test_a_recurring_job_goes_on_to_its_next_plan_however_long_it_took(took):
     expected = Decision(JobStatus.SCHEDULED, T0 + HOUR, T0 + HOUR)
-    assert decide(job_of(HOURLY), DONE, T0 + took) == expected
+    assert next_step(job_of(HOURLY), DONE, T0 + took) == expected
 
 
 def test_a_job_after_others_waits_for_them_again_unless_it_must_stop():
     spec = JobSpec("noop", schedule=After(), retry=RetryPolicy(max_retries=0))
     waits = Decision(JobStatus.PENDING)
-    assert decide(job_of(spec), DONE, T0) == decide(job_of(spec), FAILED, T0) == waits
+    assert next_step(job_of(spec), DONE, T0) == next_step(job_of(spec), FAILED, T0) == waits
     stops = job_of(spec, on_failure=str(OnFailure.STOP))
-    assert decide(stops, DONE, T0) == waits
-    assert decide(stops, FAILED, T0) == Decision(JobStatus.FAILED)
-    again = decide(job_of(JobSpec("noop", schedule=After())), FAILED, T0)
+    assert next_step(stops, DONE, T0) == waits
+    assert next_step(stops, FAILED, T0) == Decision(JobStatus.FAILED)
+    again = next_step(job_of(JobSpec("noop", schedule=After())), FAILED, T0)
     assert (again.status, again.plan_time, again.retry_count) == (JobStatus.SCHEDULED, T0, 1)
 
 
@@ -79,22 +124,22 @@ def test_cron_goes_on_to_its_next_plan():
     spec = JobSpec("noop", schedule=Cron("0 9 * * *", "Europe/Berlin"))
     plan = datetime(2026, 3, 28, 8, tzinfo=UTC)
     # The night between has 23 hours.
-    after = decide(job_of(spec, plan), DONE, plan + MINUTE)
+    after = next_step(job_of(spec, plan), DONE, plan + MINUTE)
     assert after.plan_time == datetime(2026, 3, 29, 7, tzinfo=UTC)
 
 
 def test_success_forgets_earlier_retries():
-    assert decide(job_of(HOURLY, current_retry_count=2), DONE, T0).retry_count == 0
+    assert next_step(job_of(HOURLY, current_retry_count=2), DONE, T0).retry_count == 0
 
 
 def test_a_run_over_several_plans_runs_the_newest_and_counts_the_others():
-    after = decide(job_of(HOURLY), DONE, T0 + 3.5 * HOUR)
+    after = next_step(job_of(HOURLY), DONE, T0 + 3.5 * HOUR)
     assert after == Decision(JobStatus.SCHEDULED, T0 + 3 * HOUR, T0 + 3 * HOUR, skipped=2)
 
 
 def test_a_cancelled_run_cancels_its_job():
     outcome = Outcome(ExecutionStatus.CANCELLED)
-    assert decide(job_of(HOURLY), outcome, T0) == Decision(JobStatus.CANCELLED)
+    assert next_step(job_of(HOURLY), outcome, T0) == Decision(JobStatus.CANCELLED)
 
 
 # -- failure -------------------------------------------------------------------------------------
@@ -104,34 +149,34 @@ def test_a_cancelled_run_cancels_its_job():
 @pytest.mark.parametrize(("count", "wait"), [(0, 60), (1, 120), (2, 240)])
 def test_a_failure_is_retried_after_a_growing_wait_under_the_same_plan(spec, count, wait):
     now = T0 + 5 * MINUTE
-    after = decide(job_of(spec, current_retry_count=count, tick_plans=4), FAILED, now)
+    after = next_step(job_of(spec, current_retry_count=count, tick_plans=4), FAILED, now)
     due = now + timedelta(seconds=wait)
     assert after == Decision(JobStatus.SCHEDULED, T0, due, count + 1, tick_plans=4)
 
 
 @pytest.mark.parametrize(("spread", "seconds"), [(-1.0, 48), (0.0, 60), (0.5, 66), (1.0, 72)])
 def test_the_spread_moves_a_retry_by_its_jitter(spread, seconds):
-    after = decide(job_of(ONCE), FAILED, T0, spread)
+    after = next_step(job_of(ONCE), FAILED, T0, spread)
     assert after.next_run_at == T0 + timedelta(seconds=seconds)
 
 
 def test_a_handlers_own_wait_replaces_the_policys():
     outcome = Outcome(ExecutionStatus.FAILED, retry_after=7 * MINUTE)
-    after = decide(job_of(ONCE), outcome, T0, spread=1.0)
+    after = next_step(job_of(ONCE), outcome, T0, spread=1.0)
     assert (after.next_run_at, after.retry_count) == (T0 + 7 * MINUTE, 1)
 
 
 @pytest.mark.parametrize("wish", [timedelta.max, timedelta.min])
 def test_a_senseless_wait_is_brought_to_its_senses(wish):
     outcome = Outcome(ExecutionStatus.FAILED, retry_after=wish)
-    after = decide(job_of(ONCE), outcome, T0)
+    after = next_step(job_of(ONCE), outcome, T0)
     assert after.status is JobStatus.SCHEDULED
     assert after.next_run_at >= T0
 
 
 def test_a_handlers_own_wait_is_no_way_around_the_last_retry():
     outcome = Outcome(ExecutionStatus.FAILED, retry_after=MINUTE)
-    after = decide(job_of(ONCE, current_retry_count=3), outcome, T0)
+    after = next_step(job_of(ONCE, current_retry_count=3), outcome, T0)
     assert after == Decision(JobStatus.FAILED)
 
 
@@ -147,7 +192,7 @@ NEVER = RetryPolicy(max_retries=0)
     ],
 )
 def test_without_retries_left_the_job_goes_on_or_ends(spec, outcome, expected):
-    assert decide(job_of(spec), outcome, T0) == expected
+    assert next_step(job_of(spec), outcome, T0) == expected
 
 
 @pytest.mark.parametrize(
@@ -159,26 +204,26 @@ def test_without_retries_left_the_job_goes_on_or_ends(spec, outcome, expected):
     ],
 )
 def test_a_final_failure_is_not_retried(spec, expected):
-    assert decide(job_of(spec), Outcome(ExecutionStatus.FAILED, final=True), T0) == expected
+    assert next_step(job_of(spec), Outcome(ExecutionStatus.FAILED, final=True), T0) == expected
 
 
 @pytest.mark.parametrize("spec", [ONCE, HOURLY])
 def test_a_case_for_a_person_ends_even_a_recurring_job(spec):
     outcome = Outcome(ExecutionStatus.FAILED, needs_person=True)
-    assert decide(job_of(spec), outcome, T0) == Decision(JobStatus.FAILED)
+    assert next_step(job_of(spec), outcome, T0) == Decision(JobStatus.FAILED)
 
 
 def test_a_lost_lease_is_an_attempt_like_any_other():
     job = job_of(HOURLY)
     outcome = lost_lease(job)
     assert (outcome.status, outcome.error_code) == (ExecutionStatus.FAILED, "lease_expired")
-    assert decide(job, outcome, T0).retry_count == 1
+    assert next_step(job, outcome, T0).retry_count == 1
 
 
 def test_a_lost_lease_that_may_not_be_re_entered_waits_for_a_person():
     job = job_of(every(allow_stale_reentry=False))
     assert lost_lease(job).error_code == "stale_timeout"
-    assert decide(job, lost_lease(job), T0) == Decision(JobStatus.FAILED)
+    assert next_step(job, lost_lease(job), T0) == Decision(JobStatus.FAILED)
 
 
 # -- delay and window ----------------------------------------------------------------------------
@@ -188,35 +233,35 @@ TONIGHT = T0.replace(hour=22)
 
 
 def test_a_delay_comes_after_every_plan():
-    after = decide(job_of(every(schedule_delay=10 * MINUTE)), DONE, T0 + 15 * MINUTE)
+    after = next_step(job_of(every(schedule_delay=10 * MINUTE)), DONE, T0 + 15 * MINUTE)
     assert (after.plan_time, after.next_run_at) == (T0 + HOUR, T0 + HOUR + 10 * MINUTE)
 
 
 def test_a_plan_whose_delay_has_not_passed_is_not_late():
-    after = decide(job_of(every(schedule_delay=10 * MINUTE)), DONE, T0 + HOUR + 5 * MINUTE)
+    after = next_step(job_of(every(schedule_delay=10 * MINUTE)), DONE, T0 + HOUR + 5 * MINUTE)
     assert (after.plan_time, after.skipped) == (T0 + HOUR, 0)
 
 
 def test_a_plan_waits_for_its_window():
-    after = decide(job_of(every(window=NIGHT)), DONE, T0)
+    after = next_step(job_of(every(window=NIGHT)), DONE, T0)
     assert (after.plan_time, after.next_run_at) == (T0 + HOUR, TONIGHT)
 
 
 def test_a_retry_waits_for_the_window():
     plan = T0.replace(hour=5, minute=59)
-    after = decide(job_of(JobSpec("noop", window=NIGHT), plan), FAILED, plan)
+    after = next_step(job_of(JobSpec("noop", window=NIGHT), plan), FAILED, plan)
     assert (after.plan_time, after.next_run_at, after.retry_count) == (plan, TONIGHT, 1)
 
 
 def test_a_retry_inside_the_window_does_not_wait():
-    after = decide(job_of(JobSpec("noop", window=NIGHT), TONIGHT), FAILED, TONIGHT)
+    after = next_step(job_of(JobSpec("noop", window=NIGHT), TONIGHT), FAILED, TONIGHT)
     assert after.next_run_at == TONIGHT + MINUTE
 
 
 def test_a_plan_that_missed_its_window_waits_for_the_next_one():
     spec = every(window=NIGHT, catch_up=CatchUp(CatchUpMode.EVERY_PLAN))
     plan, now = T0.replace(hour=4), T0.replace(hour=6, minute=30)
-    after = decide(job_of(spec, plan), DONE, now)
+    after = next_step(job_of(spec, plan), DONE, now)
     assert (after.plan_time, after.next_run_at) == (plan + HOUR, TONIGHT)
 
 
@@ -225,7 +270,7 @@ def test_a_plan_that_its_window_holds_back_is_never_dropped(mode):
     daily = Interval(24 * HOUR, anchor=T0)
     spec = JobSpec("noop", schedule=daily, window=NIGHT, catch_up=CatchUp(mode))
     yesterday = T0 - 24 * HOUR
-    after = decide(job_of(spec, yesterday), DONE, T0 + 30 * MINUTE)
+    after = next_step(job_of(spec, yesterday), DONE, T0 + 30 * MINUTE)
     assert (after.plan_time, after.next_run_at, after.skipped) == (T0, TONIGHT, 0)
     claimed = job_of(spec, T0, next_run_at=TONIGHT)
     assert revise(claimed, TONIGHT + timedelta(seconds=2)) is None
@@ -239,7 +284,7 @@ def test_missed_plans_come_in_bursts_with_a_tick_between():
     now = T0 + 5.5 * HOUR
     steps = []
     for _ in range(6):
-        after = decide(job, DONE, now)
+        after = next_step(job, DONE, now)
         wait = max(after.next_run_at - now, timedelta(0))
         steps.append((after.plan_time.hour - T0.hour, wait))
         now += wait
@@ -253,13 +298,13 @@ def test_missed_plans_come_in_bursts_with_a_tick_between():
 
 def test_a_burst_of_one_pauses_after_each_plan():
     now = T0 + 5 * HOUR
-    after = decide(job_of(catching_up("every_plan", burst=1)), DONE, now)
+    after = next_step(job_of(catching_up("every_plan", burst=1)), DONE, now)
     assert (after.plan_time, after.next_run_at) == (T0 + HOUR, now + TICK)
 
 
 @pytest.mark.parametrize("mode", ["skip", "latest_only"])
 def test_other_modes_never_count_a_burst(mode):
-    after = decide(job_of(catching_up(mode, burst=1)), DONE, T0 + 5.5 * HOUR)
+    after = next_step(job_of(catching_up(mode, burst=1)), DONE, T0 + 5.5 * HOUR)
     assert after.tick_plans == 0
     assert after.next_run_at == after.plan_time
 
@@ -371,7 +416,7 @@ def test_plans_only_go_forward_and_none_starts_before_its_time(spec, walk):
         assert due_time(job, job.plan_time) <= now or job.current_retry_count
         assert spec.window is None or spec.window.contains(now)
         end = now + timedelta(seconds=took)
-        after = decide(job, outcome, end, spread)
+        after = next_step(job, outcome, end, spread)
         assert after.status is JobStatus.SCHEDULED
         if after.retry_count:
             assert (after.plan_time, after.retry_count) == (
@@ -395,5 +440,5 @@ def test_plans_only_go_forward_and_none_starts_before_its_time(spec, walk):
 def test_a_next_run_that_is_still_to_come_lies_inside_the_window(spec, took):
     plan = spec.schedule.next_after(T0)
     now = plan + timedelta(seconds=took)
-    after = decide(job_of(spec, plan), DONE, now)
+    after = next_step(job_of(spec, plan), DONE, now)
     assert spec.window.contains(max(after.next_run_at, now))

@@ -1,17 +1,29 @@
-"""What becomes of a job after a run: the rule between `run` and `finish`, and nothing else."""
+"""How a run ended and what becomes of its job: the rule between `run` and `finish`."""
 
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import NamedTuple
 
 from evenbeat.domain.catch_up import SKIP_GRACE, CatchUpMode, Upcoming, upcoming
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, OnFailure, catch_up_of, recurring_of, retry_of, window_of
-from evenbeat.domain.schedule import LONGEST_INTERVAL, Recurring
+from evenbeat.domain.schedule import LONGEST_INTERVAL
 from evenbeat.domain.states import LIVE, ExecutionStatus, JobStatus
 from evenbeat.domain.window import due_at
 
 TICK = timedelta(seconds=5)
 """The pause between two bursts of missed plans, each of `max_plans_per_tick`."""
+
+
+class EndKind(StrEnum):
+    """The ways in which a run can end. Webhooks are called `job.` and this word."""
+
+    COMPLETED = "completed"
+    RETRYING = "retrying"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    RELEASED = "released"
 
 
 class Decision(NamedTuple):
@@ -25,33 +37,69 @@ class Decision(NamedTuple):
     skipped: int = 0
 
 
+class RunEnd(NamedTuple):
+    """The end of a run: what the statement `finish`, webhooks, events, metrics and logs read.
+
+    A run that its worker gave up (lost, released, or cancelled by a person) has neither an outcome
+    nor a decision: others decide about its job.
+    """
+
+    job: Job
+    kind: EndKind
+    outcome: Outcome | None = None
+    decision: Decision | None = None
+
+    @property
+    def wait_seconds(self) -> float | None:
+        """From due to start, as the execution's `wait_ms`."""
+        job = self.job
+        if self.outcome is None or job.next_run_at is None or job.started_at is None:
+            return None
+        return (job.started_at - job.next_run_at).total_seconds() + self.outcome.queued_ms / 1000
+
+
 _DONE = Decision(JobStatus.COMPLETED)
 
-# Of a job that runs after others. Whether one of those may end again is known where it is written
-# (statement `finish`): if none may, the job ends as the run did.
+# Of a job that runs after others. Only the statement `finish` can see whether one of those may end
+# again; if none may, it gives the job the state of this run's end.
 _AWAITING = Decision(JobStatus.PENDING)
 
 
-def decide(job: Job, outcome: Outcome, now: datetime, spread: float = 0.0) -> Decision:
-    """The job's next step. `spread` in [-1, 1] is the caller's random draw for the retry jitter."""
+def decide(job: Job, outcome: Outcome, now: datetime, spread: float = 0.0) -> RunEnd:
+    """How a run ended and what its job does next. This is the only place that classifies an end.
+    `spread` in [-1, 1] is the caller's random draw for the retry jitter."""
     if outcome.status is ExecutionStatus.COMPLETED:
-        return _DONE if job.schedule_kind == "once" else _next_occurrence(job, now)
+        decision = _DONE if job.schedule_kind == "once" else _next_occurrence(job, now)
+        return RunEnd(job, EndKind.COMPLETED, outcome, decision)
     if outcome.status is ExecutionStatus.CANCELLED:
-        return Decision(JobStatus.CANCELLED)
-    if outcome.needs_person:
-        return Decision(JobStatus.FAILED)
-    return _after_failure(job, outcome, now, spread)
+        return RunEnd(job, EndKind.CANCELLED, outcome, Decision(JobStatus.CANCELLED))
+    attempt = job.current_retry_count + 1
+    policy = retry_of(job)
+    if policy.allows(attempt) and not outcome.final and not outcome.needs_person:
+        wait = outcome.retry_after
+        if wait is None:
+            wait = policy.delay(attempt, spread)
+        else:  # a handler's own wait, within what a date can hold
+            wait = min(max(wait, timedelta(0)), LONGEST_INTERVAL)
+        due = due_at(now + wait, timedelta(0), window_of(job))
+        again = Decision(JobStatus.SCHEDULED, job.plan_time, due, attempt, job.tick_plans)
+        return RunEnd(job, EndKind.RETRYING, outcome, again)
+    goes_on = job.on_failure == OnFailure.CONTINUE and job.schedule_kind != "once"
+    decision = Decision(JobStatus.FAILED)
+    if goes_on and not outcome.needs_person:
+        decision = _next_occurrence(job, now)
+    return RunEnd(job, EndKind.FAILED, outcome, decision)
 
 
 def lost_lease(job: Job) -> Outcome:
-    """The outcome of a run whose worker vanished: an attempt, or a case for a person."""
+    """The outcome of a run whose worker vanished: a failed attempt, or one that needs a person."""
     if job.allow_stale_reentry:
         return Outcome(
             ExecutionStatus.FAILED,
             error_code="lease_expired",
             error_message="The worker stopped renewing its lease; the run was given up.",
-            # At once the first time: the worker most likely died of something else. A job that
-            # loses its workers again and again waits longer and longer, and others get away.
+            # At once the first time: the worker most likely died of something else. A job whose
+            # workers die again and again waits ever longer, so that it does not take all of them.
             retry_after=None if job.current_retry_count else timedelta(0),
         )
     return Outcome(
@@ -97,7 +145,7 @@ class OwnPlans(NamedTuple):
 
 
 def own_plans(job: Job, now: datetime) -> OwnPlans:
-    """What a job has still before it, as its catch-up policy will have it if it gets to it now."""
+    """The past plans that a job will still run by itself if its catch-up policy decides now."""
     schedule, plan = recurring_of(job), job.plan_time
     if schedule is None or plan is None or JobStatus(job.status) not in LIVE:
         return OwnPlans()
@@ -133,33 +181,16 @@ def due_time(job: Job, plan_time: datetime) -> datetime:
     return due_at(plan_time, _delay(job), window_of(job))
 
 
-def _after_failure(job: Job, outcome: Outcome, now: datetime, spread: float) -> Decision:
-    attempt = job.current_retry_count + 1
-    policy = retry_of(job)
-    if not outcome.final and policy.allows(attempt):
-        wished = outcome.retry_after
-        wait = policy.delay(attempt, spread) if wished is None else _sane(wished)
-        due = due_at(now + wait, timedelta(0), window_of(job))
-        return Decision(JobStatus.SCHEDULED, job.plan_time, due, attempt, job.tick_plans)
-    if job.on_failure == OnFailure.CONTINUE and job.schedule_kind != "once":
-        return _next_occurrence(job, now)
-    return Decision(JobStatus.FAILED)
-
-
 def _next_occurrence(job: Job, now: datetime) -> Decision:
     schedule = recurring_of(job)
     if job.schedule_kind == "after":
         return _AWAITING
     if schedule is None or job.plan_time is None:
         return _DONE
-    return _planned(job, schedule, schedule.next_after(job.plan_time), now)
-
-
-def _planned(job: Job, schedule: Recurring, earliest: datetime, now: datetime) -> Decision:
     policy = catch_up_of(job)
-    plan, skipped = earliest, 0
-    if due_time(job, earliest) <= now:
-        plan, skipped = upcoming(schedule, policy, earliest, now - _delay(job))
+    plan, skipped = schedule.next_after(job.plan_time), 0
+    if due_time(job, plan) <= now:
+        plan, skipped = upcoming(schedule, policy, plan, now - _delay(job))
     due = _start_time(job, plan, now)
     behind = policy.mode is CatchUpMode.EVERY_PLAN and due <= now
     burst = job.tick_plans + 1 if behind else 0
@@ -174,11 +205,6 @@ def _start_time(job: Job, plan_time: datetime, now: datetime) -> datetime:
     if due > now or window is None or window.contains(now):
         return due
     return window.next_open(now)
-
-
-def _sane(wished: timedelta) -> timedelta:
-    """A handler's own wait, within what a date can hold."""
-    return min(max(wished, timedelta(0)), LONGEST_INTERVAL)
 
 
 def _delay(job: Job) -> timedelta:

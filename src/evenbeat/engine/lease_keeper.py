@@ -1,137 +1,156 @@
-"""Keep leases alive, from a thread that no handler can hold up."""
+"""Keep leases alive, from threads that no handler can hold up."""
 
-import logging
-import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from evenbeat.domain.job import Job
 from evenbeat.engine.clock import Clock
-from evenbeat.engine.executor import encode_progress
-from evenbeat.engine.run import Run, Runs, StopReason
-from evenbeat.errors import StoreError
+from evenbeat.engine.loop import Loop
+from evenbeat.engine.outcome import encode_progress
+from evenbeat.engine.registration import Registration
+from evenbeat.engine.run import ActiveRuns, Run, StopReason
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.store import Store
 
-logger = logging.getLogger(__name__)
 
+class LeaseKeeper(Loop):
+    """Renews every lease of this worker in one statement, writes progress, and sends the worker's
+    heartbeat. It is the `Leases` of every run's context."""
 
-class LeaseKeeper:
-    """Renews every lease of this worker in one statement, writes progress, and beats for the
-    registry. A lease that cannot be renewed in time is given up here, before others may take it.
-    """
+    name = "leases"
+    during = "renew"
 
     def __init__(
         self,
         store: Store,
-        runs: Runs,
+        runs: ActiveRuns,
         clock: Clock,
+        registration: Registration,
         *,
         lease: timedelta,
         renew_seconds: float,
-        beat: Callable[[], None] = lambda: None,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
+        super().__init__(telemetry)
         self._store = store
         self._runs = runs
         self._clock = clock
+        self._registration = registration
         self._lease = lease
         self._renew_seconds = renew_seconds
-        self._beat = beat
-        self._telemetry = telemetry
-        self._beaten_at = time.monotonic()
+        self._last_renewal = self._last_beat = self._monotonic()
         self._renewed_at: dict[UUID, float] = {}
         self._progress: dict[UUID, str] = {}
 
     @property
     def beat_age(self) -> float:
-        """Seconds since the last sign of life that reached the registry."""
-        return time.monotonic() - self._beaten_at
+        """Seconds since the last heartbeat that reached the registry."""
+        return self._monotonic() - self._last_beat
 
-    def report_progress(self, token: UUID, progress: dict[str, object]) -> None:
-        """Remember a run's newest progress; it is written with the next tick."""
-        self._progress[token] = encode_progress(progress)
+    def trouble(self) -> str:
+        return f"cannot renew {len(self._runs)} leases"
 
-    def run(self, stopping: threading.Event) -> None:
-        """Tick until told to stop; keeps on while the worker drains."""
-        renewed = beaten = self._beaten_at = time.monotonic()
-        while not stopping.wait(self._tick()):
-            now = time.monotonic()
-            if now - renewed >= self._rhythm() and self._did(self.run_once):
-                renewed = now
-            if now - beaten >= self._renew_seconds and self._did(self._beat):
-                beaten = self._beaten_at = now
-            self._did(self.write_progress)
+    def start(self) -> None:
+        self._last_renewal = self._last_beat = self._monotonic()
+        super().start()
 
-    def watch(self, stopping: threading.Event) -> None:
-        """Give up what was not renewed in time. Beside `run`, which may be waiting for a database
-        that does not answer."""
-        while not stopping.wait(self._tick() / 4):
-            self.give_up_expired()
+    def run_once(self) -> float:
+        """Take the steps whose time has come. One that fails must not keep the others from theirs,
+        and is tried again at the next tick."""
+        now = self._monotonic()
+        if now - self._last_renewal >= self._rhythm() and self._succeeds(self.renew_all):
+            self._last_renewal = now
+        if now - self._last_beat >= self._renew_seconds and self._succeeds(self._registration.beat):
+            self._last_beat = now
+        if self._progress:
+            self._succeeds(self._write_progress)
+        return self.tick()
 
-    def _did(self, step: Callable[[], object]) -> bool:
-        """Whether a step went well; a failed one must not keep the others from their turn."""
-        try:
-            step()
-        except StoreError as error:
-            logger.warning("cannot renew %d leases: %s", len(self._runs), error)
-            self._telemetry.database_failed("renew")
-        except Exception:
-            logger.exception("keeping leases failed, going on")
-        else:
-            return True
-        return False
-
-    def run_once(self) -> list[Run]:
+    def renew_all(self) -> list[Run]:
         """Renew all leases; runs whose lease is lost are stopped, and returned."""
-        held = self._runs.all()
-        if not held:
+        runs = self._runs.all()
+        if not runs:
             return []
-        begun = time.monotonic()
-        kept = self._store.renew(
-            [run.job for run in held], lease=self._lease, now=self._clock.override()
+        begun = self._monotonic()
+        held = self._store.renew(
+            [run.job for run in runs], lease=self._lease, now=self._clock.override()
         )
-        self._renewed_at = dict.fromkeys(kept, begun)
-        self._telemetry.renewed(len(kept), time.monotonic() - begun)
-        lost = [run for run in held if run.token not in kept and not run.ended]
+        self._renewed_at = dict.fromkeys(held, begun)
+        self._telemetry.renewed(len(held), self._monotonic() - begun)
+        lost = [run for run in runs if run.token not in held and not run.ended]
         for run in lost:
             run.stop(StopReason.LOST)
         return lost
 
-    def write_progress(self) -> None:
-        """Write the newest progress of each run that reported any."""
-        if self._progress:
-            progress, self._progress = self._progress, {}
-            self._store.progress(list(progress.items()))
-
     def give_up_expired(self) -> list[Run]:
         """Stop runs whose lease is about to run out unrenewed: others may run them then."""
-        now, margin = time.monotonic(), self._tick() / 2
-        gone = [run for run in self._runs.all() if self._is_expired(run, now + margin)]
-        for run in gone:
+        soon = self._monotonic() + self.tick() / 2
+        expired = [
+            run
+            for run in self._runs.all()
+            if not run.ended
+            and soon - max(run.claimed_at, self._renewed_at.get(run.token, 0.0))
+            >= (run.job.lease_seconds or self._lease.total_seconds())
+        ]
+        for run in expired:
             run.stop(StopReason.LOST)
-        return gone
+        return expired
 
-    def _rhythm(self) -> float:
-        """How often to renew: a job with a short lease or a heartbeat of its own wants it often."""
-        return min(
-            (_own_rhythm(run.job, self._renew_seconds) for run in self._runs.all()),
-            default=self._renew_seconds,
-        )
+    def report_progress(self, job: Job, progress: dict[str, Any]) -> None:
+        """Remember a run's newest progress; it is written with the next tick."""
+        if job.lock_token is not None:
+            self._progress[job.lock_token] = encode_progress(progress)
 
-    def _is_expired(self, run: Run, now: float) -> bool:
-        length = run.job.lease_seconds or self._lease.total_seconds()
-        held_since = max(run.claimed_at, self._renewed_at.get(run.token, 0.0))
-        return not run.ended and now - held_since >= length
+    def renew(self, job: Job) -> bool:
+        """Renew one lease now; whether it still holds."""
+        return bool(self._store.renew([job], lease=self._lease, now=self._clock.override()))
 
-    def _tick(self) -> float:
+    def tick(self) -> float:
+        """Seconds between two looks at what is to be done."""
         return min(1.0, self._rhythm() / 2)
 
+    def _rhythm(self) -> float:
+        """How often to renew: three times before a lease runs out, or as often as a job asks for.
+        The shortest of all counts."""
+        usual = self._renew_seconds
+        return min(
+            (
+                min(usual, job.lease_seconds / 3, job.heartbeat_seconds or usual)
+                for run in self._runs.all()
+                if (job := run.job).lease_seconds is not None
+            ),
+            default=usual,
+        )
 
-def _own_rhythm(job: Job, usual: float) -> float:
-    """How often the lease of this job wants to be renewed: three times before it runs out."""
-    if job.lease_seconds is None:
-        return usual
-    return min(usual, job.lease_seconds / 3, job.heartbeat_seconds or usual)
+    def _write_progress(self) -> None:
+        progress, self._progress = self._progress, {}
+        self._store.progress(list(progress.items()))
+
+    def _succeeds(self, step: Callable[[], object]) -> bool:
+        try:
+            step()
+        except Exception as error:
+            self.failed(error)
+            return False
+        return True
+
+
+class LeaseWatch(Loop):
+    """Gives up what was not renewed in time. A thread of its own, because the lease keeper may be
+    waiting for a database that does not answer."""
+
+    name = "lease-watch"
+
+    def __init__(self, keeper: LeaseKeeper) -> None:
+        super().__init__()
+        self._keeper = keeper
+
+    def trouble(self) -> str:
+        return "cannot give up expired leases"
+
+    def run_once(self) -> float:
+        """Stop what has expired."""
+        self._keeper.give_up_expired()
+        return self._keeper.tick() / 4

@@ -1,47 +1,53 @@
 """Hints from other processes: jobs due, runs cancelled. Every hint may be lost without harm."""
 
-import logging
-import threading
-from collections.abc import Callable
-
-from evenbeat.errors import StoreError
-from evenbeat.store.database import Connection
-from evenbeat.store.listener import Listener, Signal
+from evenbeat.engine.claimer import Claimer
+from evenbeat.engine.loop import Loop
+from evenbeat.engine.run import ActiveRuns, StopReason
+from evenbeat.store.listener import Listener
 from evenbeat.store.store import Store
-
-logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 1.0
 
 
-class HintListener:
-    """Listens on a connection of its own and makes a new one when it breaks. After that it reports
-    a `due` for every queue, because hints sent meanwhile are gone. With each signal goes the
-    connection that brought it: it is awake, and free until the call returns."""
+class HintListener(Loop):
+    """Listens on a connection of its own and opens a new one when it breaks; then it wakes the
+    claimer, because hints sent in the meantime are lost. The claimer may use the connection that
+    brought a hint: it is awake, and free until the next wait."""
 
-    def __init__(self, store: Store, heard: Callable[[Signal, Connection | None], None]) -> None:
+    name = "hints"
+
+    def __init__(self, store: Store, claimer: Claimer, runs: ActiveRuns) -> None:
+        super().__init__()
         self._store = store
-        self._heard = heard
+        self._claimer = claimer
+        self._runs = runs
+        self._listener: Listener | None = None
 
-    def run(self, stopping: threading.Event) -> None:
-        """Listen until told to stop."""
-        pause = 0.1
-        while not stopping.is_set():
-            try:
-                with self._store.listen() as listener:
-                    self._heard(Signal("due", "*"), None)
-                    pause = 0.1
-                    self._listen(listener, stopping)
-            except StoreError as error:
-                logger.warning("cannot listen for hints, polling meanwhile: %s", error)
-            except Exception:
-                logger.exception("listening for hints failed, polling meanwhile")
-            else:
-                continue
-            stopping.wait(pause)
-            pause = min(pause * 2, 5.0)
+    def trouble(self) -> str:
+        return "cannot listen for hints, polling meanwhile"
 
-    def _listen(self, listener: Listener, stopping: threading.Event) -> None:
-        while not stopping.is_set():
-            for signal in listener.wait(WAIT_SECONDS):
-                self._heard(signal, listener.connection)
+    def run_once(self) -> float:
+        """Wait for hints once, and act on them."""
+        try:
+            if self._listener is None:
+                self._listener = self._store.listen()
+                self._claimer.claim_on_hint(None)
+            for signal in self._listener.wait(WAIT_SECONDS):
+                if signal.kind == "due":
+                    self._claimer.claim_on_hint(self._listener.connection)
+                elif signal.kind == "cancel":
+                    for run in self._runs.of_job(signal.subject):
+                        run.stop(StopReason.CANCELLED)
+        except Exception:
+            self._close()
+            raise
+        return 0.0
+
+    def run(self) -> None:
+        super().run()
+        self._close()
+
+    def _close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None

@@ -1,18 +1,16 @@
-"""Expired leases: whose worker is gone, what becomes of the job."""
+"""Expired leases: whose worker is gone, and what becomes of the job."""
 
 import logging
 import random
 from functools import partial
-from uuid import UUID
 
 import psutil  # type: ignore[import-untyped]
 
-from evenbeat.domain.decision import decide, lost_lease
+from evenbeat.domain.decision import RunEnd, decide, lost_lease
 from evenbeat.domain.job import Job
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.identity import Identity, process_birth
 from evenbeat.errors import StoreError
-from evenbeat.store.outcomes import Finished
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -30,57 +28,17 @@ class Reaper:
         self._clock = clock
         self._identity = identity
 
-    def run_once(self) -> list[Finished]:
+    def run_once(self) -> list[RunEnd]:
         """Give up expired runs, and those of dead workers on this host; returns what was reaped."""
         self._expire_dead_neighbours()
-        reaped: list[Finished] = []
+        reaped: list[RunEnd] = []
         while jobs := self._store.expired(MOST_AT_ONCE, now=self._clock.override()):
-            done = self._reap(jobs)
-            reaped += done
-            if len(jobs) < MOST_AT_ONCE or not done:
+            ends = self._reap(jobs)
+            reaped += ends
+            if len(jobs) < MOST_AT_ONCE or not ends:
                 break
         self._store.dependencies.catch_up(now=self._clock.override())
         return reaped
-
-    def _reap(self, jobs: list[Job]) -> list[Finished]:
-        try:
-            return self._reap_together(jobs)
-        except StoreError:
-            raise
-        except Exception:
-            logger.exception("reaping %d jobs failed, going on", len(jobs))
-            if len(jobs) == 1:
-                return []
-            # One job that cannot be reaped must not keep the others from it.
-            return [done for job in jobs for done in self._reap([job])]
-
-    def _reap_together(self, jobs: list[Job]) -> list[Finished]:
-        now = self._clock.override() or self._store.clock()
-        batch = []
-        for job in jobs:
-            outcome = lost_lease(job)
-            outcome.duration_ms = _lived_ms(job)
-            batch.append(Finished(job, outcome, decide(job, outcome, now, _spread())))
-        taken = self._store.finish(batch, expired_only=True, now=self._clock.override())
-        reaped = [done for done in batch if done.job.lock_token in taken]
-        self._hint(reaped)
-        for done in reaped:
-            age = (now - (done.job.lock_acquired_at or now)).total_seconds()
-            logger.warning(
-                "Cleared stale lock",
-                extra={
-                    "job_id": str(done.job.id),
-                    "task": done.job.task,
-                    "lock_age": f"{age:.0f}s",
-                },
-            )
-        return reaped
-
-    def _hint(self, reaped: list[Finished]) -> None:
-        """Most of these are due again at once: nobody should have to wait for a poll."""
-        queues = {done.job.queue for done in reaped if done.decision.next_run_at is not None}
-        if queues:
-            self._store.notify(*(f"due:{queue}" for queue in sorted(queues)))
 
     def _expire_dead_neighbours(self) -> None:
         """A worker of this very host whose process is gone will never renew: do not wait for it."""
@@ -91,12 +49,42 @@ class Reaper:
             and not _is_alive(worker.pid, worker.process_started_at)
         ]
         if dead:
-            self._bury(dead)
+            ended = self._store.expire_leases_of(dead, now=self._clock.override())
+            self._store.upkeep.forget_workers(dead)
+            logger.warning("A worker of this host died; %d of its leases were ended", ended)
 
-    def _bury(self, dead: list[UUID]) -> None:
-        ended = self._store.expire_leases_of(dead, now=self._clock.override())
-        self._store.upkeep.forget_workers(dead)
-        logger.warning("A worker of this host died; %d of its leases were ended", ended)
+    def _reap(self, jobs: list[Job]) -> list[RunEnd]:
+        try:
+            return self._reap_together(jobs)
+        except StoreError:
+            raise
+        except Exception:
+            logger.exception("reaping %d jobs failed, going on", len(jobs))
+            if len(jobs) == 1:
+                return []
+            # One job that cannot be reaped must not hold up the others.
+            return [end for job in jobs for end in self._reap([job])]
+
+    def _reap_together(self, jobs: list[Job]) -> list[RunEnd]:
+        now = self._clock.override() or self._store.clock()
+        ends = []
+        for job in jobs:
+            outcome = lost_lease(job)
+            if job.started_at is not None and job.lock_expires_at is not None:
+                lived = (job.lock_expires_at - job.started_at).total_seconds()
+                outcome.duration_ms = max(0.0, lived * 1000)
+            ends.append(decide(job, outcome, now, _spread()))
+        held = self._store.finish(ends, expired_only=True, now=self._clock.override())
+        reaped = [end for end in ends if end.job.lock_token in held]
+        # Most of these are due again at once: nobody should have to wait for a poll.
+        queues = {e.job.queue for e in reaped if e.decision and e.decision.next_run_at is not None}
+        if queues:
+            self._store.notify(*(f"due:{queue}" for queue in sorted(queues)))
+        for job, *_ in reaped:
+            age = (now - (job.lock_acquired_at or now)).total_seconds()
+            fields = {"job_id": str(job.id), "task": job.task, "lock_age": f"{age:.0f}s"}
+            logger.warning("Cleared stale lock", extra=fields)
+        return reaped
 
 
 def _is_alive(pid: int, started_at: float) -> bool:
@@ -108,9 +96,3 @@ def _is_alive(pid: int, started_at: float) -> bool:
         return False
     except psutil.Error:
         return True
-
-
-def _lived_ms(job: Job) -> float:
-    if job.started_at is None or job.lock_expires_at is None:
-        return 0.0
-    return max(0.0, (job.lock_expires_at - job.started_at).total_seconds() * 1000)

@@ -2,11 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from evenbeat.domain.job import Job
+from evenbeat.errors import LeaseLost
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition
 
@@ -21,7 +23,7 @@ class StopReason(StrEnum):
 
 
 class Run:
-    """A run from its claim to its outcome. `interrupt` is set by the runner while it can act."""
+    """A run from its claim to its outcome. The runner sets `interrupt` to what ends the handler."""
 
     __slots__ = (
         "claimed_at",
@@ -35,11 +37,12 @@ class Run:
         "stop_reason",
         "task",
         "token",
+        "value",
     )
 
-    def __init__(self, job: Job, token: UUID, task: TaskDefinition, context: Context) -> None:
+    def __init__(self, job: Job, task: TaskDefinition, context: Context) -> None:
         self.job = job
-        self.token = token
+        self.token = context.execution_id
         self.task = task
         self.context = context
         self.claimed_at = time.monotonic()
@@ -49,10 +52,18 @@ class Run:
         self.stop_reason: StopReason | None = None
         self.interrupt: Callable[[], object] | None = None
         self.ended = False
+        self.value: Any = None
 
-    def begin(self) -> None:
-        """The handler starts now."""
-        self.started_at = time.monotonic()
+    def arguments(self) -> dict[str, Any]:
+        """The handler's arguments from the payload, with the context where it asks for one. A run
+        that was stopped while it waited for its slot does not start."""
+        if self.stop_reason is not None:
+            raise LeaseLost("The run was stopped before it started.")
+        signature = self.task.signature
+        values = signature.decode(self.job.payload)
+        if signature.context_name is not None:
+            values[signature.context_name] = self.context
+        return values
 
     def meter(self) -> None:
         """Count the CPU time of the step that this thread is in, so far."""
@@ -72,7 +83,7 @@ class Run:
 
     @property
     def queued_ms(self) -> float:
-        """How long it waited in this process for its turn."""
+        """How long it waited in this process for its slot."""
         return ((self.started_at or time.monotonic()) - self.claimed_at) * 1000
 
     @property
@@ -81,32 +92,28 @@ class Run:
         return 0.0 if self.started_at is None else (time.monotonic() - self.started_at) * 1000
 
 
-class Runs:
-    """The runs whose leases this worker holds: from the claim until the end is written down."""
+class ActiveRuns:
+    """The runs whose leases this worker holds: from the claim until the end is written."""
 
     def __init__(self) -> None:
         self._by_token: dict[UUID, Run] = {}
         self._lock = threading.Lock()
 
-    def add(self, runs: list[Run]) -> None:
+    def add(self, runs: Iterable[Run]) -> None:
         """Leases just taken."""
         with self._lock:
             self._by_token.update((run.token, run) for run in runs)
 
-    def remove(self, tokens: "list[UUID] | set[UUID]") -> None:
+    def remove(self, runs: Iterable[Run]) -> None:
         """Leases given back or lost."""
         with self._lock:
-            for token in tokens:
-                self._by_token.pop(token, None)
+            for run in runs:
+                self._by_token.pop(run.token, None)
 
     def all(self) -> list[Run]:
         """A snapshot."""
         with self._lock:
             return list(self._by_token.values())
-
-    def get(self, token: UUID) -> Run | None:
-        """The run that holds this lease."""
-        return self._by_token.get(token)
 
     def of_job(self, job_id: str) -> list[Run]:
         """The run of a job, by the id's text."""

@@ -14,14 +14,14 @@ from evenbeat.observe.counters import EngineCounters, Histogram, Labels
 from evenbeat.observe.database_snapshot import DatabaseSnapshot
 from evenbeat.observe.metric_definitions import ENGINE_METRICS, METRICS, MetricDefinition
 from evenbeat.observe.single_flight import SingleFlight
-from evenbeat.observe.telemetry import Ended, WorkerStatus
+from evenbeat.observe.telemetry import WorkerStatus
 
 logger = logging.getLogger(__name__)
 
 STALE_SECONDS = 300.0
 """Figures of the database that are older than this are not shown any more."""
 
-_FINISHED = (Ended.COMPLETED, Ended.FAILED, Ended.CANCELLED)
+_OUTCOMES = ("completed", "failed", "cancelled")
 _STEPS = ("claim", "finish", "renew", "maintenance")
 
 PoolFigures = Callable[[], Mapping[str, Mapping[str, float]]]
@@ -96,7 +96,7 @@ def _zeros(known: MetricDefinition, tasks: list[str]) -> dict[Labels, float]:
         case ("during",):
             return {(step,): 0.0 for step in _STEPS}
         case _:
-            return {(task, ended): 0.0 for task in tasks for ended in _FINISHED}
+            return {(task, outcome): 0.0 for task in tasks for outcome in _OUTCOMES}
 
 
 class ProcessCollector(Guarded):

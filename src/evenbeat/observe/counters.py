@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
-from evenbeat.observe.telemetry import Ended, Ending, WorkerStatus
+from evenbeat.domain.decision import EndKind, RunEnd
+from evenbeat.observe.telemetry import WorkerStatus
 
 SECONDS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -93,73 +94,74 @@ class EngineCounters:
         self._histograms: defaultdict[str, dict[Labels, Histogram]] = defaultdict(dict)
         self._workers: dict[UUID, Callable[[], WorkerStatus]] = {}
 
-    # -- told by the engine ----------------------------------------------------------------------
+    # -- called by the engine ----------------------------------------------------------------------
 
     def watch(self, worker_id: UUID, status: Callable[[], WorkerStatus]) -> None:
-        """A worker of this process is at work."""
         with self._lock:
             self._workers[worker_id] = status
 
     def unwatch(self, worker_id: UUID) -> None:
-        """It is gone."""
         with self._lock:
             self._workers.pop(worker_id, None)
 
     def claimed(self, jobs: int, seconds: float) -> None:
-        """A claim came back with so many jobs."""
         with self._lock:
             self._histogram("evenbeat_claim_batch_size").add((jobs,))
             self._histogram("evenbeat_claim_duration_seconds").add((seconds,))
 
     def finished(self, runs: int, seconds: float) -> None:
-        """The ends of so many runs were written in one go."""
         with self._lock:
             self._histogram("evenbeat_finish_batch_size").add((runs,))
             self._histogram("evenbeat_finish_duration_seconds").add((seconds,))
 
-    def ended(self, endings: Sequence[Ending]) -> None:
+    def ended(self, ends: Sequence[RunEnd]) -> None:
         """These runs are over: grouped first, so that the lock and the names cost little each."""
+        counts: defaultdict[tuple[str, Labels], int] = defaultdict(int)
         durations: defaultdict[Labels, list[float]] = defaultdict(list)
         waits: defaultdict[Labels, list[float]] = defaultdict(list)
-        others: list[Ending] = []
-        for ending in endings:
-            task, ended, duration, wait, retried, timed_out, skipped = ending
-            if duration is not None:
-                durations[task, ended].append(duration)
-            if wait is not None:
-                waits[(task,)].append(wait)
-            if duration is None or retried or timed_out or skipped:
-                others.append(ending)
+        for end in ends:
+            task, outcome = end.job.task, end.outcome
+            if end.kind is EndKind.LOST:
+                counts["evenbeat_leases_lost_total", (task,)] += 1
+            elif end.kind is EndKind.RELEASED:
+                counts["evenbeat_executions_released_total", (task,)] += 1
+            elif outcome is None:
+                counts["evenbeat_executions_total", (task, end.kind.value)] += 1
+            else:
+                durations[task, outcome.status.value].append(outcome.duration_ms / 1000)
+                if (wait := end.wait_seconds) is not None:
+                    waits[(task,)].append(wait)
+                if end.kind is EndKind.RETRYING:
+                    counts["evenbeat_retries_total", (task,)] += 1
+                if outcome.error_code == "timeout":
+                    counts["evenbeat_timeouts_total", (task,)] += 1
+                if end.decision is not None and end.decision.skipped:
+                    counts["evenbeat_plans_skipped_total", (task,)] += end.decision.skipped
         with self._lock:
+            for (name, labels), count in counts.items():
+                self._counters[name][labels] += count
             for labels, seconds in durations.items():
                 self._counters["evenbeat_executions_total"][labels] += len(seconds)
                 self._histogram("evenbeat_execution_duration_seconds", *labels).add(seconds)
             for labels, seconds in waits.items():
                 self._histogram("evenbeat_pickup_delay_seconds", *labels).add(seconds)
-            for ending in others:
-                self._count_unusual(ending)
 
     def renewed(self, leases: int, seconds: float) -> None:
-        """So many leases were renewed in one go."""
         with self._lock:
             self._counters["evenbeat_leases_renewed_total"][()] += leases
             self._histogram("evenbeat_renew_duration_seconds").add((seconds,))
 
     def reaped(self, leases: int) -> None:
-        """Expired leases were cleared."""
         self.count("evenbeat_leases_reaped_total", leases)
 
     def skipped(self, task: str, plans: int) -> None:
-        """A catch-up policy gave plans up before they started."""
         self.count("evenbeat_plans_skipped_total", plans, task)
 
     def chore_done(self, name: str, seconds: float) -> None:
-        """A chore was this worker's to do, and is done."""
         with self._lock:
             self._histogram("evenbeat_chore_duration_seconds", name).add((seconds,))
 
     def database_failed(self, during: str) -> None:
-        """The database did not answer a step of the engine."""
         self.count("evenbeat_database_errors_total", 1, during)
 
     def placed(self, _kind: str, seconds: float) -> None:
@@ -172,7 +174,7 @@ class EngineCounters:
         with self._lock:
             self._counters[name][labels] += amount
 
-    # -- asked by whoever shows them -------------------------------------------------------------
+    # -- read by collectors -------------------------------------------------------------
 
     def counters(self) -> dict[str, dict[Labels, float]]:
         """Every counter by name and label values."""
@@ -195,24 +197,9 @@ class EngineCounters:
 
     # --------------------------------------------------------------------------------------------
 
-    def _count_unusual(self, ending: Ending) -> None:
-        task = (ending.task,)
-        if ending.ended == Ended.CANCELLED:
-            self._counters["evenbeat_executions_total"][ending.task, ending.ended] += 1
-        elif ending.ended == Ended.LOST:
-            self._counters["evenbeat_leases_lost_total"][task] += 1
-        elif ending.ended == Ended.RELEASED:
-            self._counters["evenbeat_executions_released_total"][task] += 1
-        if ending.retried:
-            self._counters["evenbeat_retries_total"][task] += 1
-        if ending.timed_out:
-            self._counters["evenbeat_timeouts_total"][task] += 1
-        if ending.skipped:
-            self._counters["evenbeat_plans_skipped_total"][task] += ending.skipped
-
     def _histogram(self, name: str, *labels: str) -> Histogram:
         by_labels = self._histograms[name]
-        found = by_labels.get(labels)
-        if found is None:
-            found = by_labels[labels] = Histogram(_BOUNDS.get(name, STATEMENT_SECONDS))
-        return found
+        histogram = by_labels.get(labels)
+        if histogram is None:
+            histogram = by_labels[labels] = Histogram(_BOUNDS.get(name, STATEMENT_SECONDS))
+        return histogram

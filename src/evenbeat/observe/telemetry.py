@@ -1,36 +1,14 @@
-"""What the engine says of itself: the seam between it and whoever keeps count.
+"""The engine's port for measurements: what it did, and how its workers are.
 
-The engine calls a telemetry once for each batch, never for each job, and knows nothing of how the
-figures are kept or shown.
+It is called once for each batch, never for each job, and the engine knows nothing of how the
+figures are stored or shown.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
-
-class Ended:
-    """How a run was over for its worker. Plain texts: they are hashed for every job, and an enum's
-    members take ten times as long."""
-
-    COMPLETED: Final = "completed"
-    FAILED: Final = "failed"
-    CANCELLED: Final = "cancelled"
-    LOST: Final = "lost"
-    RELEASED: Final = "released"
-
-
-class Ending(NamedTuple):
-    """One run that is over. `duration` and `wait` (due until start) are seconds, None when the
-    run's end was not its worker's to write."""
-
-    task: str
-    ended: str
-    duration: float | None = None
-    wait: float | None = None
-    retried: bool = False
-    timed_out: bool = False
-    skipped: int = 0
+from evenbeat.domain.decision import RunEnd
 
 
 class RunnerStatus(NamedTuple):
@@ -44,8 +22,8 @@ class RunnerStatus(NamedTuple):
 
 
 class WorkerStatus(NamedTuple):
-    """A worker at this moment. The ages are seconds since the last claim and the last beat that
-    went well; `trouble` says why it should not count as ready, if it should not."""
+    """A worker at this moment. The ages are seconds since the last successful claim and heartbeat;
+    `trouble` says why it does not count as ready, if it does not."""
 
     runners: list[RunnerStatus]
     leases: int
@@ -59,38 +37,38 @@ class Telemetry(Protocol):
     """What the engine calls. Every call is cheap and raises nothing."""
 
     def watch(self, worker_id: UUID, status: Callable[[], WorkerStatus]) -> None:
-        """A worker of this process is at work; its status can be asked for at any time."""
+        """A worker of this process has started; its status may be asked for at any time."""
 
     def unwatch(self, worker_id: UUID) -> None:
-        """It is gone."""
+        """It has stopped."""
 
     def claimed(self, jobs: int, seconds: float) -> None:
         """A claim came back with so many jobs."""
 
     def finished(self, runs: int, seconds: float) -> None:
-        """The ends of so many runs were written in one go."""
+        """The ends of so many runs were written in one statement."""
 
-    def ended(self, endings: Sequence[Ending]) -> None:
+    def ended(self, ends: Sequence[RunEnd]) -> None:
         """These runs are over."""
 
     def renewed(self, leases: int, seconds: float) -> None:
-        """So many leases were renewed in one go."""
+        """So many leases were renewed in one statement."""
 
     def reaped(self, leases: int) -> None:
         """Expired leases were cleared."""
 
     def skipped(self, task: str, plans: int) -> None:
-        """A catch-up policy gave plans up before they started."""
+        """A catch-up policy gave up plans before they started."""
 
     def chore_done(self, name: str, seconds: float) -> None:
-        """A chore was this worker's to do, and is done."""
+        """This worker has done a chore."""
 
     def database_failed(self, during: str) -> None:
-        """The database did not answer a step of the engine."""
+        """The database did not answer during this step of the engine."""
 
 
 class NoTelemetry:
-    """A telemetry that keeps nothing."""
+    """Measures nothing."""
 
     def watch(self, worker_id: UUID, status: Callable[[], WorkerStatus]) -> None: ...
 
@@ -100,7 +78,7 @@ class NoTelemetry:
 
     def finished(self, runs: int, seconds: float) -> None: ...
 
-    def ended(self, endings: Sequence[Ending]) -> None: ...
+    def ended(self, ends: Sequence[RunEnd]) -> None: ...
 
     def renewed(self, leases: int, seconds: float) -> None: ...
 

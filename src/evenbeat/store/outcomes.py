@@ -5,19 +5,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from evenbeat.domain.decision import Decision
-from evenbeat.domain.execution import Outcome
+from evenbeat.domain.decision import RunEnd
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import JobStatus
 from evenbeat.store.arrays import numbers, texts, times, uuids, words
 
-
-class Finished(NamedTuple):
-    """A run that ended: the job as claimed, what the run came to, and what was decided."""
-
-    job: Job
-    outcome: Outcome
-    decision: Decision
+_STOPPED = (JobStatus.FAILED, JobStatus.CANCELLED)
 
 
 class Release(NamedTuple):
@@ -28,23 +21,32 @@ class Release(NamedTuple):
     next_run_at: datetime | None = None
 
 
-def finish_params(batch: Sequence[Finished]) -> dict[str, Any]:
+def finish_params(ends: Sequence[RunEnd]) -> dict[str, Any]:
     """Parameters of the `finish` statement: one array for each column."""
-    jobs = [finished.job for finished in batch]
-    outcomes = [finished.outcome for finished in batch]
-    decisions = [finished.decision for finished in batch]
+    decided = [(e.job, e.outcome, e.decision) for e in ends if e.outcome and e.decision]
+    jobs = [job for job, _, _ in decided]
+    outcomes = [outcome for _, outcome, _ in decided]
+    decisions = [decision for _, _, decision in decided]
     return {
         "job_ids": uuids(job.id for job in jobs),
         "tokens": uuids(job.lock_token for job in jobs),
+        "kinds": words(end.kind for end in ends),
         "outcomes": words(o.status for o in outcomes),
         "statuses": words(d.status for d in decisions),
         "plan_times": times([d.plan_time for d in decisions]),
         "next_runs": times([d.next_run_at for d in decisions]),
         "retry_counts": numbers([d.retry_count for d in decisions]),
         "tick_plans": numbers([d.tick_plans for d in decisions]),
-        "schedule_versions": numbers([_version(finished) for finished in batch]),
+        # None where the schedule has no say: the job stops, or tries the same plan again.
+        "schedule_versions": numbers([
+            None if d.retry_count or d.status in _STOPPED else job.schedule_version
+            for job, _, d in decided
+        ]),
         "durations_ms": numbers([o.duration_ms for o in outcomes]),
-        "queued_ms": numbers([_queued(finished) for finished in batch]),
+        # How long a run waited in its worker. One that counts against a limit began with its claim.
+        "queued_ms": numbers([
+            o.queued_ms if job.concurrency_key is None else 0.0 for job, o, _ in decided
+        ]),
         "cpu_times_ms": numbers([o.cpu_time_ms for o in outcomes]),
         "memory_peaks_mb": numbers([o.memory_peak_mb for o in outcomes]),
         "items_crawled": numbers([o.items_crawled for o in outcomes]),
@@ -54,19 +56,7 @@ def finish_params(batch: Sequence[Finished]) -> dict[str, Any]:
         "error_messages": texts([_storable(o.error_message) for o in outcomes]),
         "stack_traces": texts([_storable(o.stack_trace) for o in outcomes]),
         "results": texts([o.result for o in outcomes]),
-    }
-
-
-def _queued(finished: Finished) -> float | None:
-    """How long a run waited in its worker. One that counts against a limit began with its claim."""
-    return finished.outcome.queued_ms if finished.job.concurrency_key is None else 0.0
-
-
-def _version(finished: Finished) -> int | None:
-    """The schedule that was decided by; None where only this run's own failure counts."""
-    decision = finished.decision
-    moves_on = decision.status in (JobStatus.COMPLETED, JobStatus.SCHEDULED, JobStatus.PENDING)
-    return finished.job.schedule_version if moves_on and not decision.retry_count else None
+    }  # fmt: skip
 
 
 def _storable(text: str | None) -> str | None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import psycopg
 
+from evenbeat.domain.decision import RunEnd
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import FirstRun, Job, JobSpec, NewJob, first_run
 from evenbeat.domain.schedule import After, Once
@@ -24,7 +25,7 @@ from evenbeat.store.keyed_claims import KeyedClaims, commits_at_once
 from evenbeat.store.limits import LimitTable
 from evenbeat.store.listener import Listener
 from evenbeat.store.migrate import migrate
-from evenbeat.store.outcomes import Finished, Release, claim_keys, finish_params
+from evenbeat.store.outcomes import Release, claim_keys, finish_params
 from evenbeat.store.placement import (
     PlacementRequest,
     Placements,
@@ -233,26 +234,26 @@ class Store:
     # -- decide → finish -------------------------------------------------------------------------
 
     def finish(
-        self, batch: Sequence[Finished], *, expired_only: bool = False, now: datetime | None = None
+        self, ends: Sequence[RunEnd], *, expired_only: bool = False, now: datetime | None = None
     ) -> set[UUID]:
-        """Write outcomes and decisions; returns the tokens that still held their lease. For the
-        others nothing was written: those runs are lost. The reaper passes `expired_only`."""
-        params = {**finish_params(batch), "expired_only": expired_only, "now": now}
+        """Write how runs ended; returns the tokens that still held their lease. For the others
+        nothing was written: those runs are lost. The reaper passes `expired_only`."""
+        params = {**finish_params(ends), "expired_only": expired_only, "now": now}
         rows = self.database.rows("finish", params)
         waiting = list(rows[0][1] or ()) if rows else []
         if "pending" in params["statuses"]:
             # Jobs that run after others may have been asked for again while they ran.
-            waiting += [done.job.id for done in batch if done.job.schedule_kind == "after"]
+            waiting += [end.job.id for end in ends if end.job.schedule_kind == "after"]
         if waiting:
             self.dependencies.start_if_possible(only=waiting, now=now)
-        freed = [done.job for done in batch if done.job.concurrency_key is not None]
-        if freed:
-            self._limited.ended(self.limits.freed(freed, now=now))
+        keyed = [end.job for end in ends if end.job.concurrency_key is not None]
+        if keyed:
+            self._limited.ended(self.limits.freed(keyed, now=now))
         return {row[0] for row in rows}
 
     def release(
         self,
-        handed: Sequence[Release],
+        releases: Sequence[Release],
         *,
         error_code: str = "released",
         error_message: str = "The worker stopped; the run was handed back.",
@@ -260,16 +261,16 @@ class Store:
     ) -> set[UUID]:
         """Hand claims back without costing an attempt; returns the tokens that still held."""
         params = {
-            **claim_keys(hand.job for hand in handed),
-            "plan_times": [hand.plan_time for hand in handed],
-            "next_runs": [hand.next_run_at for hand in handed],
+            **claim_keys(release.job for release in releases),
+            "plan_times": [release.plan_time for release in releases],
+            "next_runs": [release.next_run_at for release in releases],
             "error_code": error_code,
             "error_message": error_message,
             "channel": self.database.channel,
             "now": now,
         }
         held = self._tokens("release", params)
-        self.limits.freed((hand.job for hand in handed), now=now)
+        self.limits.freed((release.job for release in releases), now=now)
         return held
 
     def expired(self, limit: int = 500, *, now: datetime | None = None) -> list[Job]:

@@ -1,9 +1,9 @@
 """What a handler may know and say about its own run."""
 
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from evenbeat.domain.job import Job, scope_of
@@ -13,24 +13,27 @@ from evenbeat.errors import LeaseLost
 _FIGURES = frozenset({"items_crawled", "items_indexed", "rows_affected"})
 
 
+class Leases(Protocol):
+    """What a run's context asks for: the lease keeper, or the pipe to it from a child process."""
+
+    def report_progress(self, job: Job, progress: dict[str, Any]) -> None:
+        """Remember a run's newest progress, to be written soon."""
+
+    def renew(self, job: Job) -> bool:
+        """Renew the lease now; whether the run still holds it."""
+
+
 class Context:
     """A run, seen from inside. Handlers get it as the parameter annotated `Context` (or named
     `ctx`); a plain call in a test passes one made of a job."""
 
     # One is made for every run, so it is small and shares what it calls with all the others.
-    __slots__ = ("_cancelled", "_figures", "_renew", "_report_progress", "job")
+    __slots__ = ("_cancelled", "_figures", "_leases", "job")
 
-    def __init__(
-        self,
-        job: Job,
-        *,
-        report_progress: Callable[[Job, dict[str, Any]], None] = lambda _job, _progress: None,
-        renew: Callable[[Job], bool] = lambda _job: True,
-    ) -> None:
+    def __init__(self, job: Job, leases: Leases | None = None) -> None:
         self.job = job
         self._figures: dict[str, int] | None = None
-        self._report_progress = report_progress
-        self._renew = renew
+        self._leases = leases
         self._cancelled = False
 
     @property
@@ -73,7 +76,9 @@ class Context:
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far the run has come. Cheap: only the newest report is written, once a second."""
-        self._report_progress(self.job, {"done": done, "total": total, "message": message})
+        if self._leases is not None:
+            report = {"done": done, "total": total, "message": message}
+            self._leases.report_progress(self.job, report)
 
     def report(self, **figures: int) -> None:
         """Add to the run's figures: items_crawled, items_indexed, rows_affected."""
@@ -102,9 +107,10 @@ class Context:
 
     def renew(self) -> bool:
         """`heartbeat` that answers instead of raising."""
-        if not self.cancelled and not self._renew(self.job):
+        leases = self._leases
+        if leases is not None and not self._cancelled and not leases.renew(self.job):
             self._cancelled = True
-        return not self.cancelled
+        return not self._cancelled
 
     def cancel(self) -> None:
         """Mark the run as unwanted (the worker does this)."""

@@ -1,12 +1,14 @@
 """What the three runners have in common: a number of slots, and a short line before them."""
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
-from evenbeat.domain.execution import Outcome
+from evenbeat.engine.alarm import Alarm
+from evenbeat.engine.pipeline import Pipeline
 from evenbeat.engine.run import Run
 
 AHEAD_SECONDS = 0.05
@@ -14,32 +16,26 @@ MOST_AHEAD_SECONDS = 0.2
 AHEAD_CLAIMS = 4
 MOST_AHEAD = 1000
 
-EndedCallback = Callable[[Run, Outcome | None], None]
-
 
 class Runner(ABC):
-    """Runs up to `slots` handlers at once. Whoever claims asks `capacity()` how many it would take:
-    the free slots, plus as many more as the last runs' pace will use up within `AHEAD_SECONDS`.
-    So short jobs are fetched in large batches, and long ones are never taken from other workers.
-    Where claims are slow, because many workers share a database or it is far away, they are made
-    larger and fewer: enough is fetched for the time of `AHEAD_CLAIMS` of them.
+    """Runs up to `slots` handlers at once, and differs from the others in how it performs one.
+
+    The claimer asks for its `capacity()`: the free slots, plus as many more as the recent pace will
+    use up within `AHEAD_SECONDS`. So short jobs are fetched in large batches, and long ones are
+    never taken from other workers. Where claims are slow, because many workers share a database or
+    it is far away, they are larger and fewer: each fetches enough for the time of `AHEAD_CLAIMS`.
     """
 
     place: ClassVar[str]
     """Where its handlers run: `loop`, `thread` or `process`."""
 
-    def __init__(
-        self,
-        slots: int,
-        tasks: Sequence[str],
-        ended: EndedCallback,
-        freed: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, slots: int, tasks: Sequence[str], pipeline: Pipeline, alarm: Alarm) -> None:
         self.slots = slots
         self.tasks = list(tasks)
-        self._ended = ended
-        self._freed = freed
+        self._pipeline = pipeline
+        self._alarm = alarm
         self._waiting: deque[Run] = deque()
+        self._lock = threading.Lock()
         self._taken = 0
         self._over = 0
         self._returned = 0
@@ -50,12 +46,17 @@ class Runner(ABC):
 
     def capacity(self) -> int:
         """How many runs this runner would take now."""
+        now = time.monotonic()
+        elapsed = now - self._pace_at
+        if elapsed >= 0.05:
+            latest = (self._over - self._pace_over) / elapsed
+            self._pace += (latest - self._pace) * min(1.0, elapsed / 0.2)
+            self._pace_over, self._pace_at = self._over, now
         seconds = min(max(AHEAD_SECONDS, self._claim_seconds * AHEAD_CLAIMS), MOST_AHEAD_SECONDS)
-        ahead = min(MOST_AHEAD, int(self._measured_pace() * seconds))
-        return self.slots + ahead - self.active
+        return self.slots + min(MOST_AHEAD, int(self._pace * seconds)) - self.active
 
     def claim_took(self, seconds: float) -> None:
-        """How long the last claim for this runner was under way."""
+        """How long the last claim for this runner took."""
         self._claim_seconds += (seconds - self._claim_seconds) / 4
 
     @property
@@ -102,19 +103,8 @@ class Runner(ABC):
     def close(self) -> None:
         """End the runner's own threads; runs must be over."""
 
-    def _end(self, run: Run, outcome: Outcome | None) -> None:
-        run.ended = True
-        run.interrupt = None
-        self._over += 1
-        self._ended(run, outcome)
-        self._freed()
-
-    def _measured_pace(self) -> float:
-        """Runs per second, over the last while."""
-        now = time.monotonic()
-        elapsed = now - self._pace_at
-        if elapsed >= 0.05:
-            latest = (self._over - self._pace_over) / elapsed
-            self._pace += (latest - self._pace) * min(1.0, elapsed / 0.2)
-            self._pace_over, self._pace_at = self._over, now
-        return self._pace
+    def _free_slot(self) -> None:
+        """A handler has returned. That may be long after its run was over."""
+        with self._lock:
+            self._over += 1
+        self._alarm.slot_freed()

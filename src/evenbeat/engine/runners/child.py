@@ -8,14 +8,14 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job
-from evenbeat.engine.executor import arguments, completed, encode_progress, failed
+from evenbeat.engine.outcome import ChildReport, completed, encode_progress, failed
 from evenbeat.engine.run import Run
 from evenbeat.errors import TaskUnknown
 from evenbeat.observe.logs import LogSettings, continue_logging
@@ -24,7 +24,7 @@ from evenbeat.tasks.registry import TaskDefinition
 
 
 class Assignment(NamedTuple):
-    """What the child is to run. The handler is named, not pickled: a decorator stands for it."""
+    """What the child is to run. The handler is named, not pickled: its name is the task's."""
 
     module: str
     qualname: str
@@ -33,65 +33,62 @@ class Assignment(NamedTuple):
     logging: LogSettings | None
 
 
-class Report(NamedTuple):
-    """What came of it, and what it took."""
-
-    outcome: Outcome | None
-    cpu_time_ms: float
-    memory_peak_mb: float
-
-
 def serve(pipe: Connection, assignment: Assignment) -> None:
     """Run one handler and report. The process's main function."""
     os.setsid()  # so that it can be ended together with whatever it starts
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides
     threading.Thread(target=_end_with_worker, daemon=True).start()
     continue_logging(assignment.logging)
-    sending = threading.Lock()
-
-    def send(kind: str, content: Any) -> None:
-        with sending:
-            pipe.send((kind, content))
-
-    def report_progress(_job: Job, progress: dict[str, Any]) -> None:
-        encode_progress(progress)  # what cannot be stored fails here, in the handler
-        send("progress", progress)
-
-    def renew(_job: Job) -> bool:
-        with sending:
-            pipe.send(("heartbeat", None))
-            return bool(pipe.recv())
-
-    context = Context(assignment.job, report_progress=report_progress, renew=renew)
-    send("ended", _report(_perform(assignment, context)))
+    leases = PipedLeases(pipe)
+    context = Context(assignment.job, leases)
+    run: Run | None = None
+    outcome: Outcome | None
+    try:
+        task = _find(assignment)
+        run = Run(assignment.job, task, context)
+        run.started_at = time.monotonic()
+        if inspect.iscoroutinefunction(task.handler):
+            value = asyncio.run(task.handler(**run.arguments()))
+        else:
+            value = task.handler(**run.arguments())
+        outcome = completed(run, value)
+    except BaseException as error:
+        no_task: Any = type("NoTask", (), {"never_retry": ()})
+        outcome = failed(run or Run(assignment.job, no_task, context), error)
+    leases.send("ended", _report(outcome))
     pipe.close()
 
 
-def _perform(assignment: Assignment, context: Context) -> Outcome | None:
-    run: Run | None = None
-    try:
-        task = _find(assignment)
-        token = context.execution_id
-        run = Run(assignment.job, token, task, context)
-        run.begin()
-        value = _call(task.handler, arguments(run))
-        return completed(run, value)
-    except BaseException as error:
-        return failed(run or _unprepared(assignment, context), error)
+class PipedLeases:
+    """The `Leases` of a run in a child process: the worker, at the other end of the pipe."""
 
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._sending = threading.Lock()
 
-def _call(handler: Callable[..., Any], values: dict[str, Any]) -> Any:
-    if inspect.iscoroutinefunction(handler):
-        return asyncio.run(handler(**values))
-    return handler(**values)
+    def send(self, kind: str, content: Any) -> None:
+        """Say something to the worker."""
+        with self._sending:
+            self._pipe.send((kind, content))
+
+    def report_progress(self, _job: Job, progress: dict[str, Any]) -> None:
+        """Pass it on."""
+        encode_progress(progress)  # what cannot be stored fails here, in the handler
+        self.send("progress", progress)
+
+    def renew(self, _job: Job) -> bool:
+        """Ask the worker to renew."""
+        with self._sending:
+            self._pipe.send(("heartbeat", None))
+            return bool(self._pipe.recv())
 
 
 def _find(assignment: Assignment) -> TaskDefinition:
     """The task behind the name that the decorator left in its module."""
-    found: Any = importlib.import_module(assignment.module)
+    task: Any = importlib.import_module(assignment.module)
     for part in assignment.qualname.split("."):
-        found = getattr(found, part, None)
-    definition = getattr(found, "definition", None)
+        task = getattr(task, part, None)
+    definition = getattr(task, "definition", None)
     if not isinstance(definition, TaskDefinition):
         raise TaskUnknown(
             f"The isolated task {assignment.task!r} must stand at the top level of a module: "
@@ -100,19 +97,13 @@ def _find(assignment: Assignment) -> TaskDefinition:
     return definition
 
 
-def _unprepared(assignment: Assignment, context: Context) -> Run:
-    """A run to hang an error on that came before there was a task."""
-    empty: Any = type("NoTask", (), {"never_retry": ()})
-    return Run(assignment.job, context.execution_id, empty, context)
-
-
-def _report(outcome: Outcome | None) -> Report:
+def _report(outcome: Outcome | None) -> ChildReport:
     used = resource.getrusage(resource.RUSAGE_SELF)
     below = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = sum(u.ru_utime + u.ru_stime for u in (used, below))
     unit = 1 if sys.platform == "darwin" else 1024
     own = _own_peak() or used.ru_maxrss * unit
-    return Report(outcome, cpu * 1000, max(own, below.ru_maxrss * unit) / 2**20)
+    return ChildReport(outcome, cpu * 1000, max(own, below.ru_maxrss * unit) / 2**20)
 
 
 def _own_peak() -> int | None:

@@ -4,17 +4,18 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
-from evenbeat.engine.executor import arguments, completed, failed, stopped
-from evenbeat.engine.run import Run, StopReason
-from evenbeat.engine.runners.base import EndedCallback, Runner
+from evenbeat.engine.alarm import Alarm
+from evenbeat.engine.pipeline import Pipeline
+from evenbeat.engine.run import Run
+from evenbeat.engine.runners.base import Runner
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
-"""How often the loop shows that it gets round to things."""
+"""How often the loop shows that it is not blocked."""
 
 
 class LoopRunner(Runner):
@@ -23,14 +24,8 @@ class LoopRunner(Runner):
 
     place = "loop"
 
-    def __init__(
-        self,
-        slots: int,
-        tasks: Sequence[str],
-        ended: EndedCallback,
-        freed: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(slots, tasks, ended, freed)
+    def __init__(self, slots: int, tasks: Sequence[str], pipeline: Pipeline, alarm: Alarm) -> None:
+        super().__init__(slots, tasks, pipeline, alarm)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="evenbeat-loop", daemon=True)
         self._started = 0
@@ -38,6 +33,14 @@ class LoopRunner(Runner):
         self._closing = False
         self._late = 0.0
         self._tick_due = float("inf")
+
+    async def perform(self, run: Run) -> None:
+        """Await the handler."""
+        with self._pipeline.attempt(run, self.loop.call_later):
+            run.value = await run.task.handler(**run.arguments())
+        self._started -= 1
+        self._free_slot()
+        self._fill_slots()
 
     @property
     def lag(self) -> float:
@@ -51,8 +54,8 @@ class LoopRunner(Runner):
         return 0 if self._stuck else super().capacity()
 
     def give_back(self, waited_seconds: float) -> list[Run]:
-        """Free slots and runs that wait all the same: a handler blocks the loop. Until it ends no
-        more are taken, or the same runs would come and go for as long."""
+        """If runs wait although slots are free, a handler blocks the loop. Until it ends no more
+        are taken, otherwise the same runs would come and go all the time."""
         free = self._started < self.slots
         late = super().give_back(waited_seconds)
         self._stuck = self._stuck or bool(late and free)
@@ -79,7 +82,7 @@ class LoopRunner(Runner):
                 self.loop.run_forever()
             except BaseException as error:
                 # `sys.exit()` in a task that a handler made falls through the loop. The handler
-                # that awaits it is told; the others go on.
+                # that awaits it gets the error; the others go on.
                 logger.warning("a handler's own task raised %s", type(error).__name__)
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
 
@@ -97,34 +100,8 @@ class LoopRunner(Runner):
             except IndexError:
                 return
             self._started += 1
-            task = self.loop.create_task(_Metered(self._perform(run), run))
+            task = self.loop.create_task(_Metered(self.perform(run), run))
             run.interrupt = _canceller(self.loop, task)
-
-    async def _perform(self, run: Run) -> None:
-        timer = None
-        try:
-            if run.stop_reason is not None:
-                outcome = stopped(run)
-            else:
-                run.begin()
-                if run.job.timeout_seconds is not None:
-                    timer = self.loop.call_later(
-                        run.job.timeout_seconds, run.stop, StopReason.TIMEOUT
-                    )
-                value = await run.task.handler(**arguments(run))
-                run.meter()
-                outcome = completed(run, value)
-        except asyncio.CancelledError as error:
-            # Without a reason nobody stopped it: something that it awaited was cancelled.
-            outcome = stopped(run) if run.stop_reason else failed(run, error)
-        except BaseException as error:
-            run.meter()
-            outcome = failed(run, error)
-        if timer is not None:
-            timer.cancel()
-        self._started -= 1
-        self._end(run, outcome)
-        self._fill_slots()
 
 
 def _canceller(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> Any:
@@ -138,8 +115,8 @@ def _canceller(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> A
 
 
 class _Metered(Coroutine[Any, Any, None]):
-    """A coroutine whose every step adds to its run's CPU time, so that tasks which share a thread
-    are told apart."""
+    """A coroutine whose every step adds to its run's CPU time, so that the runs that share a thread
+    are measured separately."""
 
     __slots__ = ("_coroutine", "_run")
 

@@ -188,35 +188,38 @@ UPDATE evenbeat.executions e SET plan_time = r.plan_time FROM revised r WHERE e.
 RETURNING e.id;
 
 -- name: finish
--- Ends executions and moves their jobs on, each only if the token still holds its lease (and, for
--- the reaper, only if that lease has run out). Returns the tokens that did; the others are lost.
--- Beside each: the jobs that have waited for one of these ends.
+-- Ends executions and moves their jobs on as decided (`domain/decision.py: decide`), each only if
+-- the token still holds its lease (and, for the reaper, only if that lease has run out). Returns the
+-- tokens that did, and the jobs that waited for one of these ends; the other tokens are lost.
+--
+-- What was decided holds, except for what may have changed during the run and only this statement
+-- can see: the schedule was edited (its version is another; it has planned the next occurrence
+-- already), the job was paused, or none of the jobs that it runs after may end again.
 WITH outcome AS (
     SELECT * FROM unnest(
-        %(job_ids)s::uuid[], %(tokens)s::uuid[], %(outcomes)s::text[], %(statuses)s::text[],
-        %(plan_times)s::timestamptz[], %(next_runs)s::timestamptz[], %(retry_counts)s::int[],
-        %(tick_plans)s::smallint[], %(schedule_versions)s::int[], %(durations_ms)s::float8[],
+        %(job_ids)s::uuid[], %(tokens)s::uuid[], %(kinds)s::text[], %(outcomes)s::text[],
+        %(statuses)s::text[], %(plan_times)s::timestamptz[], %(next_runs)s::timestamptz[],
+        %(retry_counts)s::int[], %(tick_plans)s::smallint[], %(schedule_versions)s::int[],
+        %(durations_ms)s::float8[],
         %(queued_ms)s::float8[], %(cpu_times_ms)s::float8[], %(memory_peaks_mb)s::float4[],
         %(items_crawled)s::int[], %(items_indexed)s::int[], %(rows_affected)s::bigint[],
         %(error_codes)s::text[], %(error_messages)s::text[], %(stack_traces)s::text[],
         %(results)s::text[])
-    AS o (job_id, token, outcome, status, plan_time, next_run_at, retry_count, tick_plans,
+    AS o (job_id, token, kind, outcome, status, plan_time, next_run_at, retry_count, tick_plans,
           schedule_version, duration_ms, queued_ms, cpu_time_ms, memory_peak_mb,
           items_crawled, items_indexed, rows_affected, error_code, error_message, stack_trace,
           result)
 ),
 ended AS (
     UPDATE evenbeat.jobs j
-    -- A schedule that was changed during the run (its version is another) has planned the next
-    -- occurrence already. A child made for one plan keeps it for good.
-    SET status = CASE WHEN o.status = 'scheduled' OR o.schedule_version <> j.schedule_version
-                      THEN CASE WHEN j.is_paused THEN 'paused'
-                                WHEN o.schedule_version <> j.schedule_version
-                                     AND j.next_run_at IS NULL THEN 'pending'
-                                ELSE 'scheduled' END
-                      WHEN o.status = 'pending' AND again.waits IS NULL THEN o.outcome
-                      WHEN o.status = 'pending' AND j.is_paused THEN 'paused'
-                      ELSE o.status END,
+    SET status = CASE
+            WHEN j.is_paused AND (o.status = 'scheduled' OR again.waits
+                                  OR o.schedule_version <> j.schedule_version) THEN 'paused'
+            WHEN o.schedule_version <> j.schedule_version
+                THEN CASE WHEN j.next_run_at IS NULL THEN 'pending' ELSE 'scheduled' END
+            WHEN o.status = 'pending' AND again.waits IS NULL THEN o.outcome
+            ELSE o.status END,
+        -- A child that was made for one plan keeps it for good.
         plan_time = CASE WHEN o.schedule_version <> j.schedule_version OR j.parent_id IS NOT NULL
                          THEN j.plan_time ELSE o.plan_time END,
         next_run_at = CASE WHEN o.schedule_version <> j.schedule_version
@@ -241,7 +244,7 @@ ended AS (
                           o.duration_ms)
             ELSE j.average_duration_ms END
     FROM outcome o
-    -- A job that runs after others goes on waiting if one of those may end again; else it has ended.
+    -- A job that runs after others goes on waiting if one of those may end again.
     LEFT JOIN LATERAL (
         SELECT true AS waits
         FROM evenbeat.dependencies d JOIN evenbeat.jobs p ON p.id = ANY (ARRAY[d.predecessor_id])
@@ -282,18 +285,15 @@ awaited AS (
                 OR d.wanted = 'failure' AND e.outcome = 'failed'
     FROM ended e
     WHERE (SELECT true FROM evenbeat.dependencies LIMIT 1)
-      AND d.predecessor_id = e.job_id AND (e.status <> 'scheduled' OR e.retry_count = 0)
+      AND d.predecessor_id = e.job_id AND e.kind <> 'retrying'
     RETURNING d.job_id, d.fresh
 )
 -- Webhooks hear of each end. Whether there is any is asked once, and without one nothing is done.
 SELECT token, (SELECT array_agg(job_id) FROM awaited WHERE fresh),
        CASE WHEN (SELECT true FROM evenbeat.webhooks WHERE enabled LIMIT 1)
             THEN evenbeat.tell_webhooks(
-                CASE WHEN outcome <> 'failed' THEN 'job.' || outcome
-                     WHEN status = 'scheduled' AND retry_count > 0 THEN 'job.retrying'
-                     ELSE 'job.failed' END,
-                coalesce(%(now)s::timestamptz, now()), job_id, token, duration_ms, error_code,
-                error_message, next_run_at) END
+                'job.' || kind, coalesce(%(now)s::timestamptz, now()), job_id, token, duration_ms,
+                error_code, error_message, next_run_at) END
 FROM ended;
 
 -- name: release

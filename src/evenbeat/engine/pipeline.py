@@ -1,0 +1,266 @@
+"""One run from its claim to its report. All of its steps are in this file, in their order:
+
+    started                                      a batch of runs, on the claimer's thread
+    arguments → timeout → perform → outcome      one run, on its runner's thread
+    decide → finish → report                     a batch of runs, on the pipeline's own thread
+
+Runners differ in `perform` only: awaited on an event loop, called in a thread, or left to a child
+process. While one batch is written the next one gathers, so batches grow with the load.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
+from uuid import UUID
+
+from evenbeat.domain.decision import EndKind, RunEnd, decide
+from evenbeat.domain.execution import Outcome
+from evenbeat.domain.job import Job
+from evenbeat.domain.states import ExecutionStatus
+from evenbeat.engine.alarm import Alarm
+from evenbeat.engine.clock import Clock
+from evenbeat.engine.loop import Loop
+from evenbeat.engine.outcome import completed, failed
+from evenbeat.engine.reporter import Reporter
+from evenbeat.engine.run import ActiveRuns, Run, StopReason
+from evenbeat.errors import InvalidInput, StoreError
+from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
+from evenbeat.store.outcomes import Release
+from evenbeat.store.store import Store
+from evenbeat.tasks.context import Context, Leases
+from evenbeat.tasks.registry import Registry
+
+logger = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 1000
+IDLE_SECONDS = 0.5
+_spread = partial(random.uniform, -1, 1)
+
+
+class Timer(Protocol):
+    """Something that will stop a run unless it is cancelled."""
+
+    def cancel(self) -> object:
+        """The run has ended in time."""
+
+
+CallLater = Callable[[float, Callable[[StopReason], None], StopReason], Timer]
+
+
+class Pipeline(Loop):
+    """The way of all runs of a worker. Its own thread writes how they ended."""
+
+    name = "pipeline"
+    during = "finish"
+    longest_pause = 2.0
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        runs: ActiveRuns,
+        *,
+        leases: Leases,
+        clock: Clock,
+        alarm: Alarm,
+        reporter: Reporter,
+        telemetry: Telemetry = NO_TELEMETRY,
+    ) -> None:
+        super().__init__(telemetry)
+        self._store = store
+        self._registry = registry
+        self._runs = runs
+        self._leases = leases
+        self._clock = clock
+        self._alarm = alarm
+        self._reporter = reporter
+        self._ending = threading.Lock()
+        self._ended: deque[tuple[Run, Outcome | None]] = deque()
+        self._batch: list[tuple[Run, Outcome | None]] = []
+        self._unsure = False
+        self._idle = False
+
+    # -- started ---------------------------------------------------------------------------------
+
+    def start_runs(self, jobs: Sequence[Job]) -> list[Run]:
+        """Claimed jobs become runs. From here on their leases are renewed."""
+        runs = [Run(job, self._registry.get(job.task), Context(job, self._leases)) for job in jobs]
+        self._runs.add(runs)
+        self._reporter.started(runs)
+        return runs
+
+    # -- arguments → timeout → perform → outcome -------------------------------------------------
+
+    @contextmanager
+    def attempt(self, run: Run, call_later: CallLater) -> Iterator[None]:
+        """The steps around a runner's `perform`, which puts into `run.value` what the handler
+        returned. Whatever it raises ends here."""
+        run.started_at = time.monotonic()
+        timer: Timer | None = None
+        try:
+            if run.job.timeout_seconds is not None:
+                timer = call_later(run.job.timeout_seconds, run.stop, StopReason.TIMEOUT)
+            yield  # perform: `run.value = handler(**run.arguments())`, in the runner's own way
+            run.meter()
+            outcome = completed(run, run.value)
+        except BaseException as error:
+            run.meter()
+            outcome = failed(run, error)
+        if timer is not None:
+            timer.cancel()
+        self.end(run, outcome)
+
+    def end(self, run: Run, outcome: Outcome | None) -> None:
+        """A run is over: by itself, or because it was stopped (then without an outcome, unless it
+        timed out). Whichever comes first counts."""
+        with self._ending:
+            if run.ended:
+                return
+            run.ended = True
+        run.interrupt = None
+        self._ended.append((run, outcome))
+        if self._idle:
+            self.wake()
+
+    @property
+    def backlog(self) -> int:
+        """Ended runs that are not written yet; claiming pauses when it grows."""
+        return len(self._ended) + len(self._batch)
+
+    # -- decide → finish → report ----------------------------------------------------------------
+
+    def has_work(self) -> bool:
+        return bool(self.backlog) or not self._stopping
+
+    def trouble(self) -> str:
+        return f"cannot write {len(self._batch)} outcomes yet"
+
+    def run_once(self) -> float:
+        """Write one batch of ended runs. If that fails the batch stays for the next time."""
+        self._idle = False
+        while self._ended and len(self._batch) < MOST_AT_ONCE:
+            self._batch.append(self._ended.popleft())
+        if not self._batch:
+            self._idle = True  # what ended just before this line is seen by the next one
+            return 0.0 if self._ended else IDLE_SECONDS
+        begun = time.perf_counter()
+        try:
+            ends = self._finish_batch()
+        except StoreError:
+            self._unsure = True
+            raise
+        self._telemetry.finished(len(ends), time.perf_counter() - begun)
+        runs = [run for run, _ in self._batch]
+        self._unsure, self._batch = False, []
+        self._runs.remove(runs)
+        self._report(ends)
+        return 0.0
+
+    def _finish_batch(self) -> list[RunEnd]:
+        try:
+            return self._decide_and_finish(self._batch)
+        except StoreError:
+            raise
+        except Exception:
+            logger.exception("writing %d outcomes failed, trying each", len(self._batch))
+        ends: list[RunEnd] = []
+        for run, outcome in self._batch:
+            try:
+                ends += self._decide_and_finish([(run, outcome)])
+            except StoreError:
+                raise
+            except Exception:  # left to the reaper; the others of its batch are not
+                logger.exception("the outcome of job %s cannot be written", run.job.id)
+                ends.append(RunEnd(run.job, EndKind.LOST))
+        return ends
+
+    def _decide_and_finish(self, batch: list[tuple[Run, Outcome | None]]) -> list[RunEnd]:
+        """Write what became of these runs; an end that was not this worker's to write is lost."""
+        now = self._clock.now()
+        ends = [
+            decide(run.job, outcome, now, _spread())
+            for run, outcome in batch
+            if outcome is not None
+        ]
+        if ends:
+            held = self._finish(ends)
+            ends = [
+                end if end.job.lock_token in held else RunEnd(end.job, EndKind.LOST) for end in ends
+            ]
+        stopped = [run for run, outcome in batch if outcome is None]
+        released = [run.job for run in stopped if run.stop_reason is StopReason.SHUTDOWN]
+        if released:
+            self._store.release([Release(job) for job in released], now=self._clock.override())
+            ends += [RunEnd(job, EndKind.RELEASED) for job in released]
+        return ends + [
+            RunEnd(
+                run.job,
+                EndKind.CANCELLED if run.stop_reason is StopReason.CANCELLED else EndKind.LOST,
+            )
+            for run in stopped
+            if run.stop_reason is not StopReason.SHUTDOWN
+        ]
+
+    def _finish(self, ends: list[RunEnd]) -> set[UUID | None]:
+        """Write, and return the tokens whose leases held."""
+        held: set[UUID | None] = set()
+        try:
+            held |= self._store.finish(ends, now=self._clock.override())
+        except InvalidInput:  # one outcome that cannot be stored must not cost the others
+            for end in ends:
+                try:
+                    held |= self._store.finish([end], now=self._clock.override())
+                except InvalidInput as error:
+                    held |= self._store.finish([_bare(end, error)], now=self._clock.override())
+            return held
+        if self._unsure and len(held) < len(ends):
+            # The last try broke off, but it may have been written: then the leases are gone by our
+            # own hand.
+            held |= self._store.read.ended_as({
+                end.job.lock_token: end.outcome
+                for end in ends
+                if end.job.lock_token is not None
+                and end.job.lock_token not in held
+                and end.outcome is not None
+            })  # fmt: skip
+        return held
+
+    def _report(self, ends: list[RunEnd]) -> None:
+        """Tell claimer, metrics, logs and listeners what became of these runs."""
+        self._alarm.expect(end.decision.next_run_at for end in ends if end.decision)
+        lost = [end.job.lock_token for end in ends if end.kind is EndKind.LOST]
+        if lost:
+            # A lease may have been lost to a person who cancelled the job.
+            cancel = Outcome(ExecutionStatus.CANCELLED, error_code="cancelled")
+            try:
+                cancelled = self._store.read.ended_as(
+                    {token: cancel for token in lost if token is not None}
+                )
+            except StoreError:
+                cancelled = set()
+            ends = [
+                end._replace(kind=EndKind.CANCELLED) if end.job.lock_token in cancelled else end
+                for end in ends
+            ]
+        self._telemetry.ended(ends)
+        self._reporter.ended(ends)
+
+
+def _bare(end: RunEnd, error: InvalidInput) -> RunEnd:
+    """The same end without what the database cannot hold."""
+    outcome = end.outcome or Outcome()
+    return end._replace(
+        outcome=Outcome(
+            outcome.status,
+            duration_ms=outcome.duration_ms,
+            queued_ms=outcome.queued_ms,
+            error_code=outcome.error_code,
+            error_message=f"What the run left cannot be stored: {error}",
+        )
+    )

@@ -12,8 +12,9 @@ from functools import partial
 import psycopg
 from common import empty, fresh_store, rates, seconds
 
+from evenbeat.domain.first_run import first_run
 from evenbeat.domain.ids import uuid7_many
-from evenbeat.domain.job import JobSpec, NewJob, first_run
+from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.store.copying import copy_rows
 from evenbeat.store.rows import MAX_JSON_BYTES
 from evenbeat.store.store import Store

@@ -31,7 +31,7 @@ class Order(BaseModel):
     item: str
 
 
-@jobs.task(max_retries=5, backoff="2s")
+@jobs.task(max_retries=5, retry_backoff="2s")
 def send_receipt(order_id: int, *, ctx: Context) -> None:
     with database() as connection:
         connection.execute("UPDATE orders SET receipts = receipts + 1 WHERE id = %s", (order_id,))

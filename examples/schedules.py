@@ -19,7 +19,7 @@ app = Evenbeat()
 
 
 # A task is a function. Async ones share an event loop, plain ones run in threads.
-@app.task(max_retries=5, backoff="1s", timeout="30s")
+@app.task(max_retries=5, retry_backoff="1s", timeout="30s")
 async def send_email(to: str, subject: str) -> dict[str, str]:
     await asyncio.sleep(0.1)
     if random.random() < 0.3:

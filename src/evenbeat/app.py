@@ -4,26 +4,24 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from evenbeat import __version__
 from evenbeat.connections import psycopg_connection
 from evenbeat.declared import (
     DeclaredSchedule,
-    Duration,
+    ScheduleOptions,
     ScheduleSync,
     ScopeProvider,
     SyncReport,
+    TaskOptions,
     periodic_spec,
 )
-from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.duration import parse_duration
-from evenbeat.domain.job import JobSpec, NewJob, OnFailure, Placement
-from evenbeat.domain.limits import RateLimit, arguments_in
-from evenbeat.domain.retry import RetryPolicy
-from evenbeat.domain.schedule import After, AfterCondition, Awaited, Cron, Interval, Recurring
-from evenbeat.domain.window import parse_window
+from evenbeat.domain.job import DurationLike, JobSpec, NewJob
+from evenbeat.domain.limits import arguments_in
+from evenbeat.domain.schedule import AfterCondition, Awaited, Cron, Interval, Schedule
 from evenbeat.engine.chores import Chore, SimpleChore
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.worker import Worker
@@ -35,7 +33,7 @@ from evenbeat.plugins import DatabaseServer, provided
 from evenbeat.settings import Settings, load_settings
 from evenbeat.store.bulk import Added
 from evenbeat.store.store import Store
-from evenbeat.task import Task, awaited_jobs, override, retry_policy, with_key
+from evenbeat.task import Task, awaited_jobs, spec_with, with_key
 from evenbeat.tasks.registry import Registry, TaskDefinition, define
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Decorator = Callable[[Callable[P, R]], Task[P, R]]
 
 
 class Evenbeat:
@@ -79,26 +76,7 @@ class Evenbeat:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(
-        self,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        timeout: Duration | None = None,
-        max_retries: int | None = None,
-        backoff: Duration | Sequence[Duration] | None = None,
-        retry: RetryPolicy | None = None,
-        never_retry: Sequence[type[BaseException]] = (),
-        isolate: bool = False,
-        allow_stale_reentry: bool = True,
-        on_failure: OnFailure | str = OnFailure.CONTINUE,
-        lease: Duration | None = None,
-        cost: Duration | None = None,
-        concurrency_key: str | None = None,
-        concurrency_limit: int | None = None,
-        rate_limit: RateLimit | str | None = None,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(  # type: ignore[misc]  # mypy cannot match a ParamSpec with **options
         self, function: Callable[P, R] | None = None, /, **options: Any
     ) -> Any:
@@ -109,119 +87,54 @@ class Evenbeat:
         return lambda wrapped: self._declare(wrapped, options)
 
     def every(
-        self,
-        interval: Duration,
-        *,
-        placement: Placement | str = Placement.BALANCED,
-        schedule_name: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        window: str | None = None,
-        catch_up: CatchUpMode | str = CatchUpMode.LATEST_ONLY,
-        catch_up_window: Duration | None = None,
-        schedule_delay: Duration = 0,
-        scopes: ScopeProvider | None = None,
-        **task_options: Any,
+        self, interval: DurationLike, **options: Unpack[ScheduleOptions]
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Run a function every so often ("30m", "1h30m", seconds), in a rhythm that late or long
         runs never shift."""
-        schedule = Interval(parse_duration(interval, field="interval"))
-        return self._scheduled(
-            schedule,
-            task_options,
-            schedule_name,
-            payload,
-            scopes,
-            placement=Placement(placement),
-            window=None if window is None else parse_window(window),
-            catch_up=_catch_up(catch_up, catch_up_window),
-            schedule_delay=parse_duration(schedule_delay, field="schedule_delay"),
-        )
+        return self._scheduled(Interval(parse_duration(interval, field="interval")), options)
 
     def cron(
-        self,
-        expression: str,
-        *,
-        timezone: str = "UTC",
-        schedule_name: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        window: str | None = None,
-        catch_up: CatchUpMode | str = CatchUpMode.LATEST_ONLY,
-        catch_up_window: Duration | None = None,
-        schedule_delay: Duration = 0,
-        scopes: ScopeProvider | None = None,
-        **task_options: Any,
+        self, expression: str, *, timezone: str = "UTC", **options: Unpack[ScheduleOptions]
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Run a function by five cron fields, or @daily and its kin, in a time zone."""
-        return self._scheduled(
-            Cron(expression, timezone),
-            task_options,
-            schedule_name,
-            payload,
-            scopes,
-            window=None if window is None else parse_window(window),
-            catch_up=_catch_up(catch_up, catch_up_window),
-            schedule_delay=parse_duration(schedule_delay, field="schedule_delay"),
-        )
+        """Run a function by five cron fields, or a name such as @daily, in a time zone."""
+        return self._scheduled(Cron(expression, timezone), options)
 
     def after(
         self,
         *jobs: Task[Any, Any] | str | Awaited,
         on: AfterCondition | str = AfterCondition.SUCCESS,
-        schedule_name: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        window: str | None = None,
-        schedule_delay: Duration = 0,
-        scopes: ScopeProvider | None = None,
-        **task_options: Any,
+        **options: Unpack[ScheduleOptions],
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Run a function whenever other scheduled jobs have ended, given by their tasks or names:
-        of the same scope, else the global ones. `on` is "success", "failure" or "any"."""
-        return self._scheduled(
-            awaited_jobs(jobs, on),
-            task_options,
-            schedule_name,
-            payload,
-            scopes,
-            window=None if window is None else parse_window(window),
-            schedule_delay=parse_duration(schedule_delay, field="schedule_delay"),
-        )
+        of the same scope, otherwise the global ones. `on` is "success", "failure" or "any"."""
+        return self._scheduled(awaited_jobs(jobs, on), options)
 
     def periodic(
         self,
         name: str,
         *,
-        cadence: Duration,
-        run_timeout: Duration,
-        stale_timeout: Duration,
-        heartbeat_interval: Duration,
-        schedule_delay: Duration = 0,
-        catch_up: CatchUpMode | str = CatchUpMode.LATEST_ONLY,
-        catch_up_window: Duration | None = None,
-        max_plans_per_tick: int = 10,
-        allow_stale_reentry: bool = True,
+        cadence: DurationLike,
+        run_timeout: DurationLike,
+        stale_timeout: DurationLike,
+        heartbeat_interval: DurationLike,
         max_attempts: int = 4,
-        retry_backoff: Sequence[Duration] = (),
+        retry_backoff: Sequence[DurationLike] = (),
         scopes: ScopeProvider | None = None,
         payload: Mapping[str, Any] | None = None,
-        **task_options: Any,
+        **options: Any,
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Run a function for plan buckets of `cadence`, with every rule of its lease, catch-up and
         retries spelled out. `ctx.plan_time` is the bucket, `ctx.scope` the shard."""
 
         def declare(function: Callable[P, R]) -> Task[P, R]:
-            task = self._declare(function, {"name": name} | task_options)
+            task = self._declare(function, {"name": name, **options})
             spec = periodic_spec(
                 name,
                 task.spec,
                 cadence=cadence,
-                schedule_delay=schedule_delay,
-                catch_up=catch_up,
-                catch_up_window=catch_up_window,
-                max_plans_per_tick=max_plans_per_tick,
                 run_timeout=run_timeout,
                 stale_timeout=stale_timeout,
                 heartbeat_interval=heartbeat_interval,
-                allow_stale_reentry=allow_stale_reentry,
                 max_attempts=max_attempts,
                 retry_backoff=retry_backoff,
             )
@@ -426,52 +339,27 @@ class Evenbeat:
         return store
 
     def _declare(self, function: Callable[P, R], options: Mapping[str, Any]) -> Task[P, R]:
-        chosen = dict(options)
-        name = chosen.pop("name", None) or _default_name(function)
-        spec = override(
-            JobSpec(task=name, on_failure=OnFailure(chosen.pop("on_failure", OnFailure.CONTINUE))),
-            queue=chosen.pop("queue", None),
-            priority=chosen.pop("priority", None),
-            timeout=chosen.pop("timeout", None),
-            retry=retry_policy(
-                RetryPolicy(),
-                max_retries=chosen.pop("max_retries", None),
-                retry=chosen.pop("retry", None),
-                backoff=chosen.pop("backoff", None),
-            ),
-            concurrency_key=chosen.pop("concurrency_key", None),
-            concurrency_limit=chosen.pop("concurrency_limit", None),
-            rate_limit=chosen.pop("rate_limit", None),
-        )
-        lease, cost = chosen.pop("lease", None), chosen.pop("cost", None)
-        spec = replace(
-            spec,
-            allow_stale_reentry=chosen.pop("allow_stale_reentry", True),
-            lease=None if lease is None else parse_duration(lease, field="lease"),
-            cost=None if cost is None else parse_duration(cost, field="cost"),
-        )
-        isolate, never = chosen.pop("isolate", False), tuple(chosen.pop("never_retry", ()))
-        if chosen:
-            known = ", ".join(sorted(_TASK_OPTIONS))
-            raise TypeError(f"A task has no option {min(chosen)!r}. Its options are: {known}.")
+        settings = dict(options)
+        name = settings.pop("name", None) or getattr(function, "__name__", type(function).__name__)
+        isolate, never = settings.pop("isolate", False), tuple(settings.pop("never_retry", ()))
+        retry = settings.pop("retry", None)
+        spec = spec_with(JobSpec(task=name), settings, retry, "A task")
         definition = define(function, spec, isolate=isolate, never_retry=never)
         _check_key(definition)
         self.registry.add(definition)
         return Task(self, definition, function)
 
     def _scheduled(
-        self,
-        schedule: Recurring | After,
-        task_options: Mapping[str, Any],
-        schedule_name: str | None,
-        payload: Mapping[str, Any] | None,
-        scopes: ScopeProvider | None,
-        **spec_changes: Any,
+        self, schedule: Schedule, options: Mapping[str, Any]
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        own = {name: options.get(name) for name in ("schedule_name", "payload", "scopes")}
+        task_options = {name: value for name, value in options.items() if name not in own}
+
         def declare(function: Callable[P, R]) -> Task[P, R]:
             task = self._declare(function, task_options)
-            spec = replace(task.spec, schedule=schedule, **spec_changes)
-            self._add_schedule(task, spec, schedule_name or task.name, payload, scopes)
+            spec = replace(task.spec, schedule=schedule)
+            name: str = own["schedule_name"] or task.name
+            self._add_schedule(task, spec, name, own["payload"], own["scopes"])
             return task
 
         return declare
@@ -486,13 +374,6 @@ class Evenbeat:
     ) -> None:
         encoded = task.definition.signature.encode((), payload or {})
         self.schedules[name] = DeclaredSchedule(name, with_key(spec, encoded), encoded, scopes)
-
-
-_TASK_OPTIONS = frozenset({
-    "name", "queue", "priority", "timeout", "max_retries", "backoff", "retry", "never_retry",
-    "isolate", "allow_stale_reentry", "on_failure", "lease", "cost", "concurrency_key",
-    "concurrency_limit", "rate_limit",
-})  # fmt: skip
 
 
 def _check_key(definition: TaskDefinition) -> None:
@@ -510,14 +391,3 @@ def _check_key(definition: TaskDefinition) -> None:
             f"{', '.join(taken) or 'none'}.",
             field="concurrency_key",
         )
-
-
-def _default_name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)
-
-
-def _catch_up(mode: CatchUpMode | str, window: Duration | None) -> CatchUp:
-    parsed: timedelta | None = None
-    if window is not None:
-        parsed = parse_duration(window, field="catch_up_window")
-    return CatchUp(CatchUpMode(mode), parsed)

@@ -2,28 +2,52 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.duration import format_duration, parse_duration
-from evenbeat.domain.job import Job, JobSpec, NewJob, Placement, scope_of, spec_of
+from evenbeat.domain.job import (
+    DurationLike,
+    Job,
+    JobOptions,
+    JobSpec,
+    NewJob,
+    Placement,
+    scope_of,
+    spec_columns,
+    spec_of,
+)
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, Interval, Schedule
 from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.errors import InvalidInput
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.rows import spec_columns
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
 
 ScopeProvider = Callable[[], Iterable[Scope]]
-Duration = timedelta | float | str
 
 _STOPPED = "stopped_by_sync"
+
+
+class TaskOptions(JobOptions, total=False):
+    """What a decorator takes: the settings of its jobs, and what belongs to the task itself."""
+
+    name: str
+    isolate: bool
+    never_retry: Sequence[type[BaseException]]
+    retry: RetryPolicy
+
+
+class ScheduleOptions(TaskOptions, total=False):
+    """What `every`, `cron` and `after` take besides."""
+
+    schedule_name: str
+    payload: Mapping[str, Any]
+    scopes: ScopeProvider
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,59 +89,36 @@ def periodic_spec(
     name: str,
     task_spec: JobSpec,
     *,
-    cadence: Duration,
-    schedule_delay: Duration = 0,
-    catch_up: CatchUpMode | str = CatchUpMode.LATEST_ONLY,
-    catch_up_window: Duration | None = None,
-    max_plans_per_tick: int = 10,
-    run_timeout: Duration,
-    stale_timeout: Duration,
-    heartbeat_interval: Duration,
-    allow_stale_reentry: bool = True,
+    cadence: DurationLike,
+    run_timeout: DurationLike,
+    stale_timeout: DurationLike,
+    heartbeat_interval: DurationLike,
     max_attempts: int = 4,
-    retry_backoff: Sequence[Duration] = (),
+    retry_backoff: Sequence[DurationLike] = (),
 ) -> JobSpec:
     """A periodic job in full, as plan buckets on the epoch's grid; every rule is checked here."""
-    spec = _Checked(name)
-    every = spec.positive("cadence", cadence)
-    timeout = spec.positive("run_timeout", run_timeout)
-    lease = spec.positive("stale_timeout", stale_timeout)
-    beat = spec.positive("heartbeat_interval", heartbeat_interval)
-    spec.greater("stale_timeout", lease, "run_timeout", timeout)
-    spec.greater("stale_timeout", lease, "heartbeat_interval", beat)
+    check = _Checks(name)
+    every = check.positive("cadence", cadence)
+    timeout = check.positive("run_timeout", run_timeout)
+    lease = check.positive("stale_timeout", stale_timeout)
+    heartbeat = check.positive("heartbeat_interval", heartbeat_interval)
+    check.greater("stale_timeout", lease, "run_timeout", timeout)
+    check.greater("stale_timeout", lease, "heartbeat_interval", heartbeat)
     if max_attempts < 1:
-        raise spec.wrong(f"max_attempts must be at least 1, got {max_attempts}", "max_attempts")
-    if catch_up == CatchUpMode.EVERY_PLAN and max_plans_per_tick < 1:
-        raise spec.wrong(
-            "max_plans_per_tick must be at least 1 for every_plan catch-up, "
-            f"got {max_plans_per_tick}",
-            "max_plans_per_tick",
-        )
-    delays = tuple(spec.duration("retry_backoff", delay) for delay in retry_backoff)
-    window = None if catch_up_window is None else spec.positive("catch_up_window", catch_up_window)
-    return JobSpec(
-        task=task_spec.task,
-        queue=task_spec.queue,
-        priority=task_spec.priority,
+        raise check.error(f"max_attempts must be at least 1, got {max_attempts}", "max_attempts")
+    delays = tuple(check.duration("retry_backoff", delay) for delay in retry_backoff)
+    return replace(
+        task_spec,
         schedule=Interval(every),
         placement=Placement.GRID,
-        schedule_delay=spec.duration("schedule_delay", schedule_delay),
-        window=task_spec.window,
-        catch_up=CatchUp(CatchUpMode(catch_up), window, max(1, max_plans_per_tick)),
         retry=RetryPolicy(max_retries=max_attempts - 1 if delays else 0, delays=delays),
-        on_failure=task_spec.on_failure,
         timeout=timeout,
         lease=lease,
-        heartbeat=beat,
-        allow_stale_reentry=allow_stale_reentry,
-        cost=task_spec.cost,
-        concurrency_key=task_spec.concurrency_key,
-        concurrency_limit=task_spec.concurrency_limit,
-        rate_limit=task_spec.rate_limit,
+        heartbeat=heartbeat,
     )
 
 
-class _Checked:
+class _Checks:
     """Checks that name the job and both values when they fail."""
 
     def __init__(self, job: str) -> None:
@@ -125,24 +126,24 @@ class _Checked:
             raise InvalidInput("A periodic job needs a name that stays the same.", field="name")
         self._job = job
 
-    def wrong(self, problem: str, field_name: str) -> InvalidInput:
+    def error(self, problem: str, field_name: str) -> InvalidInput:
         return InvalidInput(f"Job {self._job!r}: {problem}.", field=field_name)
 
-    def duration(self, name: str, value: Duration) -> timedelta:
+    def duration(self, name: str, value: DurationLike) -> timedelta:
         try:
             return parse_duration(value)
         except InvalidInput as error:
-            raise self.wrong(f"{name}: {str(error).rstrip('.')}", name) from None
+            raise self.error(f"{name}: {str(error).rstrip('.')}", name) from None
 
-    def positive(self, name: str, value: Duration) -> timedelta:
+    def positive(self, name: str, value: DurationLike) -> timedelta:
         parsed = self.duration(name, value)
         if parsed <= timedelta(0):
-            raise self.wrong(f"{name} must be longer than zero, got {value!r}", name)
+            raise self.error(f"{name} must be longer than zero, got {value!r}", name)
         return parsed
 
     def greater(self, name: str, value: timedelta, other: str, bound: timedelta) -> None:
         if value <= bound:
-            raise self.wrong(
+            raise self.error(
                 f"{name} ({format_duration(value)}) must be longer than "
                 f"{other} ({format_duration(bound)})",
                 name,

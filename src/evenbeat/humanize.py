@@ -4,7 +4,7 @@ The script in the dashboard (`static/evenbeat.js`) writes relative times in the 
 `domain/duration.py` has the other notation, the one that people type: "1h30m".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
 
@@ -93,3 +93,9 @@ def _two_units(whole: int) -> str:
             rest = whole % size // next_size if next_size else 0
             return f"{whole // size:,} {unit}" + (f" {rest} {next_unit}" if rest else "")
     return "0 s"
+
+
+def any_of(words: Iterable[str]) -> str:
+    """A choice between words: `once, interval or cron`."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last

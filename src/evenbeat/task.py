@@ -4,23 +4,28 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from evenbeat.domain.duration import parse_duration
-from evenbeat.domain.job import Job, JobSpec, NewJob, check_priority
-from evenbeat.domain.limits import RateLimit, arguments_in, filled_key, parse_rate
+from evenbeat.domain.job import (
+    BY_NAME,
+    DurationLike,
+    Job,
+    JobOptions,
+    JobSpec,
+    NewJob,
+    with_settings,
+)
+from evenbeat.domain.limits import arguments_in, filled_key
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, AfterCondition, after_jobs
 from evenbeat.domain.scope import GLOBAL, Scope
-from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput
 from evenbeat.store.bulk import Added
 from evenbeat.tasks.registry import TaskDefinition
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Duration = timedelta | float | str
 
 
 class Enqueuer(Protocol):
@@ -104,39 +109,30 @@ class Task(Generic[P, R]):
     def options(
         self,
         *,
-        queue: str | None = None,
-        priority: int | None = None,
-        delay: Duration | None = None,
+        delay: DurationLike | None = None,
         run_at: datetime | None = None,
+        after: Any = None,
+        after_on: AfterCondition | str | None = None,
         dedup_key: str | None = None,
         name: str | None = None,
         scope: Scope | None = None,
-        timeout: Duration | None = None,
-        max_retries: int | None = None,
-        retry: RetryPolicy | None = None,
-        window: str | None = None,
-        concurrency_key: str | None = None,
-        concurrency_limit: int | None = None,
-        rate_limit: RateLimit | str | None = None,
         metadata: Mapping[str, Any] | None = None,
         created_by: str | None = None,
-        after: Any = None,
-        after_on: AfterCondition | str | None = None,
         connection: Any = None,
+        retry: RetryPolicy | None = None,
+        **settings: Unpack[JobOptions],
     ) -> "Task[P, R]":
         """The same task with other settings for the jobs it enqueues; the task itself is unchanged.
 
-        With `after`, jobs run whenever those have ended that it names: one or a list of what
-        `enqueue` gave, ids, names, or `Awaited`; successfully, unless `after_on` says other.
-        With `connection` (psycopg 3, SQLAlchemy or Django) a job takes part in the transaction that
-        is open on it.
+        With `after`, jobs run whenever the jobs that it names have ended: one or a list of what
+        `enqueue` returned, ids, names, or `Awaited`; successfully, unless `after_on` says
+        otherwise. With `connection` (psycopg 3, SQLAlchemy or Django) a job takes part in the
+        transaction that is open on it.
         """
-        awaited = _after(after, after_on)
         if delay is not None and run_at is not None:
             raise InvalidInput("Give either delay or run_at, not both.", field="delay")
-        start = parse_duration(delay, field="delay") if delay is not None else run_at
         new: dict[str, Any] = {
-            "start": start,
+            "start": parse_duration(delay, field="delay") if delay is not None else run_at,
             "name": name,
             "scope": scope,
             "dedup_key": dedup_key,
@@ -144,79 +140,46 @@ class Task(Generic[P, R]):
             "created_by": created_by,
             "connection": connection,
         }
-        given = {key: value for key, value in new.items() if value is not None}
-        spec = override(
-            self.spec, queue=queue, priority=priority, timeout=timeout, window=window,
-            retry=retry_policy(self.spec.retry, max_retries=max_retries, retry=retry),
-            concurrency_key=concurrency_key, concurrency_limit=concurrency_limit,
-            rate_limit=rate_limit,
-        )  # fmt: skip
-        if awaited is not None:
-            spec = replace(spec, schedule=awaited)
+        spec = spec_with(self.spec, settings, retry, "options()")
+        if after is not None:
+            spec = replace(spec, schedule=awaited_jobs(after, after_on))
+        elif after_on is not None:
+            raise InvalidInput(
+                "after_on says how jobs must end; name them by after.", field="after_on"
+            )
         return Task(
             self._enqueuer,
             self.definition,
             self._function,
             spec=spec,
-            options=replace(self._options, **given),
+            options=replace(
+                self._options, **{key: value for key, value in new.items() if value is not None}
+            ),
         )
 
 
 def awaited_jobs(jobs: Any, on: AfterCondition | str | None = None) -> After:
     """The schedule of a job that waits for these: tasks (by their names), jobs, what `enqueue`
     gave, ids, names or `Awaited`; one of them or several."""
-    several = jobs if isinstance(jobs, list | tuple | set | frozenset) else [jobs]
-    several = [jobs] if isinstance(jobs, Added | Job) else several
-    return after_jobs(map(_reference, several), on or AfterCondition.SUCCESS)
+    one = isinstance(jobs, Added | Job) or not isinstance(jobs, list | tuple | set | frozenset)
+    references = [
+        job.name if isinstance(job, Task) else job.id if isinstance(job, Added | Job) else job
+        for job in ([jobs] if one else jobs)
+    ]
+    return after_jobs(references, on or AfterCondition.SUCCESS)
 
 
-def _reference(job: Any) -> Any:
-    if isinstance(job, Task):
-        return job.name
-    return job.id if isinstance(job, Added | Job) else job
-
-
-def _after(jobs: Any, on: AfterCondition | str | None) -> After | None:
-    if jobs is not None:
-        return awaited_jobs(jobs, on)
-    if on is not None:
-        raise InvalidInput("after_on says how jobs must end; name them by after.", field="after_on")
-    return None
-
-
-def override(
-    spec: JobSpec,
-    *,
-    queue: str | None = None,
-    priority: int | None = None,
-    timeout: Duration | None = None,
-    window: str | None = None,
-    retry: RetryPolicy | None = None,
-    concurrency_key: str | None = None,
-    concurrency_limit: int | None = None,
-    rate_limit: RateLimit | str | None = None,
+def spec_with(
+    spec: JobSpec, settings: Mapping[str, Any], retry: RetryPolicy | None, taker: str
 ) -> JobSpec:
-    """The spec with what is given in place of what it had; the same object when nothing is."""
-    changes: dict[str, Any] = {}
-    if concurrency_key is not None:
-        arguments_in(concurrency_key)
-        changes["concurrency_key"] = concurrency_key
-    if concurrency_limit is not None:
-        changes["concurrency_limit"] = concurrency_limit
-    if rate_limit is not None:
-        changes["rate_limit"] = parse_rate(rate_limit)
-    if queue is not None:
-        changes["queue"] = queue
-    if priority is not None:
-        check_priority(priority)
-        changes["priority"] = priority
-    if timeout is not None:
-        changes["timeout"] = parse_duration(timeout, field="timeout")
-    if window is not None:
-        changes["window"] = parse_window(window)
-    if retry is not None and retry != spec.retry:
-        changes["retry"] = retry
-    return replace(spec, **changes) if changes else spec
+    """The spec with the settings that Python code gives; None leaves one as it is."""
+    changes = {name: value for name, value in settings.items() if value is not None}
+    if unknown := changes.keys() - BY_NAME.keys():
+        known = ", ".join(sorted(BY_NAME))
+        raise TypeError(f"{taker} has no setting {min(unknown)!r}. The settings are: {known}.")
+    if "concurrency_key" in changes:
+        arguments_in(changes["concurrency_key"])
+    return with_settings(spec if retry is None else replace(spec, retry=retry), changes)
 
 
 def with_key(spec: JobSpec, payload: Mapping[str, Any]) -> JobSpec:
@@ -225,21 +188,3 @@ def with_key(spec: JobSpec, payload: Mapping[str, Any]) -> JobSpec:
         return spec
     key = filled_key(spec.concurrency_key, payload)
     return spec if key == spec.concurrency_key else replace(spec, concurrency_key=key)
-
-
-def retry_policy(
-    base: RetryPolicy,
-    *,
-    max_retries: int | None = None,
-    retry: RetryPolicy | None = None,
-    backoff: Any = None,
-) -> RetryPolicy:
-    """The policy that a decorator's or `options()`'s arguments describe. A `backoff` that is one
-    duration doubles; a list gives each delay, the last one repeated."""
-    policy = retry or base
-    if isinstance(backoff, list | tuple):
-        policy = replace(policy, delays=tuple(parse_duration(d, field="backoff") for d in backoff))
-    elif backoff is not None:
-        first = parse_duration(backoff, field="backoff")
-        policy = replace(policy, base=first, cap=max(policy.cap, first), delays=())
-    return policy if max_retries is None else replace(policy, max_retries=max_retries)

@@ -23,7 +23,7 @@ def told(caplog):
 def test_a_run_is_told_from_its_claim_to_its_end(evenbeat_harness, told):
     app = Evenbeat(name="story")
 
-    @app.task(backoff="120s")
+    @app.task(retry_backoff="120s")
     async def crawl(ok: bool, ctx: Context) -> None:
         if not ok:
             raise ConnectionError("connection timeout")

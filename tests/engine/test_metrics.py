@@ -62,7 +62,7 @@ def work(app: Evenbeat) -> Iterator[Callable[..., Worker]]:
 def test_every_kind_of_ending_is_counted_once(evenbeat_harness):
     app = Evenbeat(name="endings")
 
-    @app.task(max_retries=1, backoff="10s")
+    @app.task(max_retries=1, retry_backoff="10s")
     async def work(how: str) -> None:
         if how == "fail":
             raise ValueError("no")

@@ -45,7 +45,7 @@ def make_app(seen: dict[str, list[tuple[datetime, int]]]) -> Evenbeat:
     async def heavy(ctx: Context) -> None:
         note(ctx)
 
-    @app.cron("0 9 * * mon", backoff="10m", max_retries=2)
+    @app.cron("0 9 * * mon", retry_backoff="10m", max_retries=2)
     async def flaky(ctx: Context) -> None:
         note(ctx)
         if ctx.attempt < 3:

@@ -147,7 +147,7 @@ def test_enqueue_many_and_async_enqueue(app, evenbeat_harness):
 def test_failures_wait_and_retry_until_the_retries_are_used_up(app, evenbeat_harness):
     tried = []
 
-    @app.task(max_retries=2, backoff="1m")
+    @app.task(max_retries=2, retry_backoff="1m")
     def broken(ctx: Context) -> None:
         tried.append(ctx.attempt)
         raise ValueError("no luck")

@@ -20,12 +20,11 @@ from evenbeat.domain.decision import (
     revise,
 )
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, OnFailure
+from evenbeat.domain.job import Job, JobSpec, OnFailure, spec_columns
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, Cron, Interval
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.domain.window import parse_window
-from evenbeat.store.rows import spec_columns
 
 T0 = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

@@ -7,6 +7,7 @@ import pytest
 
 import evenbeat
 from evenbeat import EventKind
+from evenbeat.declared import TaskOptions
 from evenbeat.settings import Settings, setting_name
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +43,7 @@ def test_every_event_is_documented(kind: EventKind):
     assert f"| `{kind.value}` |" in REFERENCE
 
 
-@pytest.mark.parametrize("option", sorted(evenbeat.app._TASK_OPTIONS))
+@pytest.mark.parametrize("option", sorted(TaskOptions.__annotations__))
 def test_every_task_option_is_documented(option: str):
     assert f"| `{option}` |" in REFERENCE
 

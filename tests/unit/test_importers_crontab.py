@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from evenbeat.api.building import new_job
 from evenbeat.api.schemas import JobCreate
-from evenbeat.domain.job import JobSpec, check_name
+from evenbeat.domain.job import JobSpec
+from evenbeat.domain.setting_kinds import check_name
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.crontab import is_system, local_timezone, read_crontab, slug
 from evenbeat.importers.source import ImportSource

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from evenbeat.api.answers import JobDocument
 from evenbeat.api.schemas import JobCreate
 from evenbeat.errors import InvalidInput
 from evenbeat.importers import export
@@ -190,13 +191,22 @@ SAID_OTHERWISE = {
 
 def test_every_field_of_a_job_is_written() -> None:
     """A field that jobs get must come to `importers/export.py`, or a move would lose it."""
-    own = {
-        "name", "scope", "description", "tags", "metadata", "task", "payload", "priority",
-        "schedule_delay", "cost", "paused", "schedule", "timezone", "anchor_at", "placement",
-        "run_at", "after",
-    }  # fmt: skip
-    known = own | set(export._AS_IT_IS) | set(export._RENAMED)
-    assert set(JobCreate.model_fields) - SAID_OTHERWISE == known
+    definition = export.definition_of(ANSWER | {"status": "scheduled"})
+    interval = export.definition_of(ANSWER | {"schedule_kind": "interval"})
+    cron = export.definition_of(ANSWER | {"schedule_kind": "cron"})
+    after = export.definition_of(ANSWER | {"schedule_kind": "after"})
+    assert set(JobCreate.model_fields) - SAID_OTHERWISE == {*definition, *interval, *cron, *after}
+
+
+# A job as the API answers it, with something in every field.
+ANSWER = {
+    **dict.fromkeys(JobDocument.model_fields, "x"),
+    "scope": {"kind": "tenant", "id": "1"},
+    "metadata": {"more": 1},
+    "tags": ["a"],
+    "after": [{"job": "1", "name": "a", "on": "any"}],
+    "schedule_kind": "once",
+}
 
 
 def test_yaml_is_written_for_people() -> None:

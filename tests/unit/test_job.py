@@ -10,29 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
+from evenbeat.domain.first_run import FirstRun, first_run, resumed_run
 from evenbeat.domain.job import (
-    EPOCH,
-    FirstRun,
     Job,
     JobSpec,
     NewJob,
     OnFailure,
     Placement,
-    check_name,
-    check_priority,
-    first_run,
     recurring_of,
-    resumed_run,
     scope_of,
+    spec_columns,
     spec_of,
 )
+from evenbeat.domain.moments import EPOCH
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, Cron, Interval, Once, after_jobs
 from evenbeat.domain.scope import Scope
+from evenbeat.domain.setting_kinds import check_name
 from evenbeat.domain.states import JobStatus
 from evenbeat.domain.window import ExecutionWindow, parse_window
 from evenbeat.errors import InvalidInput, InvalidSchedule
-from evenbeat.store.rows import spec_columns
 
 T0 = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 NOW = T0 + timedelta(minutes=7, seconds=30)
@@ -279,7 +276,7 @@ def test_names_may_be_anything_printable(value):
 @pytest.mark.parametrize("value", [-1, 101, 1.0, "5", True, None])
 def test_a_priority_is_a_whole_number_from_0_to_100(value):
     with pytest.raises(InvalidInput, match="whole number from 0") as caught:
-        check_priority(value)
+        JobSpec("any", priority=value)
     assert caught.value.field == "priority"
     with pytest.raises(InvalidInput, match="whole number from 0"):
         JobSpec("noop", priority=value)

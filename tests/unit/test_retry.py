@@ -34,7 +34,7 @@ def test_doubles_up_to_the_cap() -> None:
     ],
 )
 def test_jitter_comes_after_the_cap(attempt: int, low: float, high: float) -> None:
-    policy = RetryPolicy(base=timedelta(minutes=1), cap=timedelta(hours=24), jitter=0.2)
+    policy = RetryPolicy(backoff=timedelta(minutes=1), cap=timedelta(hours=24), jitter=0.2)
     assert seconds(policy, attempt, -1) == pytest.approx(low)
     assert seconds(policy, attempt, 1) == pytest.approx(high)
 
@@ -64,8 +64,8 @@ def test_allows_as_many_retries_as_it_says() -> None:
         ({"max_retries": -1}, "-1", "for example 3"),
         ({"max_retries": True}, "True", "for example 3"),
         ({"max_retries": 1.5}, "1.5", "for example 3"),
-        ({"base": timedelta(seconds=-1)}, "'-1s'", "'60s'"),
-        ({"base": timedelta(hours=2)}, "'2h'", "cap '1h'"),
+        ({"backoff": timedelta(seconds=-1)}, "'-1s'", "'60s'"),
+        ({"backoff": timedelta(hours=2)}, "'2h'", "cap '1h'"),
         ({"cap": timedelta(hours=25)}, "'1d1h'", "'1h'"),
         ({"jitter": -0.1}, "-0.1", "0.2"),
         ({"jitter": 1.1}, "1.1", "0.2"),
@@ -89,14 +89,14 @@ def test_refuses_impossible_draws(attempt: int, spread: float) -> None:
 
 
 @given(
-    base=st.timedeltas(timedelta(0), timedelta(hours=24)),
+    backoff=st.timedeltas(timedelta(0), timedelta(hours=24)),
     jitter=st.floats(0, 1),
     attempt=st.integers(1, 10**12),
     spread=st.floats(-1, 1),
 )
 def test_a_delay_stays_within_the_spread_cap(
-    base: timedelta, jitter: float, attempt: int, spread: float
+    backoff: timedelta, jitter: float, attempt: int, spread: float
 ) -> None:
-    policy = RetryPolicy(base=base, cap=timedelta(hours=24), jitter=jitter)
+    policy = RetryPolicy(backoff=backoff, cap=timedelta(hours=24), jitter=jitter)
     assert timedelta(0) <= policy.delay(attempt, spread) <= timedelta(hours=48)
     assert policy.delay(attempt, 0) <= policy.delay(attempt + 1, 0) <= policy.cap

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenbeat.domain import cron
+from evenbeat.domain.cron import NAMED_CRON
 from evenbeat.domain.schedule import (
-    NAMED_CRON,
     After,
     AfterCondition,
     Awaited,

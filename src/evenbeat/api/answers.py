@@ -1,16 +1,19 @@
 """What the answers of /api/v1 look like."""
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
-from evenbeat.api.schemas import AfterEnd, IntervalType, Json, PlacementMode
+from evenbeat.api.schemas import READ_ONLY, AfterEnd, JobEdit, Json
+from evenbeat.domain.job import SETTINGS, Job, JobSpec, Setting
+from evenbeat.domain.schedule import KINDS
 
 JobState = Literal["pending", "scheduled", "running", "paused", "completed", "failed", "cancelled"]
 ExecutionState = Literal["running", "completed", "failed", "cancelled"]
-ScheduleKind = Literal["once", "interval", "cron", "after"]
+ScheduleKind = Annotated[str, WithJsonSchema({"type": "string", "enum": list(KINDS)})]
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
 
 
@@ -46,8 +49,27 @@ class DependentDocument(BaseModel):
     status: JobState
 
 
-class JobDocument(BaseModel):
+def _setting_field(setting: Setting) -> Any:
+    optional = setting.of(JobSpec(task="any")) is None or setting.name == "placement"
+    schema = setting.kind.json_schema
+    if "anyOf" in schema:  # durations are answered in seconds
+        schema = {"type": "number", "description": setting.help}
+    kind = Annotated[Any, WithJsonSchema(schema)]
+    return (kind | None if optional else kind, Field(description=setting.help))
+
+
+if TYPE_CHECKING:
+    _SettingFields = BaseModel
+else:
+    _SettingFields = create_model(
+        "_SettingFields", **{setting.name: _setting_field(setting) for setting in SETTINGS}
+    )
+
+
+class JobDocument(_SettingFields):
     """A job as it stands."""
+
+    model_config = ConfigDict(extra="allow")  # the fields of `JOB_EXTRAS`
 
     id: UUID
     name: str | None
@@ -57,47 +79,23 @@ class JobDocument(BaseModel):
     url: str | None
     source_id: str | None
     source_name: str | None
-    queue: str
-    priority: int
-    aged: int
+    aged: int = Field(description="What waiting has added to the priority.")
     status: JobState
     schedule: str | None
     schedule_kind: ScheduleKind
     schedule_text: str
     schedule_enabled: bool
-    interval_minutes: int | None
-    interval_type: IntervalType | None
     interval_seconds: int | None
     cron_expression: str | None
     timezone: str
     anchor_at: datetime | None
     next_run_at: datetime | None
     plan_time: datetime | None
-    placement: PlacementMode | None
     placed_at: datetime | None
-    schedule_delay_seconds: Number
-    window: str | None
-    catch_up: str
-    catch_up_window_seconds: Number | None
-    max_plans_per_tick: int
     is_paused: bool
     paused_at: datetime | None
     cancelled_at: datetime | None
-    max_retries: int
-    retry_backoff_seconds: Number
-    retry_cap_seconds: Number
-    retry_jitter: Number
-    retry_delays_seconds: list[Number] | None
     current_retry_count: int
-    on_failure: str
-    timeout_seconds: Number | None
-    lease_seconds: Number | None
-    heartbeat_seconds: Number | None
-    cost_ms: Number | None
-    allow_stale_reentry: bool
-    concurrency_key: str | None
-    concurrency_limit: int | None
-    rate_limit: str | None
     scope: ScopeDocument
     dedup_key: str | None
     parent_id: UUID | None
@@ -120,6 +118,12 @@ class JobDocument(BaseModel):
     )
     duplicate: bool | None = _only_when_any("True: a live job had the dedup key.")
     warnings: list[str] | None = _only_when_any("What may need attention.")
+
+
+READ_ONLY.update(JobDocument.model_fields.keys() - JobEdit.model_fields.keys())
+
+JOB_EXTRAS: list[Callable[[Job], dict[str, Any]]] = []
+"""More fields of a job's answer, in other ways to write the same."""
 
 
 class JobList(BaseModel):

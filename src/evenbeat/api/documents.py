@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evenbeat.api.answers import (
+    JOB_EXTRAS,
     AwaitedDocument,
     DependentDocument,
     ExecutionDocument,
@@ -12,19 +13,16 @@ from evenbeat.api.answers import (
     ScopeDocument,
 )
 from evenbeat.domain.dependencies import Dependency, Dependent
-from evenbeat.domain.duration import format_duration
 from evenbeat.domain.execution import Execution
-from evenbeat.domain.job import Job, recurring_of
-from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.domain.job import BY_NAME, Job, schedule_of, settings_of_row
 from evenbeat.observe.explain import describe_schedule
 from evenbeat.store.reads import JobStats
 
-_SAME_NAME = tuple(set(JobDocument.model_fields) & set(Job._fields))
+_SAME_NAME = tuple((set(JobDocument.model_fields) & set(Job._fields)) - BY_NAME.keys())
 _EXECUTION_FIELDS = tuple(
     set(ExecutionDocument.model_fields) & set(Execution._fields)
     - {"items_crawled", "items_indexed", "metadata", "result"}
 )  # fmt: skip
-_UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60))
 
 
 def job_document(
@@ -36,21 +34,22 @@ def job_document(
     dependents: Sequence[Dependent] = (),
 ) -> JobDocument:
     """A job as answered. Columns go by their names; the rest is worked out here."""
-    interval, unit = _interval_parts(job.interval_seconds)
-    recurring = recurring_of(job)
+    schedule = schedule_of(job)
+    extras: dict[str, Any] = {}
+    for more in JOB_EXTRAS:
+        extras |= more(job)
     return JobDocument(
         **{name: plain(getattr(job, name)) for name in _SAME_NAME},
+        **settings_of_row(job),
+        **extras,
         url=_text(job.payload.get("url")),
         source_id=_text(job.payload.get("source_id")),
         source_name=_text(job.payload.get("source_name")),
         description=_text(job.metadata.get("description")),
         tags=_tags(job.metadata.get("tags")),
-        schedule=schedule_text(recurring),
+        schedule=schedule.text,
         schedule_text=describe_schedule(job, awaited),
-        schedule_enabled=recurring is not None,
-        interval_minutes=interval,
-        interval_type=unit,
-        window=job.execution_window,
+        schedule_enabled=schedule.repeats,
         scope=ScopeDocument(kind=job.scope_kind, id=job.scope_id),
         after=[_awaited(one) for one in awaited] or None,
         dependents=[_dependent(one) for one in dependents] or None,
@@ -90,27 +89,6 @@ def execution_document(execution: Execution) -> ExecutionDocument:
 def stats_document(stats: JobStats) -> JobStatsDocument:
     """A job's history in figures, as answered."""
     return JobStatsDocument(**{name: plain(value) for name, value in stats._asdict().items()})
-
-
-def schedule_text(schedule: Interval | Cron | None) -> str | None:
-    """The schedule as `parse_schedule` reads it."""
-    match schedule:
-        case Interval(every=every):
-            return f"@every {format_duration(every)}"
-        case Cron(expression=expression):
-            return expression
-        case _:
-            return None
-
-
-def _interval_parts(seconds: int | None) -> tuple[int | None, Any]:
-    """The seed's pair: the largest unit that fits without a rest."""
-    if seconds is None:
-        return None, None
-    for unit, size in _UNITS:
-        if seconds % size == 0:
-            return seconds // size, unit
-    return None, None
 
 
 def plain(value: Any) -> Any:

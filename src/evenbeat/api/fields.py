@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from evenbeat.domain.duration import MAX_DURATION, parse_duration
-from evenbeat.domain.job import MAX_NAME, check_name
 from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.moments import as_utc, zone_named
+from evenbeat.domain.setting_kinds import MAX_NAME, check_name
 from evenbeat.domain.window import parse_window
 from evenbeat.store.reads import MAX_PAGE
 
@@ -160,10 +160,9 @@ QueueName = _name("queue")
 JobName = _name("name")
 DedupKey = _name("dedup_key")
 JobReference = _name("after")
-ConcurrencyKey = _name("concurrency_key")
 Tag = _name("tag")
 Url = Annotated[str, StringConstraints(min_length=1, max_length=MAX_URL), AfterValidator(_url)]
-Source = Annotated[
+SourceText = Annotated[
     str, StringConstraints(min_length=1, max_length=MAX_SOURCE), AfterValidator(_printable)
 ]
 Timezone = Annotated[str, StringConstraints(min_length=1, max_length=64), AfterValidator(_timezone)]

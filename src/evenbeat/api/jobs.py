@@ -27,6 +27,7 @@ from evenbeat.api.schemas import JobCreate, JobEdit
 from evenbeat.api.tasks import ResolvedTask, known_task
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.job import Job, JobSpec, NewJob
+from evenbeat.domain.schedule import After
 from evenbeat.domain.states import FINISHED
 from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.store.bulk import Added
@@ -214,9 +215,12 @@ def _edited(service: Service, job_id: UUID, body: JobEdit) -> JobDocument:
     moment = store.clock(service.now)
 
     payload = _checked_payload(body, job, task)
+    rewiring = _waits_for_others(service, job, body)
 
     def edit(spec: JobSpec) -> JobSpec:
-        schedule = moved_once(body, schedule_for(body, spec.schedule), moment)
+        waits_on = isinstance(spec.schedule, After) and body.after is not None and not rewiring
+        schedule = spec.schedule if waits_on else schedule_for(body, spec.schedule)
+        schedule = moved_once(body, schedule, moment)
         return edited_spec(body, spec, task.spec, schedule, payload or job.payload)
 
     edited = store.control.update(
@@ -225,10 +229,21 @@ def _edited(service: Service, job_id: UUID, body: JobEdit) -> JobDocument:
         payload=payload,
         metadata=edited_metadata(body, job.metadata),
         name=body.name,
-        rewiring="after" in body.model_fields_set,
+        rewiring=rewiring,
         now=service.now,
     )
     return _as_it_stands(service, edited, [*task.warnings, *_declared_in_code(edited)])
+
+
+def _waits_for_others(service: Service, job: Job, body: JobEdit) -> bool:
+    """Whether an edit changes what the job waits for."""
+    if "after" not in body.model_fields_set:
+        return False
+    awaited = _awaited_by(service, [job])[job.id]
+    present = {(str(one.id), one.wanted) for one in awaited}
+    schedule = schedule_for(body, None)
+    jobs = schedule.jobs if isinstance(schedule, After) else ()
+    return {(str(one.job), str(one.on)) for one in jobs} != present
 
 
 def _declared_in_code(job: Job) -> Iterator[str]:

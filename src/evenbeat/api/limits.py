@@ -11,8 +11,8 @@ from evenbeat.api.fields import Limit, Offset, RateText
 from evenbeat.api.problems import responses
 from evenbeat.api.row_models import row_model
 from evenbeat.api.schemas import Request
-from evenbeat.domain.job import MAX_NAME
 from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
+from evenbeat.domain.setting_kinds import MAX_NAME
 
 router = APIRouter(prefix="/api/v1", tags=["limits"], responses=DENIED)
 

@@ -15,11 +15,11 @@ from pydantic import (
 
 from evenbeat.api.fields import MAX_TAGS, Limit, Moment, Offset, QueryMoment, check_json
 from evenbeat.api.schemas import Id, Request
+from evenbeat.domain.schedule import KINDS
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.errors import InvalidInput
+from evenbeat.humanize import any_of
 from evenbeat.store.filters import SORT_FIELDS, JobFilter
-
-KINDS = ("once", "interval", "cron", "after")
 
 
 def _split(value: Any) -> Any:
@@ -66,7 +66,7 @@ class FilterFields(BaseModel):
     status: Words = None
     queue: Words = None
     task: Words = None
-    kind: Words = Field(None, description="once, interval or cron.")
+    kind: Words = Field(None, description=f"{any_of(KINDS)}.")
     tag: Words = None
     search: Text = Field(None, description="A part of the name or of the task.")
     name: Text = None
@@ -78,7 +78,7 @@ class FilterFields(BaseModel):
         """The filter as the store knows it."""
         given = self.model_dump(exclude_none=True)
         one_of("status", self.status, tuple(JobStatus))
-        one_of("kind", self.kind, KINDS)
+        one_of("kind", self.kind, tuple(KINDS))
         return JobFilter(
             statuses=self.status,
             queues=self.queue,

@@ -8,12 +8,11 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from evenbeat.api.answers import BackfilledDocument, PlacedDocument, PlansDocument, PreviewDocument
-from evenbeat.api.building import described_schedule
 from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
-from evenbeat.api.documents import plain, schedule_text
+from evenbeat.api.documents import plain
 from evenbeat.api.problems import responses
 from evenbeat.api.schemas import BackfillRequest, PreviewRequest
-from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.domain.schedule import Interval, Recurring, schedule_from_fields
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput, InvalidSchedule
 from evenbeat.observe.explain import describe_schedule, explain, next_plans
@@ -45,8 +44,8 @@ def preview_schedule(
 ) -> PreviewDocument:
     """The schedule in plain English, and when it would run. An interval without a first run is
     shown from `after` on; a job gets its own place in it."""
-    schedule = described_schedule(body)
-    if schedule is None:
+    schedule = schedule_from_fields(body.schedule_fields())
+    if not isinstance(schedule, Recurring):
         raise InvalidInput(
             'There is no schedule to try out. Give for example "schedule": "0 9 * * mon-fri".',
             field="schedule",
@@ -57,14 +56,14 @@ def preview_schedule(
     window = None if body.window is None else parse_window(body.window)
     plans = plans_after(schedule, after, body.count)
     return PreviewDocument(
-        schedule=schedule_text(schedule) or "",
+        schedule=schedule.text or "",
         explanation=schedule.describe(),
         placement=_placed(service, schedule),
         plans=[plan if window is None else window.next_open(plan) for plan in plans],
     )
 
 
-def _placed(service: Service, schedule: Interval | Cron) -> PlacedDocument | None:
+def _placed(service: Service, schedule: Recurring) -> PlacedDocument | None:
     """Where a balanced job with this interval would come to run."""
     if not isinstance(schedule, Interval):
         return None
@@ -133,7 +132,7 @@ def backfill_job(
     )
 
 
-def plans_after(schedule: Interval | Cron, after: datetime, count: int) -> list[datetime]:
+def plans_after(schedule: Recurring, after: datetime, count: int) -> list[datetime]:
     """The next plans; fewer when the schedule comes to its end."""
     plans: list[datetime] = []
     try:

@@ -1,23 +1,30 @@
 """What requests to /api/v1 may contain."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from evenbeat.api.fields import (
     MAX_DESCRIPTION,
     MAX_TAGS,
-    ConcurrencyKey,
     DedupKey,
     Duration,
     JobName,
     JobReference,
     Moment,
-    QueueName,
-    RateText,
     ScheduleText,
-    Source,
+    SourceText,
     Tag,
     TaskName,
     Timezone,
@@ -25,15 +32,13 @@ from evenbeat.api.fields import (
     Window,
     check_json,
 )
-from evenbeat.domain.limits import MAX_RUNNING
+from evenbeat.domain.job import BY_NAME, SETTINGS, Setting
 from evenbeat.domain.schedule import LONGEST_INTERVAL, MOST_AWAITED
 from evenbeat.domain.scope import LONGEST_PART
 
 MAX_BULK = 1000
 Json = dict[str, Any]
 AfterEnd = Literal["success", "failure", "any"]
-IntervalType = Literal["minutes", "hours", "days"]
-PlacementMode = Literal["balanced", "grid", "pinned"]
 
 _LONGEST_SECONDS = int(LONGEST_INTERVAL.total_seconds())
 
@@ -68,8 +73,7 @@ class ScopeFields(Request):
 
 
 class ScheduleFields(Request):
-    """When to run. Give one of `schedule`, `interval_seconds`, or `interval_minutes` with
-    `interval_type`; without any of them, once."""
+    """When to run: `schedule` or `interval_seconds`; without either, once."""
 
     schedule: ScheduleText | None = Field(
         None, description="A cron expression, a name such as @daily, or @every and a duration."
@@ -77,42 +81,79 @@ class ScheduleFields(Request):
     timezone: Timezone | None = Field(
         None, description="The IANA time zone that cron is read in.", examples=["Europe/Berlin"]
     )
-    interval_minutes: Annotated[int, Field(ge=1, le=_LONGEST_SECONDS // 60)] | None = Field(
-        None, description="How many minutes (or hours, or days: see interval_type)."
-    )
-    interval_type: IntervalType | None = Field(
-        None, description="The unit of interval_minutes; minutes unless given."
-    )
     interval_seconds: Annotated[int, Field(ge=1, le=_LONGEST_SECONDS)] | None = None
-    window: Window | None = Field(None, description="The hours in which a run may start.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _translate(cls, document: Any) -> Any:
+        for translate in DIALECTS:
+            document = translate(document) if isinstance(document, dict) else document
+        return document
+
+    def schedule_fields(self) -> dict[str, Any]:
+        """The fields that say when to run, as far as they were given."""
+        names = self.model_fields_set & SCHEDULE_FIELDS
+        return {name: value for name, value in self.model_dump().items() if name in names}
+
+
+DIALECTS: list[Callable[[dict[str, Any]], dict[str, Any]]] = []
+"""Other ways to write a request, each translated into ours before it is checked."""
+SCHEDULE_FIELDS = frozenset({
+    "schedule", "timezone", "interval_seconds", "anchor_at", "after", "after_on",
+})  # fmt: skip
+
+
+READ_ONLY: set[str] = set()
+"""What the answer of a job has and a request has not; `answers.py` fills it in."""
 
 
 class AwaitedFields(Request):
     """A job to wait for, and how it must end."""
 
+    model_config = ConfigDict(extra="ignore")  # answers also say how the job stands
+
     job: JobReference = Field(description="Its id, or its name in the same scope or globally.")
     on: AfterEnd | None = Field(None, description="How it must end; as after_on unless given.")
 
 
-class JobEdit(ScheduleFields):
-    """Changes to a job: only the fields that are given change, and null restores a default."""
+def _setting_field(setting: Setting) -> Any:
+    """A setting as a field of a request."""
+
+    def read(value: Any) -> Any:
+        return setting.kind.parse(setting.name, value)
+
+    kind = Annotated[Any, BeforeValidator(read), WithJsonSchema(setting.kind.json_schema)]
+    return (kind | None, Field(None, description=setting.help))
+
+
+if TYPE_CHECKING:
+    SettingFields = Request
+else:
+    SettingFields = create_model(
+        "SettingFields",
+        __base__=Request,
+        **{setting.name: _setting_field(setting) for setting in SETTINGS},
+    )
+
+
+class JobEdit(ScheduleFields, SettingFields):
+    """Changes to a job: only the fields that are given change, and null restores a default. An
+    answer of GET may be sent back: with the job's id in it, fields that cannot be changed are
+    left out of account."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     task: TaskName | None = Field(None, description="The handler to run.")
     payload: Json | None = Field(None, description="The handler's arguments.")
-    url: Url | None = Field(None, description="Kept in the payload. Without a task: crawl it.")
-    source_id: Source | None = Field(None, description="Kept in the payload.")
-    source_name: Source | None = Field(None, description="Kept in the payload.")
+    url: Url | None = Field(
+        None, description="Stored in the payload. Without a task: the page to crawl."
+    )
+    source_id: SourceText | None = Field(None, description="Stored in the payload.")
+    source_name: SourceText | None = Field(None, description="Stored in the payload.")
     name: JobName | None = Field(None, description="Unique within the job's scope.")
     description: Annotated[str, Field(max_length=MAX_DESCRIPTION)] | None = None
     tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] | None = None
     metadata: Json | None = None
-    queue: QueueName | None = None
-    priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
-        None, description="0 to 100; higher runs first."
-    )
-    schedule_time: ScheduleText | None = Field(
-        None, description="The older name of schedule; an interval goes before it."
-    )
     schedule_enabled: bool | None = Field(
         None, description="false: run once, now, whatever the schedule fields say."
     )
@@ -128,52 +169,25 @@ class JobEdit(ScheduleFields):
         examples=["load-data", ["load-data", {"job": "check-data", "on": "any"}]],
     )
     after_on: AfterEnd | None = Field(
-        None, description="How the jobs of `after` must end that do not say; success unless given."
+        None,
+        description="How the jobs of `after` must end that do not say so; success unless given.",
     )
     run_at: Moment | None = Field(None, description="The first run. The past means now.")
     delay: Duration | None = Field(None, description="The first run, from now.")
     anchor_at: Moment | None = Field(
         None, description="A moment that the rhythm of an interval goes through."
     )
-    placement: PlacementMode | None = Field(
-        None, description="Who chooses an interval's phase: we, the clock's grid, or you."
-    )
-    schedule_delay: Duration | None = Field(
-        None, description="How long after its plan a run becomes due."
-    )
-    catch_up: Literal["skip", "latest_only", "every_plan"] | None = Field(
-        None, description="What happens to plans missed during downtime."
-    )
-    catch_up_window: Duration | None = Field(None, description="How old a missed plan may be.")
-    max_plans_per_tick: Annotated[int, Field(ge=1, le=1000)] | None = None
-    max_retries: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    retry_backoff_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = (
-        Field(None, description="The wait before the first retry; it doubles from there.")
-    )
-    retry_cap_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
-        None, description="The longest wait that doubling leads to."
-    )
-    retry_jitter: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
-    retry_delays: Annotated[list[Duration], Field(max_length=100)] | None = Field(
-        None, description="The wait before each retry, in place of doubling; the last repeats."
-    )
-    on_failure: Literal["continue", "stop"] | None = Field(
-        None, description="What a recurring job does when the retries are used up."
-    )
-    timeout: Duration | None = Field(None, description="When a run is stopped as failed.")
-    lease: Duration | None = Field(None, description="How long a claim holds without renewal.")
-    heartbeat: Duration | None = Field(None, description="How often a claim is renewed.")
-    cost: Duration | None = Field(None, description="How long a run is expected to take.")
-    allow_stale_reentry: bool | None = Field(
-        None, description="Whether a run whose worker was lost may start again by itself."
-    )
-    concurrency_key: ConcurrencyKey | None = Field(
-        None, description="What shares the limits below; the task's name unless given."
-    )
-    concurrency_limit: Annotated[int, Field(ge=1, le=MAX_RUNNING)] | None = Field(
-        None, description="How many jobs with the key run at once; 1 for a key without a rate."
-    )
-    rate_limit: RateText | None = Field(None, description="How often one with the key may start.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_what_cannot_change(cls, document: Any) -> Any:
+        if isinstance(document, dict) and "id" in document:
+            return {name: value for name, value in document.items() if name not in READ_ONLY}
+        return document
+
+    def changed_settings(self) -> dict[str, Any]:
+        """The settings that were given; None stands for the default."""
+        return {name: getattr(self, name) for name in self.model_fields_set & BY_NAME.keys()}
 
 
 class JobCreate(JobEdit):
@@ -214,6 +228,8 @@ class BackfillRequest(Request):
 
 class PreviewRequest(ScheduleFields):
     """A schedule to try out."""
+
+    window: Window | None = Field(None, description="The hours in which a run may start.")
 
     count: Annotated[int, Field(ge=1, le=100)] = 5
     after: Moment | None = Field(None, description="Where to start; now unless given.")

@@ -14,8 +14,7 @@ from jsonschema.exceptions import SchemaError
 from pydantic import BaseModel, Field
 
 from evenbeat.api.dependencies import DENIED, Service, ServiceDep, Viewer
-from evenbeat.domain.defaults import spec_from
-from evenbeat.domain.job import JobSpec
+from evenbeat.domain.job import JobSpec, spec_from_settings
 from evenbeat.errors import InvalidInput
 from evenbeat.store.summaries import KnownTask
 from evenbeat.tasks.registry import Runs, TaskDefinition
@@ -76,7 +75,7 @@ class ResolvedTask:
         if self.definition is not None:
             return self.definition.spec
         if self.recorded is not None:
-            return spec_from(self.name, self.recorded.queue, self.recorded.defaults)
+            return spec_from_settings(self.name, self.recorded.queue, self.recorded.defaults)
         return JobSpec(task=self.name)
 
     @property

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
 from evenbeat.api.problems import responses
 from evenbeat.api.row_models import row_model
-from evenbeat.domain.job import MAX_NAME
+from evenbeat.domain.setting_kinds import MAX_NAME
 from evenbeat.errors import NotFound
 from evenbeat.store.reads import QueueDepth
 from evenbeat.store.summaries import SILENT_AFTER

@@ -4,6 +4,10 @@ from typing import Annotated
 
 import typer
 
+from evenbeat.domain.schedule import KINDS
+from evenbeat.domain.states import JobStatus
+from evenbeat.humanize import any_of
+
 _FILTER = "Which jobs"
 
 StatusOption = Annotated[
@@ -11,8 +15,7 @@ StatusOption = Annotated[
     typer.Option(
         metavar="STATUS",
         rich_help_panel=_FILTER,
-        help="pending, scheduled, running, paused, completed, failed or cancelled. "
-        "With commas, or given several times.",
+        help=f"{any_of(JobStatus)}. With commas, or given several times.",
     ),
 ]
 QueueOption = Annotated[
@@ -23,7 +26,7 @@ TaskOption = Annotated[
 ]
 KindOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="KIND", rich_help_panel=_FILTER, help="once, interval or cron."),
+    typer.Option(metavar="KIND", rich_help_panel=_FILTER, help=f"{any_of(KINDS)}."),
 ]
 TagOption = Annotated[
     list[str] | None,

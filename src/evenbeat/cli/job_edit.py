@@ -6,12 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from evenbeat.cli.client import Document
-from evenbeat.cli.job_add import add, answer, body_of, payload_of
+from evenbeat.cli.job_add import OPTIONS, answer, body_of, keyword, payload_of
 from evenbeat.cli.resolve import find_job
-from evenbeat.cli.session import OPTIONS, ApiSession, api_command
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.errors import InvalidInput
-
-_ONLY_NEW = {"task", "arguments", "paused", "dedup_key", "scope", *OPTIONS}
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id, its beginning, or name.")]
 Arguments = Annotated[
@@ -52,17 +50,11 @@ def _edit(
     return answer(session, edited)
 
 
-def _signature() -> inspect.Signature:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    own = {"job": (JobArgument, inspect.Parameter.empty), "arguments": (Arguments, None)}
-    first = [
-        inspect.Parameter("session", inspect.Parameter.POSITIONAL_ONLY),
-        *(inspect.Parameter(n, kind, annotation=a, default=d) for n, (a, d) in own.items()),
-    ]
-    shared = inspect.signature(add).parameters.values()
-    last = inspect.Parameter("unset", kind, annotation=UnsetOption, default=None)
-    return inspect.Signature([*first, *(o for o in shared if o.name not in _ONLY_NEW), last])
-
-
-_edit.__signature__ = _signature()  # type: ignore[attr-defined]
+_edit.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
+    inspect.Parameter("session", inspect.Parameter.POSITIONAL_ONLY),
+    keyword("job", JobArgument, inspect.Parameter.empty),
+    keyword("arguments", Arguments),
+    *(keyword(name, option) for name, option in OPTIONS.items()),
+    keyword("unset", UnsetOption),
+])  # fmt: skip
 edit = api_command(_edit)

@@ -1,11 +1,16 @@
-"""`/api/admin`: the compatibility API that the seeds' clients speak, over the ordinary one.
+"""What older clients speak, over the ordinary API: `/api/admin`, and older words in jobs.
 
 Nothing else imports this package; `asgi.py` adds it to the service.
 """
 
 from fastapi import FastAPI
 
-from evenbeat.compat import jobs, scheduled_jobs
+from evenbeat.api.answers import JOB_EXTRAS
+from evenbeat.api.schemas import DIALECTS
+from evenbeat.compat import job_fields, jobs, scheduled_jobs
+
+DIALECTS.append(job_fields.modern_fields)
+JOB_EXTRAS.append(job_fields.older_fields)
 
 
 def install(api: FastAPI) -> None:

@@ -34,13 +34,13 @@ from evenbeat.api.problems import responses
 from evenbeat.api.schemas import JobCreate, JobEdit, Json, Request
 from evenbeat.compat.jobs import AdminPage, AdminPageQuery, JobId, StatusWord, admin_fields, paging
 from evenbeat.domain.job import Job
+from evenbeat.domain.schedule import RECURRING_KINDS
 from evenbeat.domain.states import FINISHED
 from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.store.filters import JobFilter
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["admin"], responses=DENIED)
 
-_RECURRING = ("interval", "cron")
 _NO_JOB = responses(404)
 _NOT_NOW = responses(404, 409)
 
@@ -141,7 +141,7 @@ def admin_list_scheduled_jobs(
     query: Annotated[AdminPageQuery, Query()], service: ServiceDep, _principal: Operator
 ) -> ScheduledJobList:
     """A page of the jobs that have an interval or a cron schedule, newest first."""
-    filter_ = JobFilter(kinds=_RECURRING)
+    filter_ = JobFilter(kinds=RECURRING_KINDS)
     page = service.app.store.read.jobs(filter_, limit=query.limit, offset=query.offset)
     jobs = [scheduled_job(job_document(job)) for job in page.jobs]
     return ScheduledJobList(scheduled_jobs=jobs, **paging(query, page))
@@ -220,7 +220,7 @@ def admin_toggle_scheduled_job(
 
 def _scheduled(service: Service, job_id: UUID) -> Job:
     job = service.app.store.read.job(job_id)
-    if job.schedule_kind not in _RECURRING:
+    if job.schedule_kind not in RECURRING_KINDS:
         raise NotFound("scheduled job", job_id)
     return job
 

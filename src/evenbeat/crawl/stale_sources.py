@@ -6,7 +6,8 @@ from datetime import timedelta
 from evenbeat.app import Evenbeat
 from evenbeat.crawl import TASK
 from evenbeat.crawl.documents import Documents
-from evenbeat.domain.job import MAX_NAME, JobSpec, NewJob
+from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.domain.setting_kinds import MAX_NAME
 
 CREATED_BY = "stale sources"
 MOST_AT_ONCE = 100

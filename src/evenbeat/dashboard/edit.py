@@ -5,18 +5,18 @@ from typing import Any, NamedTuple
 
 from fastapi import Request, Response
 
-from evenbeat.api.building import described_schedule, task_of
+from evenbeat.api.building import task_of
 from evenbeat.api.dependencies import Operator, Service, ServiceDep
 from evenbeat.api.jobs import job_from, update_job
-from evenbeat.api.schemas import JobCreate, JobEdit
+from evenbeat.api.schemas import JobCreate
 from evenbeat.api.tasks import known_task
 from evenbeat.dashboard import job_form, pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
 from evenbeat.dashboard.job_form import Refused, TaskChoice
 from evenbeat.dashboard.notices import Notice
-from evenbeat.domain.job import Job
-from evenbeat.domain.schedule import Interval
-from evenbeat.domain.window import due_at, parse_window
+from evenbeat.domain.job import Job, JobSpec, Placement, with_settings
+from evenbeat.domain.schedule import Interval, Recurring, schedule_from_fields
+from evenbeat.domain.window import due_at
 from evenbeat.errors import InvalidInput
 
 router = pages.router()
@@ -117,6 +117,7 @@ def _page(
         job=job,
         errors=errors,
         tasks=job_form.task_choices(service),
+        groups=job_form.setting_groups(),
         preview=preview(service, form, request),
     )
 
@@ -146,26 +147,23 @@ def _planned(service: Service, form: Form, request: Request) -> dict[str, Any]:
     timing = Form([(k, v) for k, v in form.pairs if k in _TIMING] + [("task", "any")])
     body = job_form.new_request(timing, pages.zone_of(request))
     now = pages.now_of(request)
-    schedule, load = described_schedule(body), None
-    if schedule is None:
+    schedule = schedule_from_fields(body.schedule_fields())
+    spec = with_settings(JobSpec(task="any"), body.changed_settings())
+    if not isinstance(schedule, Recurring):
         run_at = body.run_at if body.run_at is not None and body.run_at > now else now
         return {"schedule": "once", "runs": (run_at,)}
-    first = schedule.next_after(now)
-    if isinstance(schedule, Interval) and body.placement in (None, "balanced"):
-        placed = service.app.balancer.where(schedule.every, _cost_ms(body))
+    first, load = schedule.next_after(now), None
+    if isinstance(schedule, Interval) and spec.placement is Placement.BALANCED:
+        cost = None if spec.cost is None else spec.cost.total_seconds() * 1000
+        placed = service.app.balancer.where(schedule.every, cost)
         first, load = placed.at, placed.load
         schedule = Interval(schedule.every, first)
-    elif isinstance(schedule, Interval) and body.placement == "pinned":
+    elif isinstance(schedule, Interval) and spec.placement is Placement.PINNED:
         first = now + schedule.every
         schedule = Interval(schedule.every, first)
-    window = None if body.window is None else parse_window(body.window)
     plans = [first, *schedule.preview(first, _PREVIEWED - 1)]
-    runs = tuple(due_at(plan, timedelta(0), window) for plan in plans)
+    runs = tuple(due_at(plan, timedelta(0), spec.window) for plan in plans)
     return {"schedule": schedule.describe(), "runs": runs, "load": load}
 
 
 _TIMING = frozenset({"kind", "every", "cron", "timezone", "run_at", "placement", "window", "cost"})
-
-
-def _cost_ms(body: JobEdit) -> float | None:
-    return None if body.cost is None else body.cost.total_seconds() * 1000

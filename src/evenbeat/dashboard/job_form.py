@@ -12,37 +12,62 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from evenbeat.api.dependencies import Service
-from evenbeat.api.documents import schedule_text
 from evenbeat.api.schemas import JobCreate, JobEdit
 from evenbeat.dashboard.forms import Form
 from evenbeat.domain import webhooks
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.duration import format_duration
-from evenbeat.domain.job import Job, recurring_of, spec_of
-from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.domain.job import BY_NAME, SETTINGS, Job, JobSpec, Setting, schedule_of, spec_of
+from evenbeat.domain.schedule import After, Cron, Interval
+from evenbeat.domain.setting_kinds import Choice, Flag
 from evenbeat.errors import Conflict, InvalidInput, NameTaken
 
 _Answer = TypeVar("_Answer")
 
 # Where the API's field is another control of the form.
 _SHOWN_AT = {"interval_seconds": "schedule", "schedule_enabled": "schedule", "delay": "run_at"}
-_TEXTS = (
-    "name",
-    "task",
-    "queue",
-    "description",
-    "window",
-    "timeout",
-    "cost",
-    "on_failure",
-    "catch_up",
-)
-_WHOLE = ("priority", "max_retries")
+_TEXTS = ("name", "task", "description")
 _NO_OBJECT = 'Give an object with the task\'s arguments, such as {"to": "a@b.c"}.'
+_DEFAULTS = JobSpec(task="any")
 FIELDS = (
-    *_TEXTS, *_WHOLE, "payload", "tags", "kind", "every", "cron", "timezone", "run_at", "placement",
-    "paused", "after",
+    *_TEXTS, *BY_NAME, "payload", "tags", "kind", "every", "cron", "timezone", "run_at", "paused",
+    "after",
 )  # fmt: skip
+
+
+class Control(NamedTuple):
+    """How the form shows a setting."""
+
+    name: str
+    label: str
+    hint: str
+    placeholder: str
+    choices: tuple[str, ...]
+
+
+def _control_of(setting: Setting) -> Control:
+    default = setting.of(_DEFAULTS)
+    choices: tuple[str, ...] = ()
+    if isinstance(setting.kind, Choice):
+        choices = tuple(setting.kind.words)
+    elif isinstance(setting.kind, Flag):
+        choices = ("true", "false")
+    return Control(
+        setting.name,
+        setting.name.replace("_", " ").capitalize(),
+        setting.help,
+        "" if default is None else setting.kind.to_text(default),
+        choices,
+    )
+
+
+def setting_groups() -> dict[str, list[Control]]:
+    """The controls of all settings but the placement, which stands beside the interval."""
+    groups: dict[str, list[Control]] = {}
+    for setting in SETTINGS:
+        if setting.name != "placement":
+            groups.setdefault(setting.group, []).append(_control_of(setting))
+    return groups
 
 
 class Refused(Exception):
@@ -103,11 +128,12 @@ def refusing(work: Callable[[], _Answer]) -> _Answer:
 def _fields(form: Form) -> dict[str, Any]:
     errors: dict[str, str] = {}
     fields: dict[str, Any] = {name: form.text(name) or None for name in _TEXTS}
-    for name in _WHOLE:
-        text = form.text(name)
-        if text and not text.lstrip("-").isdecimal():
-            errors[name] = f"Give a whole number, not {text[:20]!r}."
-        fields[name] = int(text[:12]) if text and name not in errors else None
+    for setting in SETTINGS:
+        text = form.text(setting.name)
+        try:
+            fields[setting.name] = setting.kind.from_text(setting.name, text) if text else None
+        except InvalidInput as error:
+            errors[setting.name] = str(error)
     fields["tags"] = [tag for part in form.text("tags").split(",") if (tag := part.strip())] or None
     try:
         fields["payload"] = _payload(form.text("payload"))
@@ -136,9 +162,7 @@ def _when(form: Form, zone: tzinfo) -> dict[str, Any]:
     if kind == "every":
         if not form.text("every"):
             raise Refused({"schedule": "Say how often, for example 30m or 1h30m."})
-        placement = form.text("placement")
-        chosen = {"placement": placement} if placement else {}
-        return {"schedule": f"@every {form.text('every')}", **chosen}
+        return {"schedule": f"@every {form.text('every')}"}
     if kind == "cron":
         if not form.text("cron"):
             raise Refused({"schedule": "Give five cron fields, for example 0 9 * * mon-fri."})
@@ -214,31 +238,28 @@ def sent(form: Form) -> dict[str, str]:
 
 def filled(job: Job, zone: tzinfo, awaited: Sequence[Dependency] = ()) -> dict[str, str]:
     """The form of a job that exists."""
-    spec, recurring = spec_of(job), recurring_of(job)
+    spec, schedule = spec_of(job), schedule_of(job)
     tags, description = job.metadata.get("tags"), job.metadata.get("description")
+    settings = {setting: setting.of(spec) for setting in SETTINGS}
     values = {
         "name": job.name,
         "task": spec.task,
-        "queue": spec.queue,
-        "priority": spec.priority,
         "payload": json.dumps(job.payload, indent=2, ensure_ascii=False) if job.payload else "",
         "tags": ", ".join(map(str, tags)) if isinstance(tags, list) else "",
         "description": description if isinstance(description, str) else "",
-        "window": job.execution_window,
-        "timeout": None if spec.timeout is None else format_duration(spec.timeout),
-        "cost": None if spec.cost is None else format_duration(spec.cost),
-        "max_retries": spec.retry.max_retries,
-        "on_failure": spec.on_failure,
-        "catch_up": spec.catch_up.mode,
         "timezone": job.timezone,
-        "placement": spec.placement,
         "kind": "once",
+        **{
+            setting.name: setting.kind.to_text(value)
+            for setting, value in settings.items()
+            if value is not None
+        },
     }
-    if isinstance(recurring, Interval):
-        values |= {"kind": "every", "every": format_duration(recurring.every)}
-    elif isinstance(recurring, Cron):
-        values |= {"kind": "cron", "cron": schedule_text(recurring)}
-    elif job.schedule_kind == "after":
+    if isinstance(schedule, Interval):
+        values |= {"kind": "every", "every": format_duration(schedule.every)}
+    elif isinstance(schedule, Cron):
+        values |= {"kind": "cron", "cron": schedule.text}
+    elif isinstance(schedule, After):
         values |= {"kind": "after", "after": ", ".join(map(_awaited_text, awaited))}
     elif job.plan_time is not None:
         values["run_at"] = local_minute(job.plan_time, zone)

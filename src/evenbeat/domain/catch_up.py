@@ -37,7 +37,7 @@ class CatchUp:
             raise InvalidInput(
                 f"The catch-up window {format_duration(self.window)!r} must be longer than zero; "
                 "for example '6h', or none for no limit.",
-                field="window",
+                field="catch_up_window",
             )
         _check_count(self.max_plans_per_tick)
 
@@ -100,5 +100,5 @@ def _mode(given: str) -> CatchUpMode:
         modes = ", ".join(CatchUpMode)
         raise InvalidInput(
             f"{given!r} is not a catch-up mode; choose one of {modes}, for example 'latest_only'.",
-            field="mode",
+            field="catch_up",
         ) from None

@@ -1,24 +1,32 @@
-"""A job: what a caller asks for (`JobSpec`, `NewJob`) and what stands in the database (`Job`)."""
+"""A job: what a caller asks for (`JobSpec`, `NewJob`) and what stands in the database (`Job`).
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+`SETTINGS` is the one declaration of a job's settings. The columns, the API's requests and answers,
+`options()` and the decorators, the options of the command line, the dashboard's form, exported
+files and the reference table in the documentation all derive from it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypedDict
 from uuid import UUID
 
+from evenbeat.domain import setting_kinds as kinds
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
-from evenbeat.domain.limits import Limits, RateLimit, check_running, parse_rate
-from evenbeat.domain.moments import EPOCH
+from evenbeat.domain.limits import MAX_RUNNING, Limits, RateLimit
 from evenbeat.domain.retry import RetryPolicy
-from evenbeat.domain.schedule import After, Cron, Interval, Once, Recurring, Schedule
+from evenbeat.domain.schedule import (
+    Once,
+    Recurring,
+    Schedule,
+    schedule_columns,
+    schedule_from_row,
+)
 from evenbeat.domain.scope import GLOBAL, Scope
-from evenbeat.domain.states import JobStatus
-from evenbeat.domain.window import ExecutionWindow, due_at, parse_window
-from evenbeat.errors import InvalidInput, InvalidSchedule
-
-MAX_NAME = 200
-_Choice = TypeVar("_Choice", bound=StrEnum)
+from evenbeat.domain.setting_kinds import Kind, check_name
+from evenbeat.domain.window import ExecutionWindow, parse_window
+from evenbeat.errors import InvalidInput
 
 
 class Placement(StrEnum):
@@ -61,23 +69,10 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         check_name("task", self.task)
-        check_name("queue", self.queue)
-        check_priority(self.priority)
-        object.__setattr__(self, "placement", _chosen("placement", Placement, self.placement))
-        object.__setattr__(self, "on_failure", _chosen("on_failure", OnFailure, self.on_failure))
-        _check_positive("timeout", self.timeout)
-        _check_positive("lease", self.lease)
-        _check_positive("heartbeat", self.heartbeat)
-        _check_positive("cost", self.cost)
-        if self.schedule_delay < timedelta(0):
-            raise InvalidInput(
-                f"schedule_delay must not be negative, got {self.schedule_delay}.",
-                field="schedule_delay",
-            )
-        if self.concurrency_key is not None:
-            check_name("concurrency_key", self.concurrency_key)
-        if self.concurrency_limit is not None:
-            check_running(self.concurrency_limit)
+        for setting in _OWN_SETTINGS:
+            value = getattr(self, setting.name)
+            if value is not None or setting.name not in _OPTIONAL:
+                object.__setattr__(self, setting.name, setting.kind.parse(setting.name, value))
 
     @property
     def limits(self) -> Limits | None:
@@ -87,6 +82,180 @@ class JobSpec:
         if running is None and rate is None:
             return None if key is None else Limits(key, 1, None)
         return Limits(key or self.task, running, rate)
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+class Setting(NamedTuple):
+    """One setting of a job, under the same name wherever it appears.
+
+    `path` leads to its value from a JobSpec, `column` is where a row has it; both are the name
+    unless they say otherwise.
+    """
+
+    name: str
+    kind: Kind
+    group: str
+    help: str
+    path: str = ""
+    column_name: str = ""
+
+    @property
+    def column(self) -> str:
+        """The column of `jobs` that holds it."""
+        return self.column_name or self.name + self.kind.column_suffix
+
+    def of(self, spec: JobSpec) -> Any:
+        """Its value in a spec."""
+        value: Any = spec
+        for attribute in (self.path or self.name).split("."):
+            value = getattr(value, attribute)
+        return value
+
+
+WHEN, HOW, RETRIES, LIMITS = "When", "How", "Retries", "Limits"
+_LONGEST_BACKOFF = 86_400
+
+SETTINGS = (
+    Setting("placement", kinds.Choice(Placement), WHEN,
+            "Who chooses an interval's phase: the balancer, the clock's grid, or you (pinned)."),
+    Setting("schedule_delay", kinds.Duration(least=timedelta(0)), WHEN,
+            "How long after its plan a run becomes due."),
+    Setting("window", kinds.Window(), WHEN,
+            "The hours in which a run may start, such as Mon-Fri 22:00-06:00 Europe/Berlin.",
+            column_name="execution_window"),
+    Setting("catch_up", kinds.Choice(CatchUpMode), WHEN,
+            "What happens to plans missed during downtime.", path="catch_up.mode"),
+    Setting("catch_up_window", kinds.Duration(), WHEN,
+            "How old a missed plan may be and still run.", path="catch_up.window"),
+    Setting("max_plans_per_tick", kinds.Count(1, 1000), WHEN,
+            "How many missed plans run in a row, with catch_up=every_plan.",
+            path="catch_up.max_plans_per_tick"),
+    Setting("queue", kinds.Name(), HOW, "The queue that its jobs wait in."),
+    Setting("priority", kinds.Count(0, 100), HOW, "0 to 100; higher runs first."),
+    Setting("timeout", kinds.Duration(), HOW, "When a run is stopped as failed."),
+    Setting("cost", kinds.Duration(column_unit=1000), HOW,
+            "How long a run is expected to take, until its runs have shown it.",
+            column_name="cost_ms"),
+    Setting("lease", kinds.Duration(), HOW, "How long a claim holds without renewal."),
+    Setting("heartbeat", kinds.Duration(), HOW, "How often a claim is renewed."),
+    Setting("allow_stale_reentry", kinds.Flag(), HOW,
+            "Whether a run whose worker was lost may start again by itself."),
+    Setting("max_retries", kinds.Count(0, 10_000), RETRIES,
+            "How many tries follow the first.", path="retry.max_retries"),
+    Setting("retry_backoff", kinds.Duration(least=timedelta(0)), RETRIES,
+            "The wait before the first retry; it doubles from there.", path="retry.backoff"),
+    Setting("retry_cap", kinds.Duration(least=timedelta(0)), RETRIES,
+            "The longest wait that doubling leads to, at most 24h.", path="retry.cap"),
+    Setting("retry_jitter", kinds.Share(), RETRIES,
+            "How far a wait may vary; 0.2 means by a fifth either way.", path="retry.jitter"),
+    Setting("retry_delays", kinds.Durations(), RETRIES,
+            "The wait before each retry, in place of doubling; the last one repeats.",
+            path="retry.delays"),
+    Setting("on_failure", kinds.Choice(OnFailure), RETRIES,
+            "What a recurring job does when its retries are used up."),
+    Setting("concurrency_key", kinds.Name(), LIMITS,
+            "What shares the limits below; the task's name unless given."),
+    Setting("concurrency_limit", kinds.Count(1, MAX_RUNNING), LIMITS,
+            "How many jobs with the key run at once; 1 for a key without a rate."),
+    Setting("rate_limit", kinds.Rate(), LIMITS,
+            "How often a job with the key may start, such as 10/s."),
+)  # fmt: skip
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+_OPTIONAL = frozenset(one.name for one in fields(JobSpec) if one.default is None)
+_OWN_SETTINGS = tuple(setting for setting in SETTINGS if not setting.path)
+
+DurationLike = timedelta | float | str
+
+
+class JobOptions(TypedDict, total=False):
+    """The settings as Python code gives them, for type checkers; a test holds it to `SETTINGS`."""
+
+    placement: Placement | str
+    schedule_delay: DurationLike
+    window: ExecutionWindow | str | None
+    catch_up: CatchUpMode | str
+    catch_up_window: DurationLike | None
+    max_plans_per_tick: int
+    queue: str
+    priority: int
+    timeout: DurationLike | None
+    cost: DurationLike | None
+    lease: DurationLike | None
+    heartbeat: DurationLike | None
+    allow_stale_reentry: bool
+    max_retries: int
+    retry_backoff: DurationLike
+    retry_cap: DurationLike
+    retry_jitter: float
+    retry_delays: Sequence[DurationLike]
+    on_failure: OnFailure | str
+    concurrency_key: str | None
+    concurrency_limit: int | None
+    rate_limit: RateLimit | str | None
+
+
+def with_settings(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
+    """The spec with these settings, written in any way that their kinds read; None takes an
+    optional one away. The same object when nothing changes."""
+    parsed = {
+        name: None if value is None else BY_NAME[name].kind.parse(name, value)
+        for name, value in changes.items()
+    }
+    if "retry_backoff" in parsed and "retry_cap" not in parsed:
+        parsed["retry_cap"] = max(spec.retry.cap, parsed["retry_backoff"] or timedelta(0))
+    return _with_values(spec, parsed)
+
+
+def _with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
+    parts: dict[str, dict[str, Any]] = {"": {}}
+    for name, value in values.items():
+        part, _, attribute = (BY_NAME[name].path or name).rpartition(".")
+        parts.setdefault(part, {})[attribute] = value
+    own = parts.pop("")
+    policies = {part: replace(getattr(spec, part), **changes) for part, changes in parts.items()}
+    return replace(spec, **own, **policies) if own or policies else spec
+
+
+def settings_of(spec: JobSpec) -> dict[str, Any]:
+    """Every setting of a spec as documents write it; `with_settings` reads it back."""
+    values = {setting.name: setting.of(spec) for setting in SETTINGS}
+    return {
+        name: None if value is None else BY_NAME[name].kind.to_json(value)
+        for name, value in values.items()
+    }
+
+
+def spec_from_settings(task: str, queue: str, settings: Mapping[str, Any]) -> JobSpec:
+    """The spec of a task that another process described by `settings_of`; settings that only its
+    version knows are left out."""
+    known = {name: value for name, value in settings.items() if name in BY_NAME}
+    return with_settings(JobSpec(task), known | {"queue": queue})
+
+
+def settings_of_row(job: "Job") -> dict[str, Any]:
+    """Every setting of a job as documents write it."""
+    values = {s.name: s.kind.column_to_json(getattr(job, s.column)) for s in SETTINGS}
+    return values | {"priority": job.priority - job.aged}
+
+
+def spec_columns(spec: JobSpec) -> dict[str, Any]:
+    """The columns of a job that its spec fixes."""
+    columns: dict[str, Any] = {"task": spec.task, **schedule_columns(spec.schedule)}
+    for setting in SETTINGS:
+        value = setting.of(spec)
+        columns[setting.column] = None if value is None else setting.kind.to_column(value)
+    if not spec.schedule.is_placed:
+        columns["placement"] = None
+    if not isinstance(spec.schedule, Recurring):
+        columns["catch_up_window_seconds"] = None
+    if (limits := spec.limits) is not None:
+        columns |= {"concurrency_key": limits.key, "concurrency_limit": limits.max_running}
+    return columns
+
+
+# -- jobs ------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)  # to make a frozen one takes three times as long, and a batch has thousands
@@ -116,17 +285,6 @@ class NewJob:
                 "For example: datetime.now(UTC) + timedelta(minutes=5).",
                 field="start",
             )
-
-
-class FirstRun(NamedTuple):
-    """Where a new or resumed job enters: its state, its first plan and when that is due, and when
-    its place was chosen if somebody did."""
-
-    status: JobStatus
-    plan_time: datetime | None
-    next_run_at: datetime | None
-    anchor_at: datetime | None
-    placed_at: datetime | None = None
 
 
 class Job(NamedTuple):
@@ -194,86 +352,22 @@ class Job(NamedTuple):
     created_by: str | None
 
 
-def first_run(spec: JobSpec, start: datetime | timedelta | None, now: datetime) -> FirstRun:
-    """The first occurrence of a new job, within one interval from now unless `start` says other."""
-    moment = _moment_from(start, now)
-    match spec.schedule:
-        case Once(run_at=run_at):
-            plan = moment or run_at or now
-            status = JobStatus.SCHEDULED if plan > now else JobStatus.PENDING
-            return _entering(spec, status, plan, None)
-        case Interval() as interval:
-            anchored = anchored_interval(interval, spec.placement, moment, now)
-            return _entering(
-                spec, JobStatus.SCHEDULED, moment or anchored.next_after(now), anchored.anchor
-            )
-        case Cron() as cron:
-            return _entering(spec, JobStatus.SCHEDULED, moment or cron.next_after(now), None)
-        case After(jobs=awaited):
-            if not awaited or moment is not None:
-                raise _cannot_wait(moment)
-            return FirstRun(JobStatus.PENDING, None, None, None)
-
-
-def _cannot_wait(start: datetime | None) -> InvalidSchedule:
-    if start is None:
-        return InvalidSchedule(
-            'A job that runs after others needs at least one, for example after=["load-data"].',
-            field="after",
-        )
-    return InvalidSchedule(
-        "A job that runs after others starts when they have ended, not at a time. Leave out run_at "
-        "and delay; schedule_delay makes it wait a while after them.",
-        field="after",
-    )
-
-
-def _moment_from(start: datetime | timedelta | None, now: datetime) -> datetime | None:
-    try:
-        return now + start if isinstance(start, timedelta) else start
-    except OverflowError:
-        raise InvalidInput(
-            f"start lies {start} from now, outside the years 1 to 9999.", field="start"
-        ) from None
-
-
-def anchored_interval(
-    interval: Interval, placement: Placement, start: datetime | None, now: datetime
-) -> Interval:
-    """The interval with the anchor that fixes its rhythm: given, the epoch's grid, or from now."""
-    if interval.anchor is not None:
-        return interval
-    if placement is Placement.GRID:
-        return Interval(interval.every, EPOCH)
-    return Interval(interval.every, start or now)
-
-
-def _entering(
-    spec: JobSpec, status: JobStatus, plan: datetime, anchor: datetime | None
-) -> FirstRun:
-    return FirstRun(status, plan, due_at(plan, spec.schedule_delay, spec.window), anchor)
-
-
 def schedule_of(job: Job) -> Schedule:
     """The schedule that the row describes."""
-    if job.schedule_kind == "interval":
-        return Interval(timedelta(seconds=job.interval_seconds or 0), job.anchor_at)
-    if job.schedule_kind == "cron":
-        return Cron(job.cron_expression or "", job.timezone)
-    return After() if job.schedule_kind == "after" else Once()
+    return schedule_from_row(job)
 
 
 def recurring_of(job: Job) -> Recurring | None:
-    """The schedule if it has a next occurrence, else None."""
-    schedule = schedule_of(job)
-    return schedule if isinstance(schedule, Interval | Cron) else None
+    """The schedule if it has plans of its own, otherwise None."""
+    schedule = schedule_from_row(job)
+    return schedule if isinstance(schedule, Recurring) else None
 
 
 def retry_of(job: Job) -> RetryPolicy:
     """The retry policy that the row describes."""
     return RetryPolicy(
         max_retries=job.max_retries,
-        base=timedelta(seconds=job.retry_backoff_seconds),
+        backoff=timedelta(seconds=job.retry_backoff_seconds),
         cap=timedelta(seconds=job.retry_cap_seconds),
         jitter=job.retry_jitter,
         delays=tuple(timedelta(seconds=s) for s in job.retry_delays_seconds or ()),
@@ -282,7 +376,8 @@ def retry_of(job: Job) -> RetryPolicy:
 
 def catch_up_of(job: Job) -> CatchUp:
     """The catch-up policy that the row describes."""
-    window = _duration(job.catch_up_window_seconds)
+    seconds = job.catch_up_window_seconds
+    window = None if seconds is None else timedelta(seconds=seconds)
     return CatchUp(CatchUpMode(job.catch_up), window, job.max_plans_per_tick)
 
 
@@ -298,81 +393,10 @@ def scope_of(job: Job) -> Scope:
 
 def spec_of(job: Job) -> JobSpec:
     """The spec that the row was made from; an edit starts here."""
-    return JobSpec(
-        task=job.task,
-        queue=job.queue,
-        priority=job.priority - job.aged,
-        schedule=schedule_of(job),
-        placement=Placement(job.placement) if job.placement else Placement.BALANCED,
-        schedule_delay=timedelta(seconds=job.schedule_delay_seconds),
-        window=window_of(job),
-        catch_up=catch_up_of(job),
-        retry=retry_of(job),
-        on_failure=OnFailure(job.on_failure),
-        timeout=_duration(job.timeout_seconds),
-        lease=_duration(job.lease_seconds),
-        heartbeat=_duration(job.heartbeat_seconds),
-        allow_stale_reentry=job.allow_stale_reentry,
-        cost=None if job.cost_ms is None else timedelta(milliseconds=job.cost_ms),
-        concurrency_key=job.concurrency_key,
-        concurrency_limit=job.concurrency_limit,
-        rate_limit=None if job.rate_limit is None else parse_rate(job.rate_limit),
-    )
-
-
-def _duration(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
-def resumed_run(job: Job, now: datetime) -> FirstRun:
-    """Where a paused job enters again: where it waited, or, if a recurring one has missed that,
-    at the next plan of its rhythm."""
-    schedule = recurring_of(job)
-    if job.next_run_at is not None and job.next_run_at > now:
-        return FirstRun(JobStatus.SCHEDULED, job.plan_time, job.next_run_at, job.anchor_at)
-    if schedule is None:
-        return FirstRun(JobStatus.PENDING, job.plan_time, job.next_run_at, job.anchor_at)
-    plan = schedule.next_after(now)
-    due = due_at(plan, timedelta(seconds=job.schedule_delay_seconds), window_of(job))
-    return FirstRun(JobStatus.SCHEDULED, plan, due, job.anchor_at)
-
-
-def check_name(field_name: str, value: str) -> None:
-    """Refuse an empty, overlong or unprintable name with a message that shows what is allowed."""
-    if not _is_name(value):
-        given = repr(value)
-        raise InvalidInput(
-            f"{field_name} must be 1 to {MAX_NAME} printable characters without spaces around, "
-            f"got {given[:60]}{' …' if len(given) > 60 else ''}. "
-            f"For example: {field_name}='nightly-report'.",
-            field=field_name,
-        )
-
-
-def _is_name(value: object) -> bool:
-    if not isinstance(value, str) or not value.isprintable():
-        return False
-    return 1 <= len(value) <= MAX_NAME and value == value.strip()
-
-
-def check_priority(priority: int) -> None:
-    """Refuse a priority that is not a whole number from 0 to 100."""
-    if type(priority) is not int or not 0 <= priority <= 100:
-        raise InvalidInput(
-            f"priority must be a whole number from 0 (default) to 100 (first), got {priority!r}.",
-            field="priority",
-        )
-
-
-def _check_positive(field_name: str, value: timedelta | None) -> None:
-    if value is not None and value <= timedelta(0):
-        raise InvalidInput(f"{field_name} must be longer than zero, got {value}.", field=field_name)
-
-
-def _chosen(field_name: str, kind: type[_Choice], value: str) -> _Choice:
-    try:
-        return kind(value)
-    except ValueError:
-        raise InvalidInput(
-            f"{field_name} must be one of {', '.join(kind)}, got {value!r}.", field=field_name
-        ) from None
+    values: dict[str, Any] = {}
+    for setting in SETTINGS:
+        stored = getattr(job, setting.column)
+        if stored is not None:
+            values[setting.name] = setting.kind.from_column(setting.name, stored)
+    values["priority"] = job.priority - job.aged
+    return _with_values(JobSpec(job.task, schedule=schedule_from_row(job)), values)

@@ -14,20 +14,54 @@ _MOST_DOUBLINGS = 64
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """At most `max_retries` retries, spaced by `delays` if given, else by doubling from `base`."""
+    """At most `max_retries` retries, spaced by `delays`, or by doubling from `backoff`."""
 
     max_retries: int = 3
-    base: timedelta = timedelta(seconds=60)
+    backoff: timedelta = timedelta(seconds=60)
     cap: timedelta = timedelta(hours=1)
     jitter: float = 0.2
     delays: tuple[timedelta, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delays", tuple(self.delays))
-        self._check_count()
-        self._check_backoff()
-        self._check_jitter()
-        self._check_delays()
+        if isinstance(self.max_retries, bool) or not isinstance(self.max_retries, int):
+            problem = f"max_retries is {self.max_retries!r}; give a whole number, for example 3."
+            raise InvalidInput(problem, field="max_retries")
+        if self.max_retries < 0:
+            raise InvalidInput(
+                f"max_retries is {self.max_retries!r}; it must be 0 (never retry) or more, "
+                "for example 3.",
+                field="max_retries",
+            )
+        backoff, cap = format_duration(self.backoff), format_duration(self.cap)
+        if self.backoff < timedelta(0):
+            raise InvalidInput(
+                f"The retry backoff {backoff!r} must not be negative; for example '60s'.",
+                field="retry_backoff",
+            )
+        if self.cap < self.backoff:
+            raise InvalidInput(
+                f"The retry cap {cap!r} is shorter than the backoff {backoff!r}; "
+                "for example backoff '60s' with cap '1h'.",
+                field="retry_cap",
+            )
+        if self.cap > LONGEST_CAP:
+            raise InvalidInput(
+                f"The retry cap {cap!r} is longer than 24h, the most allowed; for example '1h'.",
+                field="retry_cap",
+            )
+        if not 0 <= self.jitter <= 1:
+            raise InvalidInput(
+                f"The retry jitter {self.jitter!r} is outside 0 to 1; for example 0.2 for ±20 %.",
+                field="retry_jitter",
+            )
+        for delay in self.delays:
+            if delay < timedelta(0):
+                raise InvalidInput(
+                    f"The retry delay {format_duration(delay)!r} must not be negative; "
+                    "for example ['10s', '60s'].",
+                    field="retry_delays",
+                )
 
     def allows(self, attempt: int) -> bool:
         """Say whether retry number `attempt` (1 is the first retry) may still happen."""
@@ -46,56 +80,7 @@ class RetryPolicy:
             )
         if self.delays:
             return self.delays[min(attempt, len(self.delays)) - 1]
+        doubled = (self.backoff // _MICROSECOND) << min(attempt - 1, _MOST_DOUBLINGS)
         # The jitter comes after the cap, so that capped retries spread out as well.
-        return _MICROSECOND * round(self._backoff(attempt) * (1 + self.jitter * spread))
-
-    def _backoff(self, attempt: int) -> int:
-        doubled = (self.base // _MICROSECOND) << min(attempt - 1, _MOST_DOUBLINGS)
-        return min(doubled, self.cap // _MICROSECOND)
-
-    def _check_count(self) -> None:
-        if isinstance(self.max_retries, bool) or not isinstance(self.max_retries, int):
-            raise InvalidInput(
-                f"max_retries is {self.max_retries!r}; give a whole number, for example 3.",
-                field="max_retries",
-            )
-        if self.max_retries < 0:
-            raise InvalidInput(
-                f"max_retries is {self.max_retries!r}; it must be 0 (never retry) or more, "
-                "for example 3.",
-                field="max_retries",
-            )
-
-    def _check_backoff(self) -> None:
-        base, cap = format_duration(self.base), format_duration(self.cap)
-        if self.base < timedelta(0):
-            raise InvalidInput(
-                f"The retry base {base!r} must not be negative; for example '60s'.", field="base"
-            )
-        if self.cap < self.base:
-            raise InvalidInput(
-                f"The retry cap {cap!r} is shorter than the base {base!r}; "
-                "for example base '60s' with cap '1h'.",
-                field="cap",
-            )
-        if self.cap > LONGEST_CAP:
-            raise InvalidInput(
-                f"The retry cap {cap!r} is longer than 24h, the most allowed; for example '1h'.",
-                field="cap",
-            )
-
-    def _check_jitter(self) -> None:
-        if not 0 <= self.jitter <= 1:
-            raise InvalidInput(
-                f"The retry jitter {self.jitter!r} is outside 0 to 1; for example 0.2 for ±20 %.",
-                field="jitter",
-            )
-
-    def _check_delays(self) -> None:
-        for delay in self.delays:
-            if delay < timedelta(0):
-                raise InvalidInput(
-                    f"The retry delay {format_duration(delay)!r} must not be negative; "
-                    "for example ['10s', '60s'].",
-                    field="delays",
-                )
+        capped = min(doubled, self.cap // _MICROSECOND)
+        return _MICROSECOND * round(capped * (1 + self.jitter * spread))

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from evenbeat import __version__
-from evenbeat.domain.defaults import defaults_of
+from evenbeat.domain.job import settings_of
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.identity import Identity
 from evenbeat.engine.loop import Loop
@@ -62,7 +62,7 @@ class Registration:
                 _RUNNER_NAMES[task.runs],
                 task.signature.json_schema(),
                 task.description,
-                defaults_of(task.spec),
+                settings_of(task.spec),
             )
             for task in self._registry
         ]

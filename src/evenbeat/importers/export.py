@@ -9,62 +9,37 @@ from typing import Any
 
 import yaml
 
+from evenbeat.domain.job import BY_NAME
+from evenbeat.domain.schedule import KINDS, Once
 from evenbeat.importers.source import Document
 
 FORMATS = ("json", "yaml")
 
-_AS_IT_IS = (
-    "queue", "window", "catch_up", "max_plans_per_tick", "max_retries", "retry_backoff_seconds",
-    "retry_cap_seconds", "retry_jitter", "on_failure", "allow_stale_reentry", "dedup_key",
-    "concurrency_key", "concurrency_limit", "rate_limit",
-)  # fmt: skip
-_RENAMED = {
-    "catch_up_window": "catch_up_window_seconds",
-    "retry_delays": "retry_delays_seconds",
-    "timeout": "timeout_seconds",
-    "lease": "lease_seconds",
-    "heartbeat": "heartbeat_seconds",
-}
 _GLOBAL = {"kind": "global", "id": "global"}
 _IN_METADATA = ("description", "tags")
 
 
 def definition_of(job: Mapping[str, Any]) -> Document:
     """The definition of a job, from the document in which the API answers it."""
-    made: Document = {
+    metadata = {key: value for key, value in job["metadata"].items() if key not in _IN_METADATA}
+    definition: Document = {
         "name": job["name"],
         "scope": None if job["scope"] == _GLOBAL else dict(job["scope"]),
         "description": job["description"],
         "tags": job["tags"] or None,
-        "metadata": _other_metadata(job["metadata"]) or None,
+        "metadata": metadata or None,
         "task": job["task"],
         "payload": job["payload"],
-        **_when(job),
-        "priority": job["priority"] - job["aged"],
-        "schedule_delay": job["schedule_delay_seconds"] or None,
-        **{field: job[field] for field in _AS_IT_IS},
-        **{field: job[column] for field, column in _RENAMED.items()},
-        "cost": None if job["cost_ms"] is None else job["cost_ms"] / 1000,
+        **{name: job.get(name) for name in KINDS[job["schedule_kind"]].document_fields},
+        **{name: None if job[name] == [] else job[name] for name in BY_NAME},
+        "dedup_key": job["dedup_key"],
         "paused": job["is_paused"] or None,
     }
-    return {field: value for field, value in made.items() if value is not None}
-
-
-def _other_metadata(metadata: Mapping[str, Any]) -> Document:
-    return {key: value for key, value in metadata.items() if key not in _IN_METADATA}
-
-
-def _when(job: Mapping[str, Any]) -> Document:
-    """An interval is written with its anchor, so that it keeps its place in time."""
-    match job["schedule_kind"]:
-        case "interval":
-            return {field: job[field] for field in ("schedule", "anchor_at", "placement")}
-        case "cron":
-            return {field: job[field] for field in ("schedule", "timezone")}
-        case "after":
-            return {"after": [_awaited(one, job["scope"]) for one in job.get("after") or ()]}
-        case _:
-            return {"run_at": job["plan_time"] if job["status"] != "pending" else None}
+    if definition.get("after") is not None:
+        definition["after"] = [_awaited(one, job["scope"]) for one in definition["after"]]
+    if job["schedule_kind"] == Once.kind and job["status"] != "pending":
+        definition["run_at"] = job["plan_time"]
+    return {field: value for field, value in definition.items() if value is not None}
 
 
 def _awaited(one: Mapping[str, Any], scope: Mapping[str, Any]) -> Document:

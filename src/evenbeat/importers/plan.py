@@ -8,21 +8,20 @@ that they give.
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from evenbeat.domain.duration import format_duration, parse_duration
-from evenbeat.domain.limits import parse_rate
+from evenbeat.compat.job_fields import modern_fields
+from evenbeat.domain.job import BY_NAME
 from evenbeat.domain.moments import as_utc
 from evenbeat.domain.schedule import (
-    Cron,
+    After,
     Interval,
     Once,
+    Recurring,
     Schedule,
-    after_jobs,
-    parse_schedule,
+    schedule_from_fields,
 )
-from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.export import definition_of
 from evenbeat.importers.source import (
@@ -39,9 +38,6 @@ Key = tuple[str, str, str]
 
 FINISHED = ("completed", "failed", "cancelled")
 _FROM_ELSEWHERE = ("task", "payload", "schedule", "timezone", "anchor_at", "run_at", "after")
-_DURATIONS = ("schedule_delay", "catch_up_window", "timeout", "lease", "heartbeat", "cost")
-_MOMENTS = ("run_at", "anchor_at")
-_UNITS = {"minutes": "minutes", "hours": "hours", "days": "days"}
 _NOT_COMPARED = {"delay", "scope", "name", "schedule_enabled"}
 _ONLY_WHEN_ADDED = {"dedup_key"}
 
@@ -230,59 +226,30 @@ def _fingerprint(document: Document) -> str:
 
 
 def canonical(document: Mapping[str, Any]) -> Document:
-    """The document with one way to say each thing; null says nothing. Raises InvalidInput."""
-    made = {name: value for name, value in document.items() if value is not None}
-    _merge_sources(made)
-    for name in _DURATIONS:
-        if name in made:
-            made[name] = parse_duration(made[name], field=name).total_seconds()
-    if "retry_delays" in made:
-        made["retry_delays"] = [parse_duration(one).total_seconds() for one in made["retry_delays"]]
-    for name in _MOMENTS:
-        if name in made:
-            made[name] = moment_text(_moment(made[name], name))
-    if "window" in made:
-        made["window"] = str(parse_window(made["window"]))
-    if "rate_limit" in made:
-        made["rate_limit"] = str(parse_rate(made["rate_limit"]))
-    if "tags" in made:
-        made["tags"] = list(dict.fromkeys(made["tags"]))
-    _merge_schedule(made)
-    _merge_awaited(made)
-    return made
-
-
-def _merge_sources(made: Document) -> None:
-    given = {name: made.pop(name) for name in ("url", "source_id", "source_name") if name in made}
-    if given:
-        made["payload"] = {**made.get("payload", {}), **given}
-        made.setdefault("task", "crawl")
-
-
-def _merge_schedule(made: Document) -> None:
-    schedule = schedule_of(made)
-    for name in ("schedule_time", "interval_seconds", "interval_minutes", "interval_type"):
-        made.pop(name, None)
-    match schedule:
-        case Cron():
-            made |= {"schedule": schedule.expression, "timezone": schedule.timezone}
-        case Interval():
-            made["schedule"] = f"@every {format_duration(schedule.every)}"
-            made.pop("timezone", None)
-        case _:
-            made.pop("schedule", None)
-
-
-def _merge_awaited(made: Document) -> None:
-    default = made.pop("after_on", "success")
-    if "after" in made:
-        given = made["after"] if isinstance(made["after"], list) else [made["after"]]
-        made["after"] = [
-            {"job": one["job"], "on": one.get("on") or default}
-            if isinstance(one, Mapping)
-            else {"job": one, "on": default}
-            for one in given
-        ]
+    """The document with one way to write each thing; null says nothing. Raises InvalidInput."""
+    fields = {name: value for name, value in document.items() if value is not None}
+    fields = modern_fields(fields)
+    sources = {n: fields.pop(n) for n in ("url", "source_id", "source_name") if n in fields}
+    if sources:
+        fields["payload"] = {**fields.get("payload", {}), **sources}
+        fields.setdefault("task", "crawl")
+    for name in fields.keys() & BY_NAME.keys():
+        kind = BY_NAME[name].kind
+        fields[name] = kind.to_json(kind.parse(name, fields[name]))
+    for name in ("run_at", "anchor_at"):
+        if name in fields:
+            fields[name] = moment_text(_moment(fields[name], name))
+    if "tags" in fields:
+        fields["tags"] = list(dict.fromkeys(fields["tags"]))
+    schedule = schedule_of(fields)
+    for name in ("schedule", "interval_seconds", "timezone", "after", "after_on"):
+        fields.pop(name, None)
+    fields |= {name: getattr(schedule, name) for name in ("timezone",) if hasattr(schedule, name)}
+    if schedule.text is not None:
+        fields["schedule"] = schedule.text
+    if isinstance(schedule, After):
+        fields["after"] = [{"job": str(one.job), "on": str(one.on)} for one in schedule.jobs]
+    return fields
 
 
 def _moment(value: object, name: str) -> datetime:
@@ -301,28 +268,12 @@ def schedule_of(document: Mapping[str, Any]) -> Schedule:
     """The schedule that the fields of a document describe."""
     if document.get("schedule_enabled") is False:
         return Once()
-    if (seconds := document.get("interval_seconds")) is not None:
-        return Interval(parse_duration(seconds))
-    if (number := document.get("interval_minutes")) is not None:
-        return Interval(_span(number, document.get("interval_type") or "minutes"))
-    if (awaited := document.get("after")) is not None:
-        given = awaited if isinstance(awaited, list) else [awaited]
-        jobs: list[Any] = [one.get("job") if isinstance(one, Mapping) else one for one in given]
-        return after_jobs(jobs, document.get("after_on") or "success")
-    text = document.get("schedule") or document.get("schedule_time")
-    if text is not None:
-        return parse_schedule(text, timezone=document.get("timezone") or "UTC")
-    run_at = document.get("run_at")
-    return Once() if run_at is None else Once(_moment(run_at, "run_at"))
-
-
-def _span(number: Any, unit: Any) -> timedelta:
-    if unit not in _UNITS or isinstance(number, bool) or not isinstance(number, int):
-        raise InvalidInput("interval_minutes is a whole number of minutes, hours or days.")
-    try:
-        return timedelta(**{_UNITS[unit]: number})
-    except OverflowError:
-        raise InvalidInput(f"{number} {unit} are too long for an interval.") from None
+    fields = modern_fields(dict(document))
+    for name in ("run_at", "anchor_at"):
+        if fields.get(name) is not None:
+            fields[name] = _moment(fields[name], name)
+    schedule = schedule_from_fields(fields)
+    return Once(fields.get("run_at")) if isinstance(schedule, Once) else schedule
 
 
 def _next_run(document: Document, schedule: Schedule, now: datetime) -> datetime | None:
@@ -332,11 +283,6 @@ def _next_run(document: Document, schedule: Schedule, now: datetime) -> datetime
         return None
     if document.get("run_at") is not None:
         return max(now, _moment(document["run_at"], "run_at"))
-    match schedule:
-        case Cron():
-            return schedule.next_after(now)
-        case Interval() if document.get("anchor_at") is not None:
-            anchor = _moment(document["anchor_at"], "anchor_at")
-            return Interval(schedule.every, anchor).next_after(now)
-        case _:
-            return None
+    if isinstance(schedule, Interval) and schedule.anchor is None:
+        return None
+    return schedule.next_after(now) if isinstance(schedule, Recurring) else None

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from evenbeat.domain.duration import format_duration
-from evenbeat.domain.job import MAX_NAME
 from evenbeat.domain.schedule import Cron
+from evenbeat.domain.setting_kinds import MAX_NAME
 from evenbeat.errors import InvalidInput
 
 Document = dict[str, Any]

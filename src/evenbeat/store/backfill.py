@@ -15,15 +15,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from evenbeat.domain.decision import own_plans
-from evenbeat.domain.job import (
-    FirstRun,
-    Job,
-    NewJob,
-    recurring_of,
-    scope_of,
-    spec_of,
-    window_of,
-)
+from evenbeat.domain.first_run import FirstRun
+from evenbeat.domain.job import Job, NewJob, recurring_of, scope_of, spec_of, window_of
 from evenbeat.domain.moments import BEGIN
 from evenbeat.domain.schedule import Once
 from evenbeat.domain.states import ExecutionStatus, JobStatus

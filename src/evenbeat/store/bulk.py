@@ -8,8 +8,9 @@ from uuid import UUID
 
 import psycopg
 
+from evenbeat.domain.first_run import FirstRun
 from evenbeat.domain.ids import uuid7_many
-from evenbeat.domain.job import FirstRun, NewJob
+from evenbeat.domain.job import NewJob
 from evenbeat.errors import Conflict
 from evenbeat.store.copying import CopyRows, copy_rows
 from evenbeat.store.database import Connection, Database

@@ -7,23 +7,22 @@ from uuid import UUID
 
 import psycopg
 
-from evenbeat.domain.job import (
+from evenbeat.domain.first_run import (
     FirstRun,
-    Job,
-    JobSpec,
-    check_name,
-    check_priority,
     first_run,
     resumed_run,
-    scope_of,
-    spec_of,
+    schedule_changed,
+    status_after_edit,
+    unanchored,
+    with_its_rhythm,
 )
+from evenbeat.domain.job import BY_NAME, Job, JobSpec, scope_of, spec_columns, spec_of
 from evenbeat.domain.schedule import After, Once
+from evenbeat.domain.setting_kinds import check_name
 from evenbeat.domain.states import FINISHED, TRANSITIONS, JobStatus, sources_of
 from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.dependencies import Dependencies, refusal_to_delete
-from evenbeat.store.edits import schedule_changed, status_after_edit, unanchored, with_its_rhythm
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.limits import LimitTable
 from evenbeat.store.placement import (
@@ -35,7 +34,7 @@ from evenbeat.store.placement import (
     resume_request,
 )
 from evenbeat.store.reads import Reads
-from evenbeat.store.rows import MAX_JSON_BYTES, encode_json, spec_columns
+from evenbeat.store.rows import MAX_JSON_BYTES, encode_json
 
 _CHUNK = 1000
 
@@ -177,7 +176,7 @@ class Control:
         self, ids: Sequence[UUID], priority: int, *, now: datetime | None = None
     ) -> Changes:
         """Set the priority, 0 to 100."""
-        check_priority(priority)
+        BY_NAME["priority"].kind.parse("priority", priority)
         params = {"ids": list(ids), "priority": priority, "now": now}
         return self._any_state(ids, self._jobs("set_priority", params))
 

@@ -5,8 +5,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from evenbeat.domain.job import FirstRun, JobSpec, NewJob
-from evenbeat.store.rows import encode_json, spec_columns
+from evenbeat.domain.first_run import FirstRun
+from evenbeat.domain.job import JobSpec, NewJob, spec_columns
+from evenbeat.store.rows import encode_json
 
 NULL = "\\N"
 

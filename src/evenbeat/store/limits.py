@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from evenbeat.domain.job import Job, check_name
+from evenbeat.domain.job import Job
 from evenbeat.domain.limits import KeyLimit, Limits, RateLimit, check_running, parse_rate
+from evenbeat.domain.setting_kinds import check_name
 from evenbeat.errors import InvalidInput, NotFound, StoreError
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.lists import check_page

@@ -7,7 +7,8 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from evenbeat.domain.job import FirstRun, Job, JobSpec, Placement, first_run
+from evenbeat.domain.first_run import FirstRun, first_run
+from evenbeat.domain.job import Job, JobSpec, Placement
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import Conflict, NotFound

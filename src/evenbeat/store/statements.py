@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evenbeat.domain.execution import Execution
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import Job, JobSpec, spec_columns
 from evenbeat.domain.webhooks import Webhook
 from evenbeat.plugins import folders
 
@@ -17,9 +17,14 @@ _PARAMETER = re.compile(r"%\((\w+)\)s")
 _SCHEMA = re.compile(r"\bevenbeat\.")
 _HOT_FILES = frozenset({"journey.sql", "keyed_claims.sql", "limits.sql"})
 
+_SPEC_COLUMNS = tuple(spec_columns(JobSpec(task="any")))
+
 COLUMN_LISTS = {
     "job": ", ".join(f"j.{name}" for name in Job._fields),
     "job_but_plan": ", ".join(f"j.{name}" for name in Job._fields if name != "plan_time"),
+    "spec_columns": ", ".join(_SPEC_COLUMNS),
+    "spec_values": ", ".join(f"%({name})s" for name in _SPEC_COLUMNS),
+    "spec_changes": ", ".join(f"{c} = %({c})s" for c in _SPEC_COLUMNS if c != "priority"),
     "execution": ", ".join(f"e.{name}" for name in Execution._fields),
     "webhook": ", ".join(f"w.{name}" for name in Webhook._fields),
 }

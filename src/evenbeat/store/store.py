@@ -9,8 +9,9 @@ from uuid import UUID
 import psycopg
 
 from evenbeat.domain.decision import RunEnd
+from evenbeat.domain.first_run import FirstRun, first_run
 from evenbeat.domain.ids import uuid7
-from evenbeat.domain.job import FirstRun, Job, JobSpec, NewJob, first_run
+from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import Conflict, DatabaseUnavailable, NameTaken, StoreError

@@ -166,7 +166,7 @@ SELECT {job} FROM evenbeat.jobs j WHERE j.id = %(id)s FOR UPDATE;
 -- Writes an edited definition. The version tells a run in flight whether to plan by its own copy.
 -- What aging had added stays on top, and another plan starts with no retries behind it.
 UPDATE evenbeat.jobs j
-SET task = %(task)s, queue = %(queue)s, priority = least(100, %(priority)s + aged),
+SET {spec_changes}, priority = least(100, %(priority)s + aged),
     aged = least(aged, 100 - %(priority)s),
     payload = coalesce(%(payload)s::jsonb, payload),
     metadata = coalesce(%(metadata)s::jsonb, metadata),
@@ -174,20 +174,7 @@ SET task = %(task)s, queue = %(queue)s, priority = least(100, %(priority)s + age
     current_retry_count = CASE WHEN status = 'running' OR plan_time = %(plan_time)s
                                THEN current_retry_count ELSE 0 END,
     releases = CASE WHEN status = 'running' OR plan_time = %(plan_time)s THEN releases ELSE 0 END,
-    schedule_kind = %(schedule_kind)s, interval_seconds = %(interval_seconds)s,
-    cron_expression = %(cron_expression)s, timezone = %(timezone)s, anchor_at = %(anchor_at)s,
-    placed_at = %(placed_at)s,
-    schedule_delay_seconds = %(schedule_delay_seconds)s, execution_window = %(execution_window)s,
-    placement = %(placement)s, cost_ms = %(cost_ms)s, catch_up = %(catch_up)s,
-    catch_up_window_seconds = %(catch_up_window_seconds)s,
-    max_plans_per_tick = %(max_plans_per_tick)s, max_retries = %(max_retries)s,
-    retry_backoff_seconds = %(retry_backoff_seconds)s, retry_cap_seconds = %(retry_cap_seconds)s,
-    retry_jitter = %(retry_jitter)s, retry_delays_seconds = %(retry_delays_seconds)s,
-    on_failure = %(on_failure)s, timeout_seconds = %(timeout_seconds)s,
-    lease_seconds = %(lease_seconds)s, heartbeat_seconds = %(heartbeat_seconds)s,
-    allow_stale_reentry = %(allow_stale_reentry)s,
-    concurrency_key = %(concurrency_key)s, concurrency_limit = %(concurrency_limit)s,
-    rate_limit = %(rate_limit)s,
+    anchor_at = %(anchor_at)s, placed_at = %(placed_at)s,
     status = %(status)s, plan_time = %(plan_time)s, next_run_at = %(next_run_at)s,
     schedule_version = %(schedule_version)s,
     updated_at = coalesce(%(now)s::timestamptz, now())

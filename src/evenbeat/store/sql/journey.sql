@@ -16,12 +16,7 @@ SELECT coalesce(%(now)s::timestamptz, now());
 INSERT INTO evenbeat.jobs (
     id, created_at, updated_at, plan_time, next_run_at, status, anchor_at, placed_at, payload,
     name, scope_kind, scope_id, dedup_key, parent_id, metadata, created_by,
-    task, queue, priority, schedule_kind, interval_seconds, cron_expression, timezone,
-    schedule_delay_seconds, execution_window, placement, cost_ms,
-    catch_up, catch_up_window_seconds, max_plans_per_tick,
-    max_retries, retry_backoff_seconds, retry_cap_seconds, retry_jitter, retry_delays_seconds,
-    on_failure, timeout_seconds, lease_seconds, heartbeat_seconds, allow_stale_reentry,
-    concurrency_key, concurrency_limit, rate_limit)
+    {spec_columns})
 VALUES (
     %(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
     CASE WHEN %(schedule_kind)s::text <> 'after'
@@ -31,14 +26,7 @@ VALUES (
     %(status)s, %(anchor_at)s, %(placed_at)s, %(payload)s::jsonb,
     %(name)s, %(scope_kind)s, %(scope_id)s, %(dedup_key)s, %(parent_id)s, %(metadata)s::jsonb,
     %(created_by)s,
-    %(task)s, %(queue)s, %(priority)s, %(schedule_kind)s, %(interval_seconds)s,
-    %(cron_expression)s, %(timezone)s,
-    %(schedule_delay_seconds)s, %(execution_window)s, %(placement)s, %(cost_ms)s,
-    %(catch_up)s, %(catch_up_window_seconds)s, %(max_plans_per_tick)s,
-    %(max_retries)s, %(retry_backoff_seconds)s, %(retry_cap_seconds)s, %(retry_jitter)s,
-    %(retry_delays_seconds)s,
-    %(on_failure)s, %(timeout_seconds)s, %(lease_seconds)s, %(heartbeat_seconds)s,
-    %(allow_stale_reentry)s, %(concurrency_key)s, %(concurrency_limit)s, %(rate_limit)s)
+    {spec_values})
 ON CONFLICT DO NOTHING
 RETURNING id,
     CASE WHEN next_run_at < coalesce(%(now)s::timestamptz, now()) + interval '5 seconds'

@@ -6,8 +6,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenbeat.domain.defaults import defaults_of, spec_from
-from evenbeat.domain.job import JobSpec, OnFailure
+from evenbeat.domain.job import JobSpec, OnFailure, settings_of, spec_from_settings
 from evenbeat.domain.retry import RetryPolicy
 
 durations = st.integers(1, 10**9).map(lambda n: timedelta(milliseconds=n))
@@ -34,9 +33,9 @@ specs = st.builds(
 
 @given(specs)
 def test_what_was_noted_is_what_jobs_start_from(spec: JobSpec):
-    noted = json.loads(json.dumps(defaults_of(spec)))
-    assert spec_from(spec.task, spec.queue, noted) == spec
+    noted = json.loads(json.dumps(settings_of(spec)))
+    assert spec_from_settings(spec.task, spec.queue, noted) == spec
 
 
 def test_a_note_of_an_older_worker_lacks_some_settings():
-    assert spec_from("report", "slow", {}) == JobSpec(task="report", queue="slow")
+    assert spec_from_settings("report", "slow", {}) == JobSpec(task="report", queue="slow")

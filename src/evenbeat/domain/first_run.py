@@ -1,0 +1,103 @@
+"""Where a job enters the schedule: new, resumed or edited. Pure."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from evenbeat.domain.job import Job, JobSpec, Placement, recurring_of, spec_of, window_of
+from evenbeat.domain.schedule import After, Interval, Recurring
+from evenbeat.domain.states import JobStatus
+from evenbeat.domain.window import due_at
+from evenbeat.errors import InvalidInput
+
+
+class FirstRun(NamedTuple):
+    """Where a new or resumed job enters: its state, its first plan and when that is due, and when
+    its place was chosen if somebody did."""
+
+    status: JobStatus
+    plan_time: datetime | None
+    next_run_at: datetime | None
+    anchor_at: datetime | None
+    placed_at: datetime | None = None
+
+
+def first_run(spec: JobSpec, start: datetime | timedelta | None, now: datetime) -> FirstRun:
+    """The first occurrence of a new job, within one interval from now unless `start` is given."""
+    try:
+        moment = now + start if isinstance(start, timedelta) else start
+    except OverflowError:
+        raise InvalidInput(
+            f"start lies {start} from now, outside the years 1 to 9999.", field="start"
+        ) from None
+    on_grid = spec.placement is Placement.GRID
+    plan, anchor = spec.schedule.first_plan(moment, now, on_grid=on_grid)
+    if plan is None:
+        return FirstRun(JobStatus.PENDING, None, None, None)
+    at_once = plan <= now and not isinstance(spec.schedule, Recurring)
+    status = JobStatus.PENDING if at_once else JobStatus.SCHEDULED
+    return FirstRun(status, plan, due_at(plan, spec.schedule_delay, spec.window), anchor)
+
+
+def resumed_run(job: Job, now: datetime) -> FirstRun:
+    """Where a paused job enters again: where it waited, or, if a recurring one has missed that,
+    at the next plan of its rhythm."""
+    schedule = recurring_of(job)
+    if job.next_run_at is not None and job.next_run_at > now:
+        return FirstRun(JobStatus.SCHEDULED, job.plan_time, job.next_run_at, job.anchor_at)
+    if schedule is None:
+        return FirstRun(JobStatus.PENDING, job.plan_time, job.next_run_at, job.anchor_at)
+    plan = schedule.next_after(now)
+    due = due_at(plan, timedelta(seconds=job.schedule_delay_seconds), window_of(job))
+    return FirstRun(JobStatus.SCHEDULED, plan, due, job.anchor_at)
+
+
+# -- edits -----------------------------------------------------------------------------------------
+
+
+def schedule_changed(job: Job, spec: JobSpec) -> bool:
+    """Whether an edited job must be planned again. One that runs after others has no plan but the
+    run that was asked for, which stays; another delay counts from the next one on."""
+    if isinstance(spec.schedule, After) and job.schedule_kind == After.kind:
+        return False
+    before = unanchored(spec_of(job))
+    rhythm = ("schedule", "placement", "schedule_delay", "window")
+    after = unanchored(spec)
+    if any(getattr(before, name) != getattr(after, name) for name in rhythm):
+        return True
+    anchor = spec.schedule.anchor if isinstance(spec.schedule, Interval) else None
+    return anchor is not None and anchor != job.anchor_at
+
+
+def with_its_rhythm(job: Job, spec: JobSpec) -> JobSpec:
+    """The edited spec with the anchor it should have: an interval that stays what it was, or is
+    pinned where it is, keeps its rhythm; one that becomes balanced or goes on the grid loses it."""
+    before = spec_of(job)
+    if not isinstance(before.schedule, Interval) or not isinstance(spec.schedule, Interval):
+        return spec
+    if spec.schedule.every != before.schedule.every:
+        return spec
+    stays = spec.placement in (before.placement, Placement.PINNED)
+    if stays and spec.schedule.anchor is None:
+        return replace(spec, schedule=before.schedule)
+    if not stays and spec.schedule.anchor == job.anchor_at:
+        return unanchored(spec)
+    return spec
+
+
+def unanchored(spec: JobSpec) -> JobSpec:
+    """The spec without the beginning of its interval."""
+    schedule = spec.schedule
+    if not isinstance(schedule, Interval):
+        return spec
+    return replace(spec, schedule=Interval(schedule.every))
+
+
+def status_after_edit(status: JobStatus, planned: JobStatus, spec: JobSpec) -> JobStatus:
+    """A new schedule wakes a completed job; running, paused, failed and cancelled ones stay so."""
+    if status in (JobStatus.PENDING, JobStatus.SCHEDULED):
+        return planned
+    if status is JobStatus.COMPLETED and spec.schedule.repeats:
+        recurring = isinstance(spec.schedule, Recurring)
+        return JobStatus.SCHEDULED if recurring else JobStatus.PENDING
+    return status

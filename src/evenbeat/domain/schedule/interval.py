@@ -1,0 +1,118 @@
+"""Runs at a fixed distance from each other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Self
+
+from evenbeat.domain.cron import CRON_EXAMPLE
+from evenbeat.domain.duration import format_duration, parse_duration
+from evenbeat.domain.moments import BEGIN, END, EPOCH, as_utc
+from evenbeat.domain.schedule.base import (
+    FirstPlan,
+    Recurring,
+    ScheduleRow,
+    split_words,
+)
+from evenbeat.errors import InvalidDuration, InvalidSchedule
+from evenbeat.humanize import interval
+
+LONGEST_INTERVAL = timedelta(days=3650)
+
+_SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval(Recurring):
+    """Plans at anchor + k * every, for every integer k; without an anchor, from the Unix epoch."""
+
+    kind: ClassVar[str] = "interval"
+    label: ClassVar[str] = "Every"
+    example: ClassVar[str] = "30m"
+    document_fields: ClassVar[tuple[str, ...]] = ("schedule", "anchor_at")
+    is_placed: ClassVar[bool] = True
+
+    every: timedelta
+    anchor: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.every < _SECOND:
+            reason = "an interval must be at least 1 second"
+        elif self.every % _SECOND:
+            reason = "an interval must be a whole number of seconds"
+        elif self.every > LONGEST_INTERVAL:
+            reason = f"an interval may be at most {format_duration(LONGEST_INTERVAL)}"
+        else:
+            if self.anchor is not None:
+                object.__setattr__(self, "anchor", as_utc(self.anchor, field="anchor"))
+            return
+        raise InvalidSchedule(
+            f"{format_duration(self.every)!r} cannot be repeated: {reason}; "
+            'for example "@every 10s" or "@every 1h30m".',
+            field="every",
+        )
+
+    @classmethod
+    def from_text(cls, text: str, timezone: str) -> "Interval | None":  # noqa: ARG003
+        words = split_words(text)
+        if words[0].lower() == "@every":
+            duration = " ".join(words[1:])
+        elif len(words) == 1 and not words[0].startswith("@"):
+            duration = words[0]
+        else:
+            return None
+        try:
+            return cls(parse_duration(duration))
+        except InvalidDuration as error:
+            reason = f"{error} Or write cron, for example {CRON_EXAMPLE}."
+        except InvalidSchedule as error:
+            reason = str(error)
+        raise InvalidSchedule(f"{text!r} is not a schedule: {reason}")
+
+    @property
+    def text(self) -> str:
+        return f"@every {format_duration(self.every)}"
+
+    @classmethod
+    def from_row(cls, row: ScheduleRow) -> Self:
+        return cls(timedelta(seconds=row.interval_seconds or 0), row.anchor_at)
+
+    def columns(self) -> dict[str, Any]:
+        return {"interval_seconds": self.every // _SECOND}
+
+    def edited(self, fields: Mapping[str, Any]) -> "Interval":
+        anchor = fields.get("anchor_at")
+        return self if anchor is None else Interval(self.every, anchor)
+
+    def describe(self) -> str:
+        return f"every {interval(self.every)}"
+
+    def anchored(self, start: datetime | None, now: datetime, *, on_grid: bool) -> "Interval":
+        """The interval with the anchor that fixes its rhythm: given, the epoch's grid, or now."""
+        if self.anchor is not None:
+            return self
+        return Interval(self.every, EPOCH if on_grid else start or now)
+
+    def first_plan(self, start: datetime | None, now: datetime, *, on_grid: bool) -> FirstPlan:
+        anchored = self.anchored(start, now, on_grid=on_grid)
+        return FirstPlan(start or anchored.next_after(now), anchored.anchor)
+
+    def next_after(self, moment: datetime) -> datetime:
+        origin = self.anchor or EPOCH
+        distance = (self._beats_until(max(as_utc(moment), BEGIN)) + 1) * self.every
+        if distance > END - origin:
+            raise self._no_more_plans()
+        return origin + distance
+
+    def latest_until(self, moment: datetime) -> datetime | None:
+        origin = self.anchor or EPOCH
+        distance = self._beats_until(min(as_utc(moment), END)) * self.every
+        return origin + distance if distance > BEGIN - origin else None
+
+    def count(self, after: datetime, until: datetime) -> int:
+        after, until = max(as_utc(after), BEGIN), min(as_utc(until), END)
+        return max(0, self._beats_until(until) - self._beats_until(after))
+
+    def _beats_until(self, moment: datetime) -> int:
+        # Dividing timedeltas is integer arithmetic: no drift, whatever the distance.
+        return (moment - (self.anchor or EPOCH)) // self.every

@@ -1,0 +1,335 @@
+"""The kinds of value that a job's settings have: how each is read, checked, written and stored.
+
+A kind serves every face of a setting. `parse` reads what Python code and JSON documents give, and
+accepts its own results; `from_text` reads what a person types in a form or a terminal; `to_json`
+writes what the API answers and files contain, and `parse` reads that back.
+"""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from evenbeat.domain.duration import MAX_DURATION, format_duration, parse_duration
+from evenbeat.domain.limits import parse_rate
+from evenbeat.domain.window import ExecutionWindow, parse_window
+from evenbeat.errors import InvalidInput
+
+MAX_NAME = 200
+
+
+class Kind:
+    """One sort of value. A subclass says what differs from plain text that is stored as it is."""
+
+    metavar: ClassVar[str] = "TEXT"
+    option_type: ClassVar[Any] = str
+    column_suffix: ClassVar[str] = ""
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """What a document may contain, for OpenAPI."""
+        return {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
+
+    def parse(self, name: str, value: Any) -> Any:
+        """The value that the domain works with, or InvalidInput that names the setting."""
+        raise NotImplementedError
+
+    def from_text(self, name: str, text: str) -> Any:  # noqa: ARG002 - some kinds name the setting
+        """What `text` means in a document."""
+        return text
+
+    def to_json(self, value: Any) -> Any:
+        """The value as documents write it."""
+        return value
+
+    def to_text(self, value: Any) -> str:
+        """The value as a person would type it."""
+        return str(self.to_json(value))
+
+    def to_column(self, value: Any) -> Any:
+        """The value as the database stores it."""
+        return self.to_json(value)
+
+    def from_column(self, name: str, stored: Any) -> Any:  # noqa: ARG002 - for errors
+        """The value that a column holds. What is stored was checked when it was written."""
+        return stored
+
+    def column_to_json(self, stored: Any) -> Any:
+        """A stored value as documents write it, without the detour over the domain's own."""
+        return stored
+
+    def column_type(self) -> str:
+        """The PostgreSQL type of the column."""
+        return "text"
+
+
+class Name(Kind):
+    """A short printable name, such as a queue or a key."""
+
+    metavar = "NAME"
+
+    def parse(self, name: str, value: Any) -> str:
+        check_name(name, value)
+        return str(value)
+
+
+class Count(Kind):
+    """A whole number between two bounds."""
+
+    metavar = "N"
+    option_type = int
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
+
+    def parse(self, name: str, value: Any) -> int:
+        if type(value) is not int or not self.low <= value <= self.high:
+            raise InvalidInput(
+                f"{name} must be a whole number from {self.low} to {self.high:,}, got {value!r}.",
+                field=name,
+            )
+        return value
+
+    def from_text(self, name: str, text: str) -> int:
+        try:
+            return int(text[:20])
+        except ValueError:
+            raise InvalidInput(f"Give a whole number, not {text[:20]!r}.", field=name) from None
+
+    def column_type(self) -> str:
+        return "integer"
+
+
+class Share(Kind):
+    """A number from 0 to 1."""
+
+    metavar = "0..1"
+    option_type = float
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "number", "minimum": 0, "maximum": 1}
+
+    def parse(self, name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise InvalidInput(
+                f"{name} must be a number from 0 to 1, got {value!r}; 0.2 means ±20 %.", field=name
+            )
+        return float(value)
+
+    def from_text(self, name: str, text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise InvalidInput(
+                f"Give a number from 0 to 1, not {text[:20]!r}.", field=name
+            ) from None
+
+    def column_type(self) -> str:
+        return "double precision"
+
+
+class Flag(Kind):
+    """Yes or no."""
+
+    metavar = ""
+    option_type = bool
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+    def parse(self, name: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{name} must be true or false, got {value!r}.", field=name)
+        return value
+
+    def from_text(self, name: str, text: str) -> bool:
+        if text not in ("true", "false"):
+            raise InvalidInput(f"Give true or false, not {text[:20]!r}.", field=name)
+        return text == "true"
+
+    def to_text(self, value: Any) -> str:
+        return "true" if value else "false"
+
+    def column_type(self) -> str:
+        return "boolean"
+
+
+class Choice(Kind):
+    """One of a few words."""
+
+    metavar = "CHOICE"
+
+    def __init__(self, words: type[StrEnum]) -> None:
+        self.words = words
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string", "enum": list(self.words)}
+
+    def parse(self, name: str, value: Any) -> StrEnum:
+        try:
+            return self.words(value)
+        except ValueError:
+            raise InvalidInput(
+                f"{name} must be one of {', '.join(self.words)}, got {value!r}.", field=name
+            ) from None
+
+    def to_json(self, value: Any) -> str:
+        return str(value)
+
+    def from_column(self, name: str, stored: Any) -> StrEnum:  # noqa: ARG002
+        return self.words(stored)
+
+
+class Duration(Kind):
+    """A time span: text such as "1h30m", or a number of seconds; documents answer seconds."""
+
+    metavar = "DURATION"
+    column_suffix = "_seconds"
+
+    def __init__(self, *, least: timedelta = timedelta(microseconds=1), column_unit: int = 1):
+        self.least, self.column_unit = least, column_unit
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        seconds = {"type": "number", "minimum": 0, "maximum": MAX_DURATION.total_seconds()}
+        if self.least:
+            seconds = {**seconds, "minimum": self.least.total_seconds()}
+        return {
+            "anyOf": [{"type": "string", "minLength": 1, "maxLength": 100}, seconds],
+            "examples": ["1h30m", 90],
+        }
+
+    def parse(self, name: str, value: Any) -> timedelta:
+        duration = value if isinstance(value, timedelta) else parse_duration(value, field=name)
+        if duration < self.least:
+            rule = "be longer than zero" if self.least else "not be negative"
+            raise InvalidInput(f"{name} must {rule}, got {value}.", field=name)
+        return parse_duration(duration, field=name)
+
+    def to_json(self, value: Any) -> Any:
+        return plain_number(value.total_seconds())
+
+    def to_text(self, value: Any) -> str:
+        return format_duration(value)
+
+    def to_column(self, value: Any) -> float:
+        return float(value.total_seconds() * self.column_unit)
+
+    def from_column(self, name: str, stored: Any) -> timedelta:  # noqa: ARG002
+        return timedelta(seconds=stored / self.column_unit)
+
+    def column_to_json(self, stored: Any) -> Any:
+        return None if stored is None else plain_number(stored / self.column_unit)
+
+    def column_type(self) -> str:
+        return "double precision"
+
+
+class Durations(Kind):
+    """A list of time spans."""
+
+    metavar = "DURATION"
+    option_type = list[str]
+    column_suffix = "_seconds"
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        one = Duration(least=timedelta(0)).json_schema
+        return {"type": "array", "items": one, "maxItems": 100, "examples": [["10s", "1m", "10m"]]}
+
+    def parse(self, name: str, value: Any) -> tuple[timedelta, ...]:
+        if not isinstance(value, list | tuple) or len(value) > 100:
+            raise InvalidInput(
+                f'{name} must be a list of at most 100 durations, such as ["10s", "1m"].',
+                field=name,
+            )
+        return tuple(parse_duration(one, field=name) for one in value)
+
+    def from_text(self, name: str, text: str) -> list[str]:  # noqa: ARG002
+        return [part.strip() for part in text.split(",") if part.strip()]
+
+    def to_json(self, value: Any) -> list[Any]:
+        return [plain_number(one.total_seconds()) for one in value]
+
+    def to_text(self, value: Any) -> str:
+        return ", ".join(format_duration(one) for one in value)
+
+    def to_column(self, value: Any) -> list[float] | None:
+        return [one.total_seconds() for one in value] or None
+
+    def from_column(self, name: str, stored: Any) -> tuple[timedelta, ...]:
+        return self.parse(name, stored or [])
+
+    def column_to_json(self, stored: Any) -> list[Any]:
+        return [plain_number(one) for one in stored or ()]
+
+    def column_type(self) -> str:
+        return "double precision[]"
+
+
+class Window(Kind):
+    """The hours in which runs may start."""
+
+    metavar = "HOURS"
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        return {**super().json_schema, "examples": ["Mon-Fri 22:00-06:00 Europe/Berlin"]}
+
+    def parse(self, name: str, value: Any) -> Any:  # noqa: ARG002 - its own errors name the window
+        return value if isinstance(value, ExecutionWindow) else parse_window(value)
+
+    def to_json(self, value: Any) -> str:
+        return str(value)
+
+    def from_column(self, name: str, stored: Any) -> Any:
+        return self.parse(name, stored)
+
+
+class Rate(Kind):
+    """So many starts in a period."""
+
+    metavar = "RATE"
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        schema = {"type": "string", "minLength": 1, "maxLength": 100}
+        return {**schema, "examples": ["10/s", "100/min", "5 per 30s"]}
+
+    def parse(self, name: str, value: Any) -> Any:
+        return parse_rate(value, field=name)
+
+    def to_json(self, value: Any) -> str:
+        return str(value)
+
+    def from_column(self, name: str, stored: Any) -> Any:
+        return self.parse(name, stored)
+
+
+def plain_number(value: float) -> int | float:
+    """Whole numbers without a fraction, others to the millionth."""
+    return int(value) if float(value).is_integer() else round(value, 6)
+
+
+def check_name(field_name: str, value: object) -> None:
+    """Refuse an empty, overlong or unprintable name with a message that shows what is allowed."""
+    if (
+        isinstance(value, str)
+        and value.isprintable()
+        and 1 <= len(value) <= MAX_NAME
+        and value == value.strip()
+    ):
+        return
+    shown = repr(value)
+    raise InvalidInput(
+        f"{field_name} must be 1 to {MAX_NAME} printable characters without spaces around, "
+        f"got {shown[:60]}{' …' if len(shown) > 60 else ''}. "
+        f"For example: {field_name}='nightly-report'.",
+        field=field_name,
+    )

@@ -422,8 +422,8 @@ EVERY_FIELD: list[dict[str, Any]] = [
         "catch_up_window": "2h",
         "max_plans_per_tick": 3,
         "max_retries": 7,
-        "retry_backoff_seconds": 5,
-        "retry_cap_seconds": 50,
+        "retry_backoff": 5,
+        "retry_cap": 50,
         "retry_jitter": 0.5,
         "retry_delays": ["10s", "1m"],
         "on_failure": "stop",
@@ -476,8 +476,8 @@ def test_what_is_exported_comes_back(
     before = definitions(evenbeat)
     assert len(before) == len(EVERY_FIELD)
     whole = next(job for job in before if job["name"] == "all of it")
-    assert (whole["retry_cap_seconds"], whole["retry_jitter"]) == (50, 0.5)
-    assert (whole["heartbeat_seconds"], whole["lease_seconds"], whole["cost_ms"]) == (15, 120, 1500)
+    assert (whole["retry_cap"], whole["retry_jitter"]) == (50, 0.5)
+    assert (whole["heartbeat"], whole["lease"], whole["cost"]) == (15, 120, 1.5)
     with psycopg.connect(database_url) as connection:  # aging and running are no definition
         connection.execute("UPDATE evenbeat.jobs SET priority = 80, aged = 10, run_count = 5 "
                            "WHERE name = 'all of it'")  # fmt: skip
@@ -508,7 +508,7 @@ def test_a_file_changes_what_it_says_and_no_more(evenbeat: Command, tmp_path: Pa
     assert applied["changed"] == 1
     assert applied["plan"][0]["changes"].keys() == {"schedule", "timeout", "tags", "paused"}
     job = next(job for job in jobs_of(evenbeat) if job["name"] == name)
-    assert (job["schedule"], job["timeout_seconds"], job["tags"]) == ("@every 2h", 1800, ["c"])
+    assert (job["schedule"], job["timeout"], job["tags"]) == ("@every 2h", 1800, ["c"])
     assert (job["is_paused"], job["max_retries"], job["description"]) == (False, 7, "Größe\nzwei")
     assert actions(evenbeat("import", "json", "jobs.json", "--json")) == {"job 1": "unchanged"}
 

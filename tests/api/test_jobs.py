@@ -154,16 +154,16 @@ def test_everything_that_can_be_said_of_a_job_comes_back(client: TestClient) -> 
         "schedule": "0 9 * * mon-fri",
         "timezone": "Europe/Berlin",
         "window": "Mon-Fri 08:00-18:00 Europe/Berlin",
-        "schedule_delay_seconds": 300,
+        "schedule_delay": 300,
         "catch_up": "every_plan",
-        "catch_up_window_seconds": 21600,
+        "catch_up_window": 21600,
         "max_plans_per_tick": 3,
         "max_retries": 2,
-        "retry_delays_seconds": [10, 60],
+        "retry_delays": [10, 60],
         "on_failure": "stop",
-        "timeout_seconds": 90,
-        "lease_seconds": 120,
-        "cost_ms": 30000,
+        "timeout": 90,
+        "lease": 120,
+        "cost": 30,
         "allow_stale_reentry": False,
         "scope": {"kind": "tenant", "id": "acme"},
         "dedup_key": "mail",
@@ -173,12 +173,12 @@ def test_everything_that_can_be_said_of_a_job_comes_back(client: TestClient) -> 
 
 def test_a_tasks_own_settings_are_the_defaults(client: TestClient) -> None:
     job = add(client, task="send_email", payload={"to": "a@b.c"})
-    assert (job["queue"], job["max_retries"], job["timeout_seconds"]) == ("mail", 5, 30)
+    assert (job["queue"], job["max_retries"], job["timeout"]) == ("mail", 5, 30)
     edited = client.patch(f"{JOBS}/{job['id']}", json={"max_retries": 1, "timeout": "1m"}).json()
-    assert (edited["max_retries"], edited["timeout_seconds"]) == (1, 60)
+    assert (edited["max_retries"], edited["timeout"]) == (1, 60)
     restored = client.patch(f"{JOBS}/{job['id']}", json={"max_retries": None, "timeout": None})
     assert restored.json()["max_retries"] == 5
-    assert restored.json()["timeout_seconds"] == 30
+    assert restored.json()["timeout"] == 30
 
 
 def test_a_later_start_and_a_delay(client: TestClient) -> None:
@@ -220,7 +220,7 @@ def test_a_task_of_other_workers_is_checked_by_its_schema(
     problem = client.post(JOBS, json={"task": "remote", "payload": {"to": 1}}).json()
     assert problem["detail"] == "remote: argument 'to' must be of type string."
     job = add(client, task="remote", payload={"to": "x"})
-    assert (job["queue"], job["max_retries"], job["timeout_seconds"]) == ("far", 0, 5)
+    assert (job["queue"], job["max_retries"], job["timeout"]) == ("far", 0, 5)
     assert "warnings" not in job
 
 
@@ -369,8 +369,8 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"priority": 2**70}, "priority"),
     ({"max_retries": 2**63}, "max_retries"),
     ({"max_retries": -1}, "max_retries"),
-    ({"retry_backoff_seconds": -1}, "retry_backoff_seconds"),
-    ({"retry_backoff_seconds": 86401}, "retry_backoff_seconds"),
+    ({"retry_backoff": -1}, "retry_backoff"),
+    ({"retry_backoff": 86401}, "retry_backoff"),
     ({"interval_seconds": 0}, "interval_seconds"),
     ({"interval_seconds": 2**62}, "interval_seconds"),
     ({"interval_minutes": 3651, "interval_type": "days"}, "interval_minutes"),

@@ -58,11 +58,21 @@ def _setting_field(setting: Setting) -> Any:
     return (kind | None if optional else kind, Field(description=setting.help))
 
 
+class _Identity(BaseModel):
+    id: UUID
+    name: str | None
+    description: str | None
+    task: str
+    payload: Json
+
+
 if TYPE_CHECKING:
-    _SettingFields = BaseModel
+    _SettingFields = _Identity
 else:
     _SettingFields = create_model(
-        "_SettingFields", **{setting.name: _setting_field(setting) for setting in SETTINGS}
+        "_SettingFields",
+        __base__=_Identity,
+        **{setting.name: _setting_field(setting) for setting in SETTINGS},
     )
 
 
@@ -71,11 +81,6 @@ class JobDocument(_SettingFields):
 
     model_config = ConfigDict(extra="allow")  # the fields of `JOB_EXTRAS`
 
-    id: UUID
-    name: str | None
-    description: str | None
-    task: str
-    payload: Json
     url: str | None
     source_id: str | None
     source_name: str | None

@@ -116,7 +116,7 @@ def edited_metadata(request: JobEdit, metadata: Mapping[str, Any]) -> dict[str, 
 
 def schedule_for(request: JobEdit, present: Schedule | None) -> Schedule:
     """The schedule that the fields describe; the present one where they say nothing of it."""
-    if request.schedule_enabled is False:
+    if request.schedule_enabled is False and request.after is None:
         return Once()
     schedule = schedule_from_fields(request.schedule_fields(), present)
     if request.schedule_enabled and isinstance(schedule, Once):

@@ -15,6 +15,7 @@ from evenbeat.api.answers import (
 from evenbeat.domain.dependencies import Dependency, Dependent
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import BY_NAME, Job, schedule_of, settings_of_row
+from evenbeat.domain.schedule import Recurring
 from evenbeat.observe.explain import describe_schedule
 from evenbeat.store.reads import JobStats
 
@@ -49,7 +50,7 @@ def job_document(
         tags=_tags(job.metadata.get("tags")),
         schedule=schedule.text,
         schedule_text=describe_schedule(job, awaited),
-        schedule_enabled=schedule.repeats,
+        schedule_enabled=isinstance(schedule, Recurring),
         scope=ScopeDocument(kind=job.scope_kind, id=job.scope_id),
         after=[_awaited(one) for one in awaited] or None,
         dependents=[_dependent(one) for one in dependents] or None,

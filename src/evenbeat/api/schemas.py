@@ -110,10 +110,18 @@ READ_ONLY: set[str] = set()
 class AwaitedFields(Request):
     """A job to wait for, and how it must end."""
 
-    model_config = ConfigDict(extra="ignore")  # answers also say how the job stands
-
     job: JobReference = Field(description="Its id, or its name in the same scope or globally.")
     on: AfterEnd | None = Field(None, description="How it must end; as after_on unless given.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_how_it_stands(cls, document: Any) -> Any:
+        if isinstance(document, dict):
+            return {name: value for name, value in document.items() if name not in _STANDING}
+        return document
+
+
+_STANDING = frozenset({"name", "satisfied", "status", "scope"})
 
 
 def _setting_field(setting: Setting) -> Any:

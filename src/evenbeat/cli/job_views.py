@@ -125,7 +125,7 @@ def job_facts(job: Document, now: datetime) -> RenderableType:
         "window": job["window"],
         "placement": job["placement"] if job["schedule_kind"] == "interval" else None,
         "retries": _retries(job),
-        "timeout": _seconds(job["timeout_seconds"]),
+        "timeout": _seconds(job["timeout"]),
         "catch-up": job["catch_up"] if job["schedule_enabled"] else None,
         "limits": _limits(job),
         "runs": _runs(job),

@@ -45,6 +45,11 @@ def modern_fields(document: dict[str, Any]) -> dict[str, Any]:
                     f"interval_minutes and {other} both say how often to run. Give one of them.",
                     field=other,
                 )
+        try:
+            Interval(parse_duration(seconds))
+        except InvalidInput as error:
+            error.field = "interval_minutes"
+            raise
         fields["interval_seconds"] = seconds
     elif unit is not None:
         raise InvalidInput(

@@ -15,7 +15,7 @@ from uuid import UUID
 from evenbeat.domain import setting_kinds as kinds
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.limits import MAX_RUNNING, Limits, RateLimit
-from evenbeat.domain.retry import RetryPolicy
+from evenbeat.domain.retry import LONGEST_CAP, RetryPolicy
 from evenbeat.domain.schedule import (
     Once,
     Recurring,
@@ -115,7 +115,6 @@ class Setting(NamedTuple):
 
 
 WHEN, HOW, RETRIES, LIMITS = "When", "How", "Retries", "Limits"
-_LONGEST_BACKOFF = 86_400
 
 SETTINGS = (
     Setting("placement", kinds.Choice(Placement), WHEN,
@@ -144,9 +143,9 @@ SETTINGS = (
             "Whether a run whose worker was lost may start again by itself."),
     Setting("max_retries", kinds.Count(0, 10_000), RETRIES,
             "How many tries follow the first.", path="retry.max_retries"),
-    Setting("retry_backoff", kinds.Duration(least=timedelta(0)), RETRIES,
+    Setting("retry_backoff", kinds.Duration(least=timedelta(0), most=LONGEST_CAP), RETRIES,
             "The wait before the first retry; it doubles from there.", path="retry.backoff"),
-    Setting("retry_cap", kinds.Duration(least=timedelta(0)), RETRIES,
+    Setting("retry_cap", kinds.Duration(least=timedelta(0), most=LONGEST_CAP), RETRIES,
             "The longest wait that doubling leads to, at most 24h.", path="retry.cap"),
     Setting("retry_jitter", kinds.Share(), RETRIES,
             "How far a wait may vary; 0.2 means by a fifth either way.", path="retry.jitter"),

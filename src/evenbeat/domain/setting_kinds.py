@@ -192,14 +192,19 @@ class Duration(Kind):
     metavar = "DURATION"
     column_suffix = "_seconds"
 
-    def __init__(self, *, least: timedelta = timedelta(microseconds=1), column_unit: int = 1):
-        self.least, self.column_unit = least, column_unit
+    def __init__(
+        self,
+        *,
+        least: timedelta = timedelta(microseconds=1),
+        most: timedelta = MAX_DURATION,
+        column_unit: int = 1,
+    ) -> None:
+        self.least, self.most, self.column_unit = least, most, column_unit
 
     @property
     def json_schema(self) -> dict[str, Any]:
-        seconds = {"type": "number", "minimum": 0, "maximum": MAX_DURATION.total_seconds()}
-        if self.least:
-            seconds = {**seconds, "minimum": self.least.total_seconds()}
+        low, high = self.least.total_seconds(), self.most.total_seconds()
+        seconds = {"type": "number", "minimum": low, "maximum": high}
         return {
             "anyOf": [{"type": "string", "minLength": 1, "maxLength": 100}, seconds],
             "examples": ["1h30m", 90],
@@ -210,7 +215,10 @@ class Duration(Kind):
         if duration < self.least:
             rule = "be longer than zero" if self.least else "not be negative"
             raise InvalidInput(f"{name} must {rule}, got {value}.", field=name)
-        return parse_duration(duration, field=name)
+        if duration > self.most:
+            most = format_duration(self.most)
+            raise InvalidInput(f"{name} may be at most {most}, got {value}.", field=name)
+        return duration
 
     def to_json(self, value: Any) -> Any:
         return plain_number(value.total_seconds())

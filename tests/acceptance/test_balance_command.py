@@ -81,7 +81,7 @@ def test_preview_changes_nothing(evenbeat, store, bunch):
     assert "3 jobs would move" in said.out
     assert ", where 10 run at once" in said.out
     assert "1 stay: 1 cron" in said.out
-    assert "At once at most 10.0 -> 7.0" in said.out
+    assert "Peak concurrency 10.0 -> 7.0" in said.out
     assert planned(store, bunch) == before
 
 

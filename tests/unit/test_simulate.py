@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenbeat.cli.forecasting import document, picture
 from evenbeat.cli.job_files import read_crontab, read_list
-from evenbeat.cli.simulate import simulate
+from evenbeat.cli.simulate import document, picture, simulate
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.placement.simulate import RecurringJob, equivalent_interval, forecast
@@ -242,7 +241,7 @@ def test_simulate_prints_figures_and_draws(
     assert simulate(crontab=file, svg=svg) == 0
     told = capsys.readouterr().out
     assert "before 2 at once at most" in told
-    assert "1 workers fewer." in told
+    assert "1 worker fewer." in told
     assert "0 0 * * * -> 1d  x 2" in told
     assert "30 9 * * * (cron at a chosen time)" in told
     assert svg.read_text().startswith("<svg")

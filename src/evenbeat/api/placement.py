@@ -1,7 +1,7 @@
 """How even the schedule is, over HTTP, and making it more even: distribution and rebalances."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -11,7 +11,12 @@ from evenbeat.api.answers import Number
 from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
 from evenbeat.api.fields import QueryMoment
 from evenbeat.api.problems import responses
+from evenbeat.api.row_models import row_model
 from evenbeat.api.schemas import Request
+from evenbeat.store.placement import DistributionPoint, LeftAlone, RebalanceRecord, UndoResult
+
+if TYPE_CHECKING:  # NumPy comes with it, and most processes that load the API never need it
+    from evenbeat.placement import Distribution
 
 router = APIRouter(prefix="/api/v1/scheduler", tags=["placement"], responses=DENIED)
 
@@ -37,7 +42,7 @@ class RebalanceRequest(RebalancePreviewRequest):
     )
 
 
-# -- answers -------------------------------------------------------------------------------------
+# -- responses -----------------------------------------------------------------------------------
 
 
 class HourDocument(BaseModel):
@@ -87,12 +92,9 @@ class MoveDocument(BaseModel):
     reason: str
 
 
+@row_model(LeftAlone)
 class StayDocument(BaseModel):
     """A job that stays, and the rule that holds it."""
-
-    job_id: UUID
-    name: str | None
-    reason: str
 
 
 class RebalancePreview(BaseModel):
@@ -121,30 +123,18 @@ class RebalanceDocument(BaseModel):
     after: DistributionDocument
 
 
+@row_model(UndoResult)
 class UndoDocument(BaseModel):
     """What an undo put back, and what has moved on since."""
 
-    id: UUID
-    undone_at: datetime
-    restored: list[UUID]
     left_alone: list[StayDocument]
 
 
+@row_model(RebalanceRecord)
 class PastRebalance(BaseModel):
     """A rebalance as it is remembered."""
 
-    id: UUID
-    created_at: datetime
-    created_by: str | None
-    moved: int
     skipped: dict[str, int] = Field(description="How many jobs stayed, by reason.")
-    old_score: Number
-    new_score: Number
-    old_peak: Number
-    new_peak: Number
-    undone_at: datetime | None
-    undone_by: str | None
-    restored: int | None
 
 
 class RebalanceList(BaseModel):
@@ -153,20 +143,37 @@ class RebalanceList(BaseModel):
     rebalances: list[PastRebalance]
 
 
+@row_model(DistributionPoint)
 class PointDocument(BaseModel):
     """How even the schedule was at a moment."""
-
-    at: datetime
-    score: Number
-    peak_load: Number
-    mean_load: Number
-    total_jobs: int
 
 
 class HistoryDocument(BaseModel):
     """How even the schedule was, oldest first."""
 
     points: list[PointDocument]
+
+
+def _distribution(current: "Distribution") -> dict[str, Any]:
+    return {
+        "window_hours": 24,
+        "slot_minutes": 15,
+        "total_jobs": current.total_jobs,
+        "hourly_distribution": [
+            {"hour": hour, "job_count": jobs} for hour, jobs in enumerate(current.jobs_per_hour)
+        ],
+        "distribution_score": round(current.score, 4),
+        "peak_hour": current.peak_hour,
+        "peak_count": current.peak_count,
+        "suggestion": current.suggestion,
+        "starts_per_slot": current.starts_per_slot,
+        "load_per_slot": [round(load, 3) for load in current.load_per_slot],
+        "week_load": [round(load, 3) for load in current.week_load],
+        "week_peak": [round(load, 3) for load in current.week_peak],
+        "expected_peak": round(current.peak_load, 3),
+        "expected_mean": round(current.mean_load, 3),
+        "workers_needed": current.workers_needed,
+    }
 
 
 # -- how even it is ------------------------------------------------------------------------------
@@ -180,22 +187,22 @@ class HistoryDocument(BaseModel):
 )
 def get_distribution(service: ServiceDep, _principal: Viewer) -> Any:
     """Starts by hour, expected load by slot, the score, and what to do about it in words."""
-    return _documents().distribution_document(service.app.balancer.distribution())
+    return _distribution(service.app.balancer.distribution())
 
 
 @router.get(
     "/distribution/history",
     operation_id="get_distribution_history",
     summary="How even was it?",
+    response_model=HistoryDocument,
 )
 def get_distribution_history(
     service: ServiceDep,
     _principal: Viewer,
     since: Annotated[QueryMoment | None, Query(description="Only points since then.")] = None,
-) -> HistoryDocument:
+) -> Any:
     """A point every five minutes, for thirty days."""
-    points = service.app.balancer.history(since)
-    return HistoryDocument(points=[PointDocument(**point._asdict()) for point in points])
+    return {"points": service.app.balancer.history(since)}
 
 
 # -- making it more even -------------------------------------------------------------------------
@@ -211,8 +218,27 @@ def preview_rebalance(
     service: ServiceDep, _principal: Viewer, body: RebalancePreviewRequest | None = None
 ) -> Any:
     """The fewest moves that lower the peak, each with its reason. Changes nothing."""
-    preview = service.app.balancer.preview(None if body is None else body.max_moves)
-    return _documents().preview_document(preview.plan, preview.plan_id)
+    plan_id, _, plan = service.app.balancer.preview(None if body is None else body.max_moves)
+    return {
+        "plan_id": plan_id,
+        "would_move": len(plan.moves),
+        "would_skip": len(plan.skipped),
+        "current_score": round(plan.before.score, 4),
+        "projected_score": round(plan.after.score, 4),
+        "preview": [
+            {
+                "job_id": move.job_id,
+                "name": move.name,
+                "current_time": move.old_time,
+                "proposed_time": move.new_time,
+                "reason": move.reason,
+            }
+            for move in plan.moves
+        ],
+        "skipped": plan.skipped,
+        "before": _distribution(plan.before),
+        "after": _distribution(plan.after),
+    }
 
 
 @router.post(
@@ -225,27 +251,37 @@ def preview_rebalance(
 def rebalance(
     service: ServiceDep, principal: Operator, body: RebalanceRequest | None = None
 ) -> Any:
-    """Move jobs so that fewer run at once, none by more than half its interval. A job that runs,
-    is about to, was moved of late, is pinned or goes by cron stays where it is."""
+    """Move jobs so that fewer run at once, none by more than half its interval. A job that is
+    running or about to run, was moved recently, is pinned or goes by cron stays where it is."""
     done = service.app.balancer.rebalance(
         None if body is None else body.max_moves,
         by=principal.subject,
         plan_id=None if body is None else body.plan_id,
     )
-    return _documents().rebalance_document(
-        done.id, done.moved, done.skipped, done.before, done.after
-    )
+    return {
+        "id": done.id,
+        "moved": done.moved,
+        "skipped": done.skipped,
+        "old_distribution_score": round(done.old_score, 4),
+        "new_distribution_score": round(done.new_score, 4),
+        "before": _distribution(done.before),
+        "after": _distribution(done.after),
+    }
 
 
-@router.get("/rebalances", operation_id="list_rebalances", summary="List rebalances")
+@router.get(
+    "/rebalances",
+    operation_id="list_rebalances",
+    summary="List rebalances",
+    response_model=RebalanceList,
+)
 def list_rebalances(
     service: ServiceDep,
     _principal: Viewer,
     limit: Annotated[int, Query(ge=1, le=1000, description="How many at most.")] = 20,
-) -> RebalanceList:
+) -> Any:
     """The newest first."""
-    records = service.app.balancer.rebalances(limit)
-    return RebalanceList(rebalances=[PastRebalance(**record._asdict()) for record in records])
+    return {"rebalances": service.app.balancer.rebalances(limit)}
 
 
 @router.post(
@@ -257,13 +293,4 @@ def list_rebalances(
 )
 def undo_rebalance(rebalance_id: UUID, service: ServiceDep, principal: Operator) -> Any:
     """Put back every job that is still where the rebalance put it. Once only."""
-    undone = service.app.balancer.undo(rebalance_id, by=principal.subject)
-    document = _documents().undo_document(undone.id, undone.restored, undone.left_alone)
-    return document | {"undone_at": undone.undone_at}
-
-
-def _documents() -> Any:
-    """How answers are made: NumPy comes with it, and most who load the API ask for none."""
-    from evenbeat.placement import documents  # noqa: PLC0415
-
-    return documents
+    return service.app.balancer.undo(rebalance_id, by=principal.subject)

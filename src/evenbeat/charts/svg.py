@@ -102,9 +102,9 @@ class Drawing:
         )
 
     def _shape(self, tag: str, name: str, at: str, tip: str) -> None:
-        told = f"><title>{clean(tip)}</title></{tag}>" if tip else "/>"
+        content = f"><title>{clean(tip)}</title></{tag}>" if tip else "/>"
         level = "cell " + name if name.startswith("level-") else name
-        self.parts.append(f'<{tag} class="chart-{level}" {_paint(name, self.alone)} {at}{told}')
+        self.parts.append(f'<{tag} class="chart-{level}" {_paint(name, self.alone)} {at}{content}')
 
     def __str__(self) -> str:
         size = f'width="{num(self.width)}" height="{num(self.height)}" ' if self.alone else ""
@@ -138,7 +138,7 @@ def finite(values: Sequence[float]) -> list[float]:
 
 
 def amount(value: float) -> str:
-    """A load or a count, as short as it may be told."""
+    """A load or a count, as short as possible."""
     if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 1 else f"{value:.2g}"

@@ -1,7 +1,7 @@
 """`evenbeat distribution` and `evenbeat rebalance`: how even the schedule is, and making it so."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -24,8 +24,8 @@ _MOST_SHOWN = 20
 @api_command
 def distribution(session: ApiSession) -> None:
     """Show how many jobs start in each hour, how even the load is, and what to do about it."""
-    told = session.client.get(f"{_PATH}/distribution")
-    session.show(told, lambda: distribution_view(told))
+    current = session.client.get(f"{_PATH}/distribution")
+    session.show(current, lambda: distribution_view(current))
 
 
 @api_command
@@ -49,80 +49,59 @@ def rebalance(  # noqa: PLR0917 - the options are named on the command line
     if undo is not None:
         if max_moves is not None:
             raise InvalidInput("--max-moves does not go with --undo.", field="max_moves")
-        return _undo(session, undo, yes)
-    limit = {} if max_moves is None else {"max_moves": max_moves}
-    if apply:
-        return _apply(session, limit, yes)
-    planned = session.client.post(f"{_PATH}/rebalance/preview", limit)
-    session.show(planned, lambda: preview_view(planned))
-    return 0
-
-
-def _apply(session: ApiSession, limit: Document, yes: bool) -> int:
-    """Show what would move and ask; what is then applied is just what was shown."""
-    body = dict(limit)
-    if not yes:
-        planned = session.client.post(f"{_PATH}/rebalance/preview", limit)
-        if not planned["would_move"]:
-            session.show(planned, lambda: preview_view(planned))
+        if not confirmed(f"Put back what rebalance {undo} moved?", yes):
+            return 1
+        undone = session.client.post(f"{_PATH}/rebalance/{undo}/undo")
+        session.show(undone, lambda: undone_view(undone))
+        return 0
+    body: Document = {} if max_moves is None else {"max_moves": max_moves}
+    if not apply or not yes:
+        plan = session.client.post(f"{_PATH}/rebalance/preview", body)
+        if not apply or not plan["would_move"]:
+            session.show(plan, lambda: preview_view(plan))
             return 0
         if not session.as_json:
-            show(preview_view(planned))
-        if not confirmed(f"Move {count(planned['would_move'], 'job')}?", yes):
+            show(preview_view(plan))
+        if not confirmed(f"Move {count(plan['would_move'], 'job')}?", yes):
             return 1
-        body["plan_id"] = planned["plan_id"]
+        body = {**body, "plan_id": plan["plan_id"]}  # what is applied is just what was shown
     done = session.client.post(f"{_PATH}/rebalance", body)
     session.show(done, lambda: done_view(done))
-    return 0
-
-
-def _undo(session: ApiSession, rebalance_id: UUID, yes: bool) -> int:
-    if not confirmed(f"Put back what rebalance {rebalance_id} moved?", yes):
-        return 1
-    undone = session.client.post(f"{_PATH}/rebalance/{rebalance_id}/undo")
-    session.show(undone, lambda: undone_view(undone))
     return 0
 
 
 # ---------------------------------------------------------------- what it shows
 
 
-def distribution_view(told: Document) -> Group:
+def distribution_view(current: Document) -> Group:
     """Bars for the hours, the peak marked, and the figures below."""
-    hours = told["hourly_distribution"]
+    hours = current["hourly_distribution"]
     most = max((hour["job_count"] for hour in hours), default=0)
-    lines = [heading(f"Starts per hour, the coming {told['window_hours']} hours (UTC)")]
+    lines = [heading(f"Starts per hour, the coming {current['window_hours']} hours (UTC)")]
     for hour in hours:
-        is_peak = bool(most) and hour["hour"] == told["peak_hour"]
-        lines.append(_bar(hour["hour"], hour["job_count"], most, is_peak))
-    return Group(*lines, Text(), *_figures(told), Text(safe(told["suggestion"])))
-
-
-def _bar(hour: int, jobs: int, most: int, is_peak: bool) -> Text:
-    blocks = "█" * round(_WIDTH * jobs / max(1, most)) or ("▏" if jobs else "")
-    line = Text(f"  {hour:02d} ").append(blocks, "red" if is_peak else "blue")
-    return line.append(f" {jobs:,}" + ("  <- peak" if is_peak else ""))
-
-
-def _figures(told: Document) -> list[Text]:
-    peak, mean, score = told["expected_peak"], told["expected_mean"], told["distribution_score"]
-    workers = f"{told['workers_needed']:,} needed at a time"
-    return [
-        Text(f"{count(told['total_jobs'], 'job')}, score {score:.2f} (1.00 is even)"),
-        Text(f"{peak:,.1f} run at once at most, {mean:,.1f} on average: worker slots {workers}"),
-    ]
-
-
-def preview_view(planned: Document) -> Group:
-    """What would move, what stays and why, and what it gains."""
-    if not planned["would_move"]:
-        told = heading("There is nothing to gain: no move would lower the peak.")
-        return Group(told, *_stays(planned["skipped"]))
+        jobs, is_peak = hour["job_count"], bool(most) and hour["hour"] == current["peak_hour"]
+        blocks = "█" * round(_WIDTH * jobs / max(1, most)) or ("▏" if jobs else "")
+        line = Text(f"  {hour['hour']:02d} ").append(blocks, "red" if is_peak else "blue")
+        lines.append(line.append(f" {jobs:,}" + ("  <- peak" if is_peak else "")))
+    peak, mean = current["expected_peak"], current["expected_mean"]
+    score, slots = current["distribution_score"], count(current["workers_needed"], "worker slot")
     return Group(
-        heading(f"{count(planned['would_move'], 'job')} would move"),
-        *_moves(planned["preview"], ("current_time", "proposed_time")),
-        *_stays(planned["skipped"]),
-        _gain(planned["before"], planned["after"]),
+        *lines,
+        Text(),
+        Text(f"{count(current['total_jobs'], 'job')}, score {score:.2f} (1.00 is even)"),
+        Text(f"{peak:,.1f} run at once at most, {mean:,.1f} on average: {slots} needed"),
+        Text(safe(current["suggestion"])),
+    )
+
+
+def preview_view(plan: Document) -> Group:
+    """What would move, what stays and why, and what it gains."""
+    if not plan["would_move"]:
+        nothing = heading("There is nothing to gain: no move would lower the peak.")
+        return Group(nothing, *_stays(plan["skipped"]))
+    return Group(
+        heading(f"{count(plan['would_move'], 'job')} would move"),
+        *_moves(plan, plan["preview"], ("current_time", "proposed_time")),
     )
 
 
@@ -132,9 +111,7 @@ def done_view(done: Document) -> Group:
         return Group(heading("No job moved."), *_stays(done["skipped"]))
     return Group(
         heading(f"{count(len(done['moved']), 'job')} moved"),
-        *_moves(done["moved"], ("old_time", "new_time")),
-        *_stays(done["skipped"]),
-        _gain(done["before"], done["after"]),
+        *_moves(done, done["moved"], ("old_time", "new_time")),
         Text(f"To take it back: evenbeat rebalance --undo {done['id']}"),
     )
 
@@ -145,26 +122,22 @@ def undone_view(undone: Document) -> Group:
     return Group(restored, *_stays(undone["left_alone"], "left alone"))
 
 
-def _moves(moves: Sequence[Document], keys: tuple[str, str]) -> list[Any]:
-    shown = table("job…", "from", "to", "why…")
+def _moves(plan: Document, moves: Sequence[Document], keys: tuple[str, str]) -> list[Any]:
+    """The moves, the jobs that stay, and the gain."""
+    rows = table("job…", "from", "to", "why…")
     for move in moves[:_MOST_SHOWN]:
-        times = [_short(move[key]) for key in keys]
-        shown.add_row(cell(move["name"] or move["job_id"]), *times, cell(move["reason"]))
-    more = len(moves) - _MOST_SHOWN
-    return [shown, *([Text(f"and {more:,} more, see --json", "dim")] if more > 0 else [])]
+        times = [f"{datetime.fromisoformat(move[key]):%a %d %b %H:%M:%S}" for key in keys]
+        rows.add_row(cell(move["name"] or move["job_id"]), *times, cell(move["reason"]))
+    parts: list[Any] = [rows]
+    if (more := len(moves) - _MOST_SHOWN) > 0:
+        parts.append(Text(f"and {more:,} more, see --json", "dim"))
+    before, after = plan["before"], plan["after"]
+    peaks = f"{before['expected_peak']:,.1f} -> {after['expected_peak']:,.1f}"
+    scores = f"{before['distribution_score']:.2f} -> {after['distribution_score']:.2f}"
+    return [*parts, *_stays(plan["skipped"]), Text(f"Peak concurrency {peaks}, score {scores}")]
 
 
 def _stays(jobs: Sequence[Document], words: str = "stay") -> list[Text]:
     reasons = Counter(job["reason"] for job in jobs).most_common()
-    told = ", ".join(f"{number:,} {reason}" for reason, number in reasons)
-    return [Text(f"{len(jobs):,} {words}: {safe(told)}")] if jobs else []
-
-
-def _gain(before: Mapping[str, Any], after: Mapping[str, Any]) -> Text:
-    peaks = f"{before['expected_peak']:,.1f} -> {after['expected_peak']:,.1f}"
-    scores = f"{before['distribution_score']:.2f} -> {after['distribution_score']:.2f}"
-    return Text(f"At once at most {peaks}, score {scores}")
-
-
-def _short(moment: str) -> str:
-    return f"{datetime.fromisoformat(moment):%a %d %b %H:%M:%S}"
+    by_reason = ", ".join(f"{number:,} {reason}" for reason, number in reasons)
+    return [Text(f"{len(jobs):,} {words}: {safe(by_reason)}")] if jobs else []

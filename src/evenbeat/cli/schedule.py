@@ -46,23 +46,20 @@ def preview(  # noqa: PLR0917 - the options are named on the command line
     # A single word that starts with a digit can only be a duration.
     is_duration = schedule.strip()[:1].isdigit() and " " not in schedule.strip()
     body: Document = {"schedule": f"@every {schedule}" if is_duration else schedule, "count": count}
-    given = {"timezone": timezone, "window": window, "after": after}
-    body |= {name: value for name, value in given.items() if value is not None}
-    told = session.client.post("/api/v1/schedules/preview", body)
-    session.show(told, lambda: _view(told, timezone, session))
+    options = {"timezone": timezone, "window": window, "after": after}
+    body |= {name: value for name, value in options.items() if value is not None}
+    result = session.client.post("/api/v1/schedules/preview", body)
+    session.show(result, lambda: preview_view(result, timezone, session))
 
 
-def _view(told: Document, timezone: str | None, session: ApiSession) -> RenderableType:
-    now = session.client.now()
-    lines = [f"  {_local(plan, timezone)}  ({relative(plan, now)})" for plan in told["plans"]]
-    if placed := told.get("placement"):
+def preview_view(result: Document, timezone: str | None, session: ApiSession) -> RenderableType:
+    """The schedule in words, and its plans in its own time zone; without one, in UTC."""
+    now, lines = session.client.now(), []
+    for plan in result["plans"]:
+        when, shown = moment(plan), exact(plan)
+        if timezone is not None and when is not None:
+            shown = f"{when.astimezone(zone_named(timezone)):%a %Y-%m-%d %H:%M:%S %Z}"
+        lines.append(f"  {shown}  ({relative(plan, now)})")
+    if placed := result.get("placement"):
         lines.append(f"A balanced job would start {both(placed['at'], now)}.")
-    return Group(heading(told["explanation"]), *lines)
-
-
-def _local(plan: str, timezone: str | None) -> str:
-    """The plan where its clock hangs; without a zone, in UTC."""
-    when = moment(plan)
-    if timezone is None or when is None:
-        return exact(plan)
-    return f"{when.astimezone(zone_named(timezone)):%a %Y-%m-%d %H:%M:%S %Z}"
+    return Group(heading(result["explanation"]), *lines)

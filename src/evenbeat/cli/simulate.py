@@ -1,13 +1,29 @@
 """`evenbeat simulate`: the load of a week as it is, and as Evenbeat would place it."""
 
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.text import Text
 
-from evenbeat.domain.duration import parse_duration
+from evenbeat import charts
+from evenbeat.app import Evenbeat
+from evenbeat.cli.job_files import read_crontab, read_list
+from evenbeat.cli.output import console, heading, print_json
+from evenbeat.cli.worker import check_database, configured
+from evenbeat.domain.duration import format_duration, parse_duration
 from evenbeat.domain.moments import zone_named
 from evenbeat.errors import InvalidInput
+from evenbeat.humanize import count
+from evenbeat.placement.simulate import Curve, Forecast, RecurringJob, forecast
+
+_SPARKS = " ▁▂▃▄▅▆▇█"
+_MOST_NAMED = 10
 
 
 def simulate(  # noqa: PLR0917 - the options are named on the command line
@@ -24,10 +40,10 @@ def simulate(  # noqa: PLR0917 - the options are named on the command line
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Read the jobs of the database.")] = False,
     duration: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long a run takes where nothing tells.")
+        str, typer.Option(metavar="DURATION", help="How long a run takes unless its job says so.")
     ] = "60s",
     timezone: Annotated[
-        str, typer.Option(metavar="ZONE", help="The time zone of cron where nothing tells.")
+        str, typer.Option(metavar="ZONE", help="The time zone of cron unless its job says so.")
     ] = "UTC",
     svg: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Draw both weeks into an SVG file.")
@@ -48,13 +64,118 @@ def simulate(  # noqa: PLR0917 - the options are named on the command line
     zone_named(timezone, error=InvalidInput)
     if (crontab is not None) + (jobs is not None) + live != 1:
         raise InvalidInput("Give one of --crontab FILE, --jobs FILE and --live.", field="jobs")
-    from evenbeat.cli import forecasting  # noqa: PLC0415 - NumPy, for those who need it
-
     if crontab is not None:
-        known = forecasting.read_crontab(crontab, lasting, timezone)
+        recurring = read_crontab(crontab, lasting, timezone)
     elif jobs is not None:
-        known = forecasting.read_list(jobs, lasting, timezone)
+        recurring = read_list(jobs, lasting, timezone)
     else:
-        known = forecasting.read_live(database)
-    forecasting.show(known, svg=svg, title=title, as_json=as_json)
+        app = configured(Evenbeat(), None, database)
+        check_database(app.settings)
+        with app:
+            snapshot = app.store.placement.load_snapshot()
+        if not snapshot:
+            raise InvalidInput("The database holds no recurring jobs yet.", field="live")
+        recurring = [RecurringJob.of(job) for job in snapshot if job.status != "paused"]
+    result = forecast(recurring, datetime.now(UTC))
+    if svg is not None:
+        if svg.suffix != ".svg":
+            raise InvalidInput(f"--svg {svg}: name a file that ends in .svg.", field="svg")
+        try:
+            svg.write_text(picture(result, title) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InvalidInput(f"{svg} cannot be written: {error.strerror}.", field="svg") from None
+    if as_json:
+        print_json(document(result))
+    else:
+        console().print(summary(result, svg), soft_wrap=True)
     return 0
+
+
+def document(result: Forecast) -> dict[str, Any]:
+    """The forecast as JSON; loads are per 15-minute slot of the week, from Monday midnight."""
+    curves = {}
+    for name, curve in (("before", result.before), ("after", result.after)):
+        slots = curve.per_second.reshape(-1, 900)
+        curves[name] = {
+            "workers_needed": curve.peak,
+            "expected_peak": curve.peak,
+            "expected_mean": round(curve.mean, 3),
+            "distribution_score": round(curve.score, 4),
+            "week_load": [round(value, 3) for value in slots.mean(axis=1).tolist()],
+            "week_peak": slots.max(axis=1).tolist(),
+        }
+    return {
+        "since": f"{result.since:%Y-%m-%dT%H:%M:%SZ}",
+        "total_jobs": result.jobs,
+        "placed": result.placed,
+        "turned": [
+            {"name": job.name, "cron": job.expression, "every": format_duration(job.every)}
+            for job in result.converted
+        ],
+        "kept": [job._asdict() for job in result.unchanged],
+        **curves,
+    }
+
+
+def picture(result: Forecast, title: str = "") -> str:
+    """Both weeks as an SVG that stands alone."""
+    before, after = (
+        f"{name}: {curve.peak:,} workers needed, {curve.mean:,.1f} busy on average"
+        for name, curve in (("Before", result.before), ("After", result.after))
+    )
+    return charts.before_after(
+        result.before.peaks(60),
+        result.after.peaks(60),
+        title=title or f"Jobs running at once over a week, {result.jobs:,} jobs",
+        notes=(before, after),
+        alone=True,
+    )
+
+
+def summary(result: Forecast, svg: Path | None = None) -> Group:
+    """Two weeks as lines of blocks on one scale, their figures, and which jobs stay."""
+    title = f"{count(result.jobs, 'job')}, the week from {result.since:%A %d %B %Y} (UTC)"
+    lines, top = [heading(title)], max(result.before.peak, result.after.peak)
+    for name, curve, colour in (("before", result.before, "red"), ("after", result.after, "green")):
+        figures = (
+            f"{curve.peak:,} at once at most, {curve.mean:,.1f} on average: "
+            f"{count(curve.peak, 'worker')}, score {curve.score:.2f}"
+        )
+        lines += [Text(), Text(f"{name:<7}", "bold") + Text(figures), *_days(curve, top, colour)]
+    fewer = result.before.peak - result.after.peak
+    lines.append(Text())
+    lines.append(
+        Text(f"{count(fewer, 'worker')} fewer." if fewer > 0 else "Nothing to gain: it is even.")
+    )
+    if result.placed:
+        lines.append(Text(f"{count(result.placed, 'interval is', 'intervals are')} placed again."))
+    if result.converted:
+        words = "cron job becomes a balanced interval", "cron jobs become balanced intervals"
+        lines.append(Text(f"{count(len(result.converted), *words)}:"))
+        lines += _some([f"{j.expression} -> {format_duration(j.every)}" for j in result.converted])
+    if result.unchanged:
+        words = "job keeps its times", "jobs keep their times"
+        lines.append(Text(f"{count(len(result.unchanged), *words)}:"))
+        lines += _some([f"{job.schedule} ({job.reason})" for job in result.unchanged])
+    if svg is not None:
+        lines.append(Text(f"Drawn into {svg}"))
+    return Group(*lines)
+
+
+def _days(curve: Curve, top: int, colour: str) -> list[Text]:
+    """A line for each day; a block is the peak of a quarter of an hour."""
+    rows = []
+    highest = curve.per_second.reshape(7, 96, 900).max(axis=2).tolist()
+    for day, slots in zip(charts.WEEKDAYS, highest, strict=True):
+        levels = (ceil((len(_SPARKS) - 1) * value / max(1, top)) for value in slots)
+        blocks = Text("".join(_SPARKS[level] for level in levels), colour)
+        rows.append(Text(f"  {day} ") + blocks + Text(f" {max(slots):,}"))
+    return rows
+
+
+def _some(lines: Sequence[str]) -> list[Text]:
+    """Each line once, with its count, the most frequent first, and no more than a few."""
+    counts = Counter(lines).most_common()
+    shown = [Text(f"  {line}" + (f"  x {n:,}" if n > 1 else "")) for line, n in counts]
+    more = len(shown) - _MOST_NAMED
+    return [*shown[:_MOST_NAMED], *([Text(f"  and {more:,} more, see --json")] if more > 0 else [])]

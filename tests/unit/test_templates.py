@@ -11,7 +11,7 @@ from evenbeat.domain.templates import (
     check_template,
     check_template_name,
     fill,
-    holes_in,
+    placeholders_in,
     read_parameters,
 )
 from evenbeat.errors import InvalidInput, TooLarge
@@ -80,7 +80,7 @@ def test_nothing_in_a_value_is_ever_read(value: str) -> None:
 @given(st.dictionaries(names, json_values, max_size=4))
 def test_a_body_without_holes_comes_out_as_it_went_in(body: dict[str, Any]) -> None:
     try:
-        holes = list(holes_in(body))
+        holes = list(placeholders_in(body))
     except InvalidInput:
         return
     if not holes and "\\{{" not in repr(body).replace("\\\\", "\\"):
@@ -145,7 +145,7 @@ def test_no_pattern_and_no_text_takes_for_ever() -> None:
     for pattern in ("(a+)+b", "(a|a)*b", "a*" * 50 + "b"):
         with pytest.raises(InvalidInput, match="must match"):
             filled("{{a}}", {"a": {"pattern": pattern}}, a="a" * 10_000)
-    assert list(holes_in("{{" * 400_000)) == []
+    assert list(placeholders_in("{{" * 400_000)) == []
 
 
 def test_a_small_body_does_not_grow_huge_before_it_is_refused() -> None:

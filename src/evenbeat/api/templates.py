@@ -1,6 +1,6 @@
-"""Templates over HTTP: keep definitions of jobs with parameters, and make jobs from them."""
+"""Templates over HTTP: store definitions of jobs with parameters, and make jobs from them."""
 
-from datetime import datetime
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
@@ -14,21 +14,21 @@ from evenbeat.api.fields import MAX_DESCRIPTION, Limit, Offset
 from evenbeat.api.idempotency import KeyHeader
 from evenbeat.api.jobs import CREATED, create
 from evenbeat.api.problems import responses
+from evenbeat.api.row_models import row_model
 from evenbeat.api.schemas import JobCreate, Json, Request
 from evenbeat.domain.job import JobSpec
 from evenbeat.domain.templates import (
     LONGEST_NAME,
     LONGEST_PATTERN,
     MOST_PARAMETERS,
-    Parameter,
     Use,
     check_template,
     check_template_name,
     fill,
-    holes_in,
+    placeholders_in,
     read_parameters,
 )
-from evenbeat.errors import InvalidInput
+from evenbeat.errors import InvalidInput, validation_message
 from evenbeat.store.templates import NewTemplate, Template
 
 router = APIRouter(prefix="/api/v1/templates", tags=["templates"], responses=DENIED)
@@ -74,7 +74,7 @@ class TemplateFields(Request):
 
 
 class TemplateCreate(TemplateFields):
-    """A template to keep."""
+    """A template to store."""
 
     name: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
@@ -85,8 +85,8 @@ class TemplateUse(Request):
     parameters: Values = Field(default_factory=dict)
 
 
-class _Asked(BaseModel):
-    """What a use of a template is known by when it is sent again."""
+class _UseRequest(BaseModel):
+    """What identifies a use of a template when it is sent again."""
 
     template: str
     parameters: Json
@@ -105,17 +105,12 @@ class ParameterDocument(BaseModel):
     max: Number | None = None
 
 
+@row_model(Template)
 class TemplateDocument(BaseModel):
-    """A template as it is kept."""
+    """A template as it is stored."""
 
-    name: str
-    description: str | None
     parameters: dict[str, ParameterDocument]
     body: Json
-    version: int
-    created_at: datetime
-    updated_at: datetime
-    created_by: str | None
 
 
 class TemplateList(BaseModel):
@@ -135,7 +130,7 @@ class TemplatePreview(BaseModel):
     schedule_text: str
 
 
-# -- keeping them ----------------------------------------------------------------------------------
+# -- storing them ----------------------------------------------------------------------------------
 
 
 @router.get("", summary="List templates")
@@ -147,16 +142,16 @@ def list_templates(
     offset: Offset = 0,
 ) -> TemplateList:
     """A page of the templates, by name."""
-    found, total = service.app.store.templates.page(search=search, limit=limit, offset=offset)
-    documents = [_document(one) for one in found]
+    templates, total = service.app.store.templates.page(search=search, limit=limit, offset=offset)
+    documents = [_document(template) for template in templates]
     return TemplateList(templates=documents, total=total, limit=limit, offset=offset)
 
 
-@router.post("", summary="Keep a template", status_code=201, responses=responses(409))
+@router.post("", summary="Store a template", status_code=201, responses=responses(409))
 def create_template(
     body: TemplateCreate, service: ServiceDep, principal: Operator
 ) -> TemplateDocument:
-    """Keep a new template. What can be checked without values is checked now."""
+    """Store a new template. What can be checked without values is checked now."""
     new = _checked(body.name, body, principal.subject)
     return _document(service.app.store.templates.add(new, now=service.now))
 
@@ -167,11 +162,11 @@ def get_template(name: NamePath, service: ServiceDep, _principal: Viewer) -> Tem
     return _document(service.app.store.templates.get(name))
 
 
-@router.put("/{name}", summary="Keep or replace a template")
+@router.put("/{name}", summary="Store or replace a template")
 def put_template(
     name: NamePath, body: TemplateFields, service: ServiceDep, principal: Operator
 ) -> TemplateDocument:
-    """Keep it under this name, in place of what was there. Jobs made from that stay as they are."""
+    """Store it under this name, replacing what was there. Jobs made from that stay as they are."""
     new = _checked(name, body, principal.subject)
     return _document(service.app.store.templates.save(new, now=service.now))
 
@@ -190,10 +185,10 @@ def preview_template(
     name: NamePath, body: TemplateUse, service: ServiceDep, _principal: Viewer
 ) -> TemplatePreview:
     """The job that these values make; nothing is added."""
-    use, job = _used(service.app.store.templates.get(name), body.parameters)
-    made = new_job(job, JobSpec(task=task_of(job)), {}, "preview")
-    says = made.spec.schedule.describe()
-    return TemplatePreview(job=use.job, parameters=use.values, schedule_text=says)
+    use, request = _fill(service.app.store.templates.get(name), body.parameters)
+    job = new_job(request, JobSpec(task=task_of(request)), {}, "preview")
+    schedule_text = job.spec.schedule.describe()
+    return TemplatePreview(job=use.job, parameters=use.values, schedule_text=schedule_text)
 
 
 @router.post(
@@ -213,13 +208,13 @@ def use_template(  # noqa: PLR0917 - FastAPI's own way
 ) -> Response:
     """Add the job that these values make. It is answered as POST /api/v1/jobs does, and its
     metadata names the template."""
-    _, job = _used(service.app.store.templates.get(name), body.parameters)
-    asked = _Asked(template=name, parameters=body.parameters)
+    _, job = _fill(service.app.store.templates.get(name), body.parameters)
+    asked = _UseRequest(template=name, parameters=body.parameters)
     return create(job, request, service, principal, idempotency_key, asked=asked)
 
 
-def _used(template: Template, given: Json) -> tuple[Use, JobCreate]:
-    use = fill(read_parameters(template.parameters), template.body, given)
+def _fill(template: Template, values: Json) -> tuple[Use, JobCreate]:
+    use = fill(read_parameters(template.parameters), template.body, values)
     metadata = use.job.get("metadata")
     if metadata is None or isinstance(metadata, dict):
         marks = {"template": template.name, "template_version": template.version}
@@ -231,30 +226,25 @@ def _used(template: Template, given: Json) -> tuple[Use, JobCreate]:
 
 
 def _checked(name: str, body: TemplateFields, by: str) -> NewTemplate:
+    """The template, if all that can be checked of its job without values is right: the whole job if
+    defaults fill the placeholders, otherwise its fields without a placeholder."""
     check_template_name(name)
-    given = {
-        key: rules.model_dump(exclude_none=True, exclude_unset=True)
-        for key, rules in body.parameters.items()
+    rules = {
+        parameter: one.model_dump(exclude_none=True, exclude_unset=True)
+        for parameter, one in body.parameters.items()
     }
-    parameters = read_parameters(given)
-    check_template(parameters, body.body)
-    _check_body(parameters, body.body)
-    return NewTemplate(name, given, body.body, body.description, by)
-
-
-def _check_body(parameters: dict[str, Parameter], body: Json) -> None:
-    """What can be told of the job before its holes are filled: all of it where defaults fill them,
-    else every field without a hole, and that there are no others."""
+    parameters, document = read_parameters(rules), body.body
+    check_template(parameters, document)
     if not any(one.required for one in parameters.values()):
-        job = _job(fill(parameters, body, {}).job)
+        job = _job(fill(parameters, document, {}).job)
         new_job(job, JobSpec(task=task_of(job)), {}, "check")
-        return
-    if body.get("task") is None and body.get("url") is None:
-        task_of(_job({}))
-    for name in body:
-        if name not in JobCreate.model_fields:
-            raise InvalidInput(f"A job has no field {name[:100]!r}.", field=f"body.{name[:100]}")
-    _job({name: value for name, value in body.items() if not any(holes_in(value))})
+    else:
+        if document.get("task") is None and document.get("url") is None:
+            task_of(_job({}))  # raises, and says what is missing
+        for field in (key[:100] for key in document if key not in JobCreate.model_fields):
+            raise InvalidInput(f"A job has no field {field!r}.", field=f"body.{field}")
+        _job({key: value for key, value in document.items() if not any(placeholders_in(value))})
+    return NewTemplate(name, rules, document, body.description, by)
 
 
 def _job(document: Json) -> JobCreate:
@@ -263,23 +253,14 @@ def _job(document: Json) -> JobCreate:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        message = str(first["msg"]).removeprefix("Value error, ")
-        told = f"Filled in, this is no job: {place}: {message}"
-        raise InvalidInput(told.rstrip(".") + ".", field=f"body.{place}") from None
+        message = f"Filled in, this is no job: {place}: {validation_message(first)}"
+        raise InvalidInput(message.rstrip(".") + ".", field=f"body.{place}") from None
 
 
 def _document(template: Template) -> TemplateDocument:
     parameters = {
-        name: ParameterDocument(
-            type=one.type,
-            description=one.description or None,
-            default=one.default,
-            required=one.required,
-            enum=list(one.enum) or None,
-            pattern=one.pattern,
-            min=one.min,
-            max=one.max,
-        )
-        for name, one in read_parameters(template.parameters).items()
+        name: asdict(parameter)
+        | {"description": parameter.description or None, "enum": list(parameter.enum) or None}
+        for name, parameter in read_parameters(template.parameters).items()
     }
-    return TemplateDocument(**{**template._asdict(), "parameters": parameters})
+    return TemplateDocument.model_validate(template._asdict() | {"parameters": parameters})

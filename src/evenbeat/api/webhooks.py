@@ -1,19 +1,19 @@
 """Webhooks over HTTP: endpoints, what was sent to them, and sending it again.
 
-A secret is seen in the answer that makes an endpoint and in the one that rotates its secret, and
-nowhere else. A URL may be a secret too, so that only admins see more of it than the host.
+A secret is seen in the response that creates an endpoint and in the one that rotates its secret,
+and nowhere else. A URL may be a secret too, so that only admins see more of it than the host.
 """
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from evenbeat.api.auth.tokens import Principal, Role
-from evenbeat.api.dependencies import DENIED, Admin, Operator, Service, ServiceDep, Viewer
+from evenbeat.api.dependencies import DENIED, Admin, Operator, ServiceDep, Viewer
 from evenbeat.api.fields import (
     MAX_DESCRIPTION,
     MAX_TAGS,
@@ -26,19 +26,34 @@ from evenbeat.api.fields import (
 )
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import Words, one_of
+from evenbeat.api.row_models import row_model
 from evenbeat.api.schemas import Id, Json, Request
-from evenbeat.domain.webhooks import Webhook, message_id, parse_message_id
+from evenbeat.domain.webhooks import (
+    Webhook,
+    WebhookEvent,
+    check_events,
+    message_id,
+    parse_message_id,
+)
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.external.addresses import MAX_URL
 from evenbeat.store.webhooks import COUNTED, DeliveryAttempt, Message
 from evenbeat.tasks.builtin.webhook import check_endpoint
 
-Event = Literal["job.completed", "job.retrying", "job.failed", "job.cancelled", "balance.low"]
-State = Literal["pending", "delivered", "failed"]
-STATES = ("pending", "delivered", "failed")
+router = APIRouter(prefix="/api/v1", tags=["webhooks"], responses=DENIED)
 
+State = Literal["pending", "delivered", "failed"]
+EventName = Annotated[
+    str,
+    AfterValidator(lambda event: check_events([event])[0]),
+    WithJsonSchema({"type": "string", "enum": list(WebhookEvent)}),
+]
+MessageInPath = Annotated[
+    str,
+    Path(min_length=32, max_length=36, description="As the header webhook-id has it: msg_…"),
+]
 _Url = Annotated[str, StringConstraints(min_length=1, max_length=MAX_URL)]
-_Events = Annotated[list[Event], Field(min_length=1, max_length=20)]
+_Events = Annotated[list[EventName], Field(min_length=1, max_length=20)]
 _Description = Annotated[str, StringConstraints(max_length=MAX_DESCRIPTION)]
 _Tasks = Annotated[list[TaskName], Field(max_length=MAX_TAGS)]
 _Queues = Annotated[list[QueueName], Field(max_length=MAX_TAGS)]
@@ -50,7 +65,7 @@ class WebhookEdit(Request):
     filter lets everything pass."""
 
     url: _Url | None = Field(None, description="Where messages are posted to.")
-    events: _Events | None = Field(None, description="What it hears of.")
+    events: _Events | None = Field(None, description="The events that are sent to it.")
     description: _Description | None = None
     tasks: _Tasks | None = Field(None, description="Only jobs of these tasks.")
     queues: _Queues | None = Field(None, description="Only jobs of these queues.")
@@ -62,32 +77,27 @@ class NewWebhook(WebhookEdit):
     """An endpoint to add."""
 
     url: _Url = Field(description="Where messages are posted to.")
-    events: _Events = Field(description="What it hears of.")
+    events: _Events = Field(description="The events that are sent to it.")
     job_id: Id | None = Field(None, description="Only this job. Default: all jobs.")
 
 
+@row_model(Webhook, omit=["secret"])
 class WebhookDocument(BaseModel):
-    """An endpoint. Who is not admin sees of its URL only where it leads."""
+    """An endpoint. Only admins see more of its URL than the host."""
 
-    id: UUID
-    url: str
-    description: str
-    events: list[Event]
-    job_id: UUID | None
+    events: list[EventName]
     tasks: list[str] | None = Field(description="null: all.")
     queues: list[str] | None = Field(description="null: all.")
     tags: list[str] | None = Field(description="null: all.")
-    enabled: bool
-    disabled_reason: str | None = Field(description="Why nobody but a person will enable it again.")
+    disabled_reason: str | None = Field(description="Why only a person will enable it again.")
     failing_since: datetime | None = Field(description="The first failure after the last success.")
-    old_secret_until: datetime | None = Field(description="Until when the old secret signs along.")
-    created_at: datetime
-    updated_at: datetime
-    created_by: str | None
+    old_secret_until: datetime | None = Field(
+        description="Until when messages are also signed with the old secret."
+    )
 
 
 class WebhookWithSecret(WebhookDocument):
-    """An endpoint with its secret: no other answer shows it."""
+    """An endpoint with its secret: no other response shows it."""
 
     secret: str
 
@@ -101,34 +111,20 @@ class WebhookList(BaseModel):
     offset: int
 
 
+@row_model(Message)
 class MessageDocument(BaseModel):
-    """A message to an endpoint and how its delivery stands."""
+    """A message to an endpoint and the state of its delivery."""
 
     id: str = Field(description="As the header webhook-id has it.")
-    webhook_id: UUID
-    event: str
-    created_at: datetime
-    job_id: UUID | None
-    execution_id: UUID | None
     state: State
-    attempts: int
-    delivered_at: datetime | None
-    next_attempt_at: datetime | None
-    status_code: int | None = Field(description="The answer to the last attempt.")
-    error_code: str | None
-    error: str | None
+    status_code: int | None = Field(description="The response to the last attempt.")
 
 
+@row_model(DeliveryAttempt, omit=["id"])
 class AttemptDocument(BaseModel):
-    """One try at delivering a message."""
+    """One attempt at delivering a message."""
 
-    attempt: int
-    started_at: datetime
-    duration_ms: float | None
-    status_code: int | None
-    response: str | None = Field(description="The beginning of the answer's body.")
-    error_code: str | None
-    error: str | None
+    response: str | None = Field(description="The beginning of the response's body.")
     execution_id: UUID
 
 
@@ -181,14 +177,6 @@ class MessageQuery(BaseModel):
     offset: Offset = 0
 
 
-router = APIRouter(prefix="/api/v1", tags=["webhooks"], responses=DENIED)
-
-MessageInPath = Annotated[
-    str,
-    Path(min_length=32, max_length=36, description="As the header webhook-id has it: msg_…"),
-]
-
-
 # -- endpoints -----------------------------------------------------------------------------------
 
 
@@ -196,11 +184,11 @@ MessageInPath = Annotated[
 def list_webhooks(
     query: Annotated[WebhookQuery, Query()], service: ServiceDep, principal: Viewer
 ) -> WebhookList:
-    """Who is told of what, and whether it works."""
+    """The endpoints, the events that they receive, and whether that works."""
     webhooks = service.app.store.webhooks
-    found = webhooks.endpoints(job_id=query.job_id, limit=query.limit, offset=query.offset)
+    page = webhooks.endpoints(job_id=query.job_id, limit=query.limit, offset=query.offset)
     return WebhookList(
-        webhooks=[WebhookDocument(**_shown(one, principal)) for one in found],
+        webhooks=[_document(webhook, principal) for webhook in page],
         total=webhooks.count(job_id=query.job_id)[0],
         limit=query.limit,
         offset=query.offset,
@@ -209,12 +197,15 @@ def list_webhooks(
 
 @router.post("/webhooks", summary="Add a webhook", status_code=201, responses=responses(409))
 def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> WebhookWithSecret:
-    """For all jobs, some, or one. The answer has the secret that receivers verify messages with; no
-    other answer will."""
+    """For all jobs, some, or one. The response has the secret that receivers verify messages with;
+    no other response will."""
     check_endpoint(body.url, service.app.settings)
     if body.job_id is not None:
-        _check_job(service, body.job_id)
-    made = service.app.store.webhooks.add(
+        try:
+            service.app.store.read.job(body.job_id)
+        except NotFound as error:
+            raise InvalidInput(str(error), field="job_id") from None
+    webhook = service.app.store.webhooks.add(
         body.url,
         body.events,
         description=body.description or "",
@@ -226,28 +217,28 @@ def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> W
         created_by=principal.subject,
         now=service.now,
     )
-    return WebhookWithSecret(**_shown(made, principal), secret=made.secret)
+    return _with_secret(webhook)
 
 
 @router.get("/webhooks/{webhook_id}", summary="Look at a webhook", responses=responses(404))
 def get_webhook(webhook_id: UUID, service: ServiceDep, principal: Viewer) -> WebhookDocument:
     """One endpoint, without its secret."""
-    return WebhookDocument(**_shown(service.app.store.webhooks.get(webhook_id), principal))
+    return _document(service.app.store.webhooks.get(webhook_id), principal)
 
 
 @router.patch("/webhooks/{webhook_id}", summary="Change a webhook", responses=responses(404))
 def update_webhook(
     webhook_id: UUID, body: WebhookEdit, service: ServiceDep, principal: Admin
 ) -> WebhookDocument:
-    """Messages that wait go to the new URL. Enabling an endpoint again takes its marks away."""
+    """Waiting messages go to the new URL. Enabling an endpoint again clears its failures."""
     changes = body.model_dump(include=body.model_fields_set)
     for field in ("url", "events", "description", "enabled"):
         if field in changes and changes[field] is None:
             raise InvalidInput(f"{field} must not be null; leave it out to keep it.", field=field)
     if "url" in changes:
         check_endpoint(changes["url"], service.app.settings)
-    changed = service.app.store.webhooks.update(webhook_id, changes, now=service.now)
-    return WebhookDocument(**_shown(changed, principal))
+    webhook = service.app.store.webhooks.update(webhook_id, changes, now=service.now)
+    return _document(webhook, principal)
 
 
 @router.delete(
@@ -262,10 +253,9 @@ def delete_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> 
 @router.post(
     "/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret", responses=responses(404)
 )
-def rotate_webhook(webhook_id: UUID, service: ServiceDep, principal: Admin) -> WebhookWithSecret:
+def rotate_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> WebhookWithSecret:
     """For 24 hours messages are signed with both secrets, so that receivers can change over."""
-    rotated = service.app.store.webhooks.rotate(webhook_id, now=service.now)
-    return WebhookWithSecret(**_shown(rotated, principal), secret=rotated.secret)
+    return _with_secret(service.app.store.webhooks.rotate(webhook_id, now=service.now))
 
 
 @router.post(
@@ -275,8 +265,8 @@ def rotate_webhook(webhook_id: UUID, service: ServiceDep, principal: Admin) -> W
     responses=responses(404, 409),
 )
 def send_test(webhook_id: UUID, service: ServiceDep, _principal: Operator) -> MessageDocument:
-    """A message `webhook.test`, whatever the endpoint hears of. Look at the message to see what
-    came of it."""
+    """A message `webhook.test`, whatever the endpoint's events. Look at the message to see how the
+    delivery went."""
     return _message(service.app.store.webhooks.test(webhook_id, now=service.now))
 
 
@@ -295,7 +285,7 @@ def list_webhook_deliveries(
     _principal: Viewer,
 ) -> MessageList:
     """Each message with the state of its delivery and its last attempt, newest first."""
-    one_of("state", query.state, STATES)
+    one_of("state", query.state, get_args(State))
     webhooks = service.app.store.webhooks
     page = webhooks.messages(webhook_id, states=query.state, limit=query.limit, offset=query.offset)
     if not page.total:
@@ -319,8 +309,8 @@ def redeliver_webhook(
 ) -> Redelivered:
     """Those that were given up since a moment; what still waits for an attempt is left alone."""
     webhooks = service.app.store.webhooks
-    sent = webhooks.redeliver_failed(webhook_id, body.since, now=service.now)
-    return Redelivered(redelivered=sent)
+    count = webhooks.redeliver_failed(webhook_id, body.since, now=service.now)
+    return Redelivered(redelivered=count)
 
 
 @router.get("/webhook-messages/{message_id}", summary="Look at a message", responses=responses(404))
@@ -328,9 +318,11 @@ def get_webhook_message(
     message_id: MessageInPath, service: ServiceDep, _principal: Viewer
 ) -> WholeMessage:
     """What was sent, and every attempt at it."""
-    found, payload, attempts = service.app.store.webhooks.message(parse_message_id(message_id))
-    return WholeMessage(
-        **_fields(found), payload=payload, deliveries=[_attempt(one) for one in attempts]
+    webhooks = service.app.store.webhooks
+    message, payload, attempts = webhooks.message(parse_message_id(message_id))
+    deliveries = [one._asdict() | {"execution_id": one.id} for one in attempts]
+    return WholeMessage.model_validate(
+        _message(message).model_dump() | {"payload": payload, "deliveries": deliveries}
     )
 
 
@@ -348,35 +340,17 @@ def redeliver_webhook_message(
     return _message(webhooks.redeliver(parse_message_id(message_id), now=service.now))
 
 
-# --------------------------------------------------------------------------------------------------
-
-
-def _check_job(service: Service, job_id: UUID) -> None:
-    try:
-        service.app.store.read.job(job_id)
-    except NotFound as error:
-        raise InvalidInput(str(error), field="job_id") from None
-
-
-def _shown(webhook: Webhook, principal: Principal) -> dict[str, Any]:
+def _document(webhook: Webhook, principal: Principal) -> WebhookDocument:
     """The endpoint as this caller may see it."""
-    fields = webhook._asdict()
-    del fields["secret"]
     if not principal.role.covers(Role.ADMIN):
         parts = urlsplit(webhook.url)
-        fields["url"] = f"{parts.scheme}://{parts.netloc}/…"
-    return fields
+        webhook = webhook._replace(url=f"{parts.scheme}://{parts.netloc}/…")
+    return WebhookDocument.model_validate(webhook._asdict())
+
+
+def _with_secret(webhook: Webhook) -> WebhookWithSecret:
+    return WebhookWithSecret.model_validate(webhook._asdict())
 
 
 def _message(message: Message) -> MessageDocument:
-    return MessageDocument(**_fields(message))
-
-
-def _fields(message: Message) -> dict[str, Any]:
-    return message._asdict() | {"id": message_id(message.id)}
-
-
-def _attempt(attempt: DeliveryAttempt) -> AttemptDocument:
-    fields = attempt._asdict()
-    execution_id = fields.pop("id")
-    return AttemptDocument(**fields, execution_id=execution_id)
+    return MessageDocument.model_validate(message._asdict() | {"id": message_id(message.id)})

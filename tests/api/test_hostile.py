@@ -294,7 +294,7 @@ def test_a_request_does_not_wait_long_for_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The command line gives up after 30 seconds, and people long before."""
-    monkeypatch.setattr(middleware, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(middleware, "CONNECTION_TIMEOUT", 0.5)
     headers = {"Authorization": f"Bearer {token_for('viewer')}"}
     with served(api) as url, ThreadPoolExecutor(20) as many, connect() as other:
         with other.transaction():

@@ -5,7 +5,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenbeat.api.problems import problem
-from evenbeat.store.database import patience
+from evenbeat.store.database import connection_timeout
 
 ROOM_FOR_OTHER_FIELDS = 65_536
 """Bytes that a body may have beyond its payload and its metadata."""
@@ -13,7 +13,7 @@ ROOM_FOR_OTHER_FIELDS = 65_536
 MAX_BULK_BYTES = 8 * 1024 * 1024
 """Bytes that a request to add many jobs may have."""
 
-PATIENCE_SECONDS = 10.0
+CONNECTION_TIMEOUT = 10.0
 """How long a request waits for a database connection, and before that for the check of its token.
 The command line waits for 30 seconds, and most proxies no longer than 60."""
 
@@ -41,7 +41,7 @@ class RequestLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        patience.set(PATIENCE_SECONDS)  # each request has a context of its own
+        connection_timeout.set(CONNECTION_TIMEOUT)  # each request has a context of its own
         headers = dict(scope["headers"])
         declared = headers.get(b"content-length", b"0")
         is_bulk = scope["path"].endswith("/api/v1/jobs/bulk")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from math import ceil, inf
+from math import inf
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
@@ -16,7 +16,7 @@ from psycopg.types.json import set_json_loads
 from pydantic_core import from_json
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
-from evenbeat.store.pool import NoConnection, Pool, Pooled
+from evenbeat.store.pool import CONNECT_SECONDS, NoConnection, Pool
 from evenbeat.store.prepared import PreparedConnection
 from evenbeat.store.statements import Statement, bind, load_statements
 
@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 Connection = psycopg.Connection[Any]
 Row = tuple[Any, ...]
 _Result = TypeVar("_Result")
-_Kind = TypeVar("_Kind", bound=Pooled)
 
 # What a session of ours always wants: one timezone, and no compilation for millisecond statements.
 _EVERY_SESSION = "SET timezone = 'UTC'; SET jit = off"
@@ -50,9 +49,8 @@ _CONNECTING: dict[str, Any] = {
 _COLD_SESSION = _EVERY_SESSION + "; SET plan_cache_mode = force_custom_plan"
 
 _ATTEMPTS = 5
-LONGEST_CONNECT_SECONDS = 10.0
 
-patience: ContextVar[float] = ContextVar("patience", default=inf)
+connection_timeout: ContextVar[float] = ContextVar("connection_timeout", default=inf)
 """Seconds to wait for a free connection here and now, if less than the database was made with.
 Workers wait long, a request that somebody waits for does not."""
 
@@ -74,8 +72,16 @@ class Database:
         self.statements = load_statements(schema)
         self.closed = False
         self._timeout = timeout
-        self._pool = Pool(self._connect, pool_size)
-        self._hot_pool = Pool(self._connect_hot, max(4, pool_size // 2))
+        self._pool = Pool(
+            url, psycopg.Connection[Any], pool_size, options=_CONNECTING, configure=_configure_cold
+        )
+        self._hot_pool = Pool(
+            url,
+            PreparedConnection,
+            max(4, pool_size // 2),
+            options=_CONNECTING,
+            configure=_configure_hot,
+        )
 
     def close(self) -> None:
         """Close every connection that is free, and the others when their statements end."""
@@ -155,9 +161,13 @@ class Database:
     def connect(self) -> Connection:
         """A connection outside the pools, for listening and for the journey's statements."""
         try:
-            return self._connect_hot()
+            connection = PreparedConnection.connect(
+                self.url, connect_timeout=CONNECT_SECONDS, **_CONNECTING
+            )
+            _configure_hot(connection)
         except psycopg.OperationalError as error:
             raise DatabaseUnavailable(_unreachable(error)) from error
+        return connection
 
     def _run_with_retries(self, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
         """Repeat what was surely not done: any deadlock victim, and a read cut off by a restart."""
@@ -187,30 +197,23 @@ class Database:
         finally:
             pool.give(connection)
 
-    def _take(self, pool: Pool[_Kind]) -> _Kind:
+    def _take(self, pool: Pool[Any]) -> Any:
         if self.closed:
             raise DatabaseUnavailable("This application has closed its database.")
         try:
-            return pool.take(min(patience.get(), self._timeout))
+            return pool.take(min(connection_timeout.get(), self._timeout))
         except NoConnection as error:
             raise DatabaseUnavailable(_unreachable(error)) from error
 
-    def _connect(self, seconds: float) -> Pooled:
-        return self._opened(Pooled, _COLD_SESSION, seconds)
 
-    def _connect_hot(self, seconds: float = LONGEST_CONNECT_SECONDS) -> PreparedConnection:
-        return self._opened(PreparedConnection, _HOT_SESSION, seconds)
+def _configure_cold(connection: Connection) -> None:
+    connection.execute(_COLD_SESSION, prepare=False)
+    set_json_loads(_loads, connection)
 
-    def _opened(self, kind: type[_Kind], session: LiteralString, seconds: float) -> _Kind:
-        patient = max(1, ceil(min(seconds, LONGEST_CONNECT_SECONDS)))
-        connection = kind.connect(self.url, connect_timeout=patient, **_CONNECTING)
-        try:
-            connection.execute(session, prepare=False)
-            set_json_loads(_loads, connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+
+def _configure_hot(connection: Connection) -> None:
+    connection.execute(_HOT_SESSION, prepare=False)
+    set_json_loads(_loads, connection)
 
 
 def _loads(text: str | bytes) -> Any:

@@ -16,13 +16,12 @@ from psycopg import abc, generators, pq
 from psycopg.adapt import Transformer
 
 from evenbeat.store.arrays import quoted
-from evenbeat.store.pool import Pooled
 from evenbeat.store.statements import Statement
 
 Row = tuple[Any, ...]
 
 
-class PreparedConnection(Pooled):
+class PreparedConnection(psycopg.Connection[Row]):
     """A connection of ours, for the journey's statements. It also does all that others do."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help run test test-pg15 chaos faketime chromium redis screenshots lint format bench docs clean
+.PHONY: help run test test-pg15 upgrade-test chaos faketime chromium redis screenshots lint format bench docs clean
 
 help:            ## Show this list
 	@grep -E '^[a-z0-9-]+: .*##|^[a-z0-9-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -24,6 +24,9 @@ test: $(READY) faketime chromium ## The whole suite, on real PostgreSQL
 
 test-pg15: $(READY) ## The store's tests on the PostgreSQL that is installed here (Debian's is 15)
 	$(BIN)/python tests/on_installed_postgres.py tests/store
+
+upgrade-test: $(READY) ## An upgrade from the last landed schema loses nothing and ends in today's
+	$(BIN)/python -m pytest tests/store/test_upgrade.py
 
 chaos: $(READY) faketime ## The long runs: real kills and outages, default settings, full sizes
 	EVENBEAT_CHAOS=full $(BIN)/python -m pytest tests/chaos -s --timeout=900

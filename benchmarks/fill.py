@@ -79,7 +79,7 @@ def fill(url: str, jobs: int, executions: int) -> None:
         connection.execute(_HISTORY, sizes)
         connection.execute(
             "ALTER TABLE evenbeat.executions ADD CONSTRAINT one_run_per_attempt "
-            "UNIQUE (job_id, plan_time, retry_attempt, releases)"
+            "UNIQUE (job_id, plan_time, retry_attempt, release_count)"
         )
         connection.execute("VACUUM ANALYZE evenbeat.jobs")
         connection.execute("VACUUM ANALYZE evenbeat.executions")

@@ -479,8 +479,8 @@ def test_what_is_exported_comes_back(
     assert (whole["retry_cap"], whole["retry_jitter"]) == (50, 0.5)
     assert (whole["heartbeat"], whole["lease"], whole["cost"]) == (15, 120, 1.5)
     with psycopg.connect(database_url) as connection:  # aging and running are no definition
-        connection.execute("UPDATE evenbeat.jobs SET priority = 80, aged = 10, run_count = 5 "
-                           "WHERE name = 'all of it'")  # fmt: skip
+        connection.execute("UPDATE evenbeat.jobs SET priority = 80, aging_bonus = 10, "
+                           "run_count = 5 WHERE name = 'all of it'")  # fmt: skip
     said = done(evenbeat("export", "--format", form, "--out", "out"))
     assert "10 jobs written into out." in said.err
     assert (tmp_path / "out").stat().st_mode & 0o077 == 0

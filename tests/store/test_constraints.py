@@ -47,7 +47,7 @@ POSSIBLE_JOBS = [
     f"status = 'running', is_paused = true, {LEASE}",
     "status = 'paused', is_paused = true",
     "status = 'completed', plan_time = NULL, next_run_at = NULL",
-    "priority = 100, aged = 100",
+    "priority = 100, aging_bonus = 100",
     f"{INTERVAL}, placement = 'grid'",
     "schedule_kind = 'cron', cron_expression = '@daily'",
     "schedule_kind = 'after', plan_time = NULL, next_run_at = NULL",
@@ -148,13 +148,13 @@ def test_a_dedup_key_is_free_when_its_job_has_ended(connection, status):
 # -- executions ----------------------------------------------------------------------------------
 
 
-def add_run(connection: psycopg.Connection, attempt: int = 0, releases: int = 0) -> None:
+def add_run(connection: psycopg.Connection, attempt: int = 0, release_count: int = 0) -> None:
     connection.execute(
         """INSERT INTO evenbeat.executions (id, job_id, plan_time, started_at, worker_id,
-               execution_number, retry_attempt, releases, status)
+               execution_number, retry_attempt, release_count, status)
            SELECT gen_random_uuid(), id, plan_time, now(), gen_random_uuid(), 1, %s, %s, 'running'
            FROM evenbeat.jobs""",
-        (attempt, releases),
+        (attempt, release_count),
     )
 
 
@@ -167,8 +167,8 @@ def test_an_impossible_execution_is_refused(connection, constraint, assignments)
 
 
 def test_an_occurrence_has_one_run_for_each_attempt(connection):
-    for attempt, releases in [(0, 0), (0, 1), (1, 0)]:
-        add_run(connection, attempt, releases)
+    for attempt, release_count in [(0, 0), (0, 1), (1, 0)]:
+        add_run(connection, attempt, release_count)
     with pytest.raises(psycopg.errors.UniqueViolation) as caught:
         add_run(connection, 1, 0)
     assert caught.value.diag.constraint_name == "one_run_per_attempt"

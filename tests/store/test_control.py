@@ -301,7 +301,7 @@ def test_run_now_of_a_job_that_was_handed_back_goes_on_with_its_plan(store):
     store.release([Release(job)], now=T0 + 11 * MINUTE)
     store.control.run_now([job.id], now=T0 + 12 * MINUTE)
     again = claim_one(store, T0 + 12 * MINUTE)
-    assert (again.plan_time, again.releases) == (T0 + 10 * MINUTE, 1)
+    assert (again.plan_time, again.release_count) == (T0 + 10 * MINUTE, 1)
 
 
 def test_listeners_hear_of_a_job_run_now(store):

@@ -178,7 +178,8 @@ def test_a_database_in_which_evenbeat_has_never_been(empty_database_url):
 @pytest.mark.parametrize(
     ("change", "code", "remedy"),
     [
-        ("DELETE FROM evenbeat.migrations WHERE version = %s", "schema_behind", "evenbeat migrate"),
+        ("UPDATE evenbeat.migrations SET version = %s - 1000 WHERE version = %s", "schema_behind",
+         "evenbeat migrate"),
         ("UPDATE evenbeat.migrations SET version = %s + 1000 WHERE version = %s", "schema_newer",
          "Upgrade the package"),
     ],

@@ -211,7 +211,11 @@ def test_a_claim_can_be_moved_to_a_later_plan_or_given_another_plan_time(store):
     assert store.read.execution(a.lock_token).plan_time == T0 + 10 * MINUTE
     store.release([Release(b, T0 + 11 * MINUTE, T0 + 11 * MINUTE)], now=late)
     moved = store.read.job(b.id)
-    assert (moved.status, moved.plan_time, moved.releases) == ("scheduled", T0 + 11 * MINUTE, 0)
+    assert (moved.status, moved.plan_time, moved.release_count) == (
+        "scheduled",
+        T0 + 11 * MINUTE,
+        0,
+    )
 
 
 def test_progress_is_kept_while_the_run_lasts(store):

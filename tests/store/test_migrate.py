@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -13,9 +14,11 @@ import pytest
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import DatabaseUnavailable, InvalidInput, SchemaTooNew
 from evenbeat.store.migrate import migrate, migrations, schema_version
+from evenbeat.store.statements import in_schema
 from evenbeat.store.store import Store
 
 KNOWN = [step.version for step in migrations()]
+SCHEMA_0012 = Path(__file__).parent / "fixtures" / "schema_0012.sql"
 
 # Another process: says when it is ready, and migrates when it is told to.
 MIGRATOR = """
@@ -186,11 +189,9 @@ def test_a_transaction_that_is_cut_off_says_so(store, connect):
 
 @pytest.fixture
 def behind(empty_database_url, monkeypatch) -> str:
-    """A database at the first version, which workers of that version may be using."""
-    known = migrations()
-    with monkeypatch.context() as patched:
-        patched.setattr("evenbeat.store.migrate.migrations", lambda: known[:1])
-        migrate(empty_database_url, "evenbeat")
+    """A database of the version before, which workers of that version may be using."""
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute(in_schema(SCHEMA_0012.read_text(), "evenbeat").encode())
     monkeypatch.setattr("evenbeat.store.migrate.PAUSE_SECONDS", 0.2)
     return empty_database_url
 
@@ -212,7 +213,7 @@ def test_a_deadlock_with_a_worker_costs_a_migration_a_second_try(behind):
         wait_for_lock(behind, "executions")
         worker.execute("LOCK TABLE evenbeat.jobs IN ROW EXCLUSIVE MODE")
         worker.commit()
-        assert migrating.result(timeout=30) == KNOWN[1:]
+        assert migrating.result(timeout=30) == KNOWN
     assert applied(behind) == KNOWN
 
 
@@ -231,7 +232,7 @@ def test_a_migration_that_waits_for_a_dump_does_not_hold_up_the_workers(behind, 
         worker.execute("UPDATE evenbeat.jobs SET priority = 1")
         assert not migrating.done()
         dump.commit()
-        assert migrating.result(timeout=30) == KNOWN[1:]
+        assert migrating.result(timeout=30) == KNOWN
 
 
 def test_a_migration_that_finds_no_moment_says_who_may_be_in_its_way(behind, monkeypatch):

@@ -247,7 +247,13 @@ def test_a_history_comes_newest_plan_first(store):
     run(store, T0 + 20 * MINUTE)
     page = store.read.executions_of(job_id)
     told = [
-        ((e.plan_time - T0) // MINUTE, e.retry_attempt, e.releases, e.status, e.execution_number)
+        (
+            (e.plan_time - T0) // MINUTE,
+            e.retry_attempt,
+            e.release_count,
+            e.status,
+            e.execution_number,
+        )
         for e in page.executions
     ]
     assert told == [

@@ -46,7 +46,7 @@ def test_a_job_is_raised_when_it_has_waited_an_hour(store):
     assert store.upkeep.age(now=T0 + HOUR - MINUTE) == 0
     assert store.upkeep.age(now=T0 + HOUR) == 1
     job = store.read.job(job_id)
-    assert (job.priority, job.aged) == (40, 10)
+    assert (job.priority, job.aging_bonus) == (40, 10)
 
 
 def test_aging_ends_at_100_and_the_claim_takes_all_of_it_back(store):
@@ -54,9 +54,9 @@ def test_aging_ends_at_100_and_the_claim_takes_all_of_it_back(store):
     raised = [store.upkeep.age(now=T0 + 2 * HOUR) for _ in range(4)]
     assert raised == [1, 1, 1, 0]
     job = store.read.job(job_id)
-    assert (job.priority, job.aged) == (100, 25)
+    assert (job.priority, job.aging_bonus) == (100, 25)
     claimed = claim_one(store, T0 + 2 * HOUR)
-    assert (claimed.priority, claimed.aged) == (75, 0)
+    assert (claimed.priority, claimed.aging_bonus) == (75, 0)
 
 
 def test_an_aged_job_overtakes_a_newer_one_of_higher_priority(store):

@@ -43,9 +43,9 @@ def job_of(spec: JobSpec, plan: datetime | None = T0, **changes: Any) -> Job:
         "plan_time": plan,
         "next_run_at": plan,
         "current_retry_count": 0,
-        "releases": 0,
-        "tick_plans": 0,
-        "aged": 0,
+        "release_count": 0,
+        "burst_count": 0,
+        "aging_bonus": 0,
         "anchor_at": schedule.anchor if isinstance(schedule, Interval) else None,
     }
     return Job(**(columns | spec_columns(spec) | changes))
@@ -148,9 +148,9 @@ def test_a_cancelled_run_cancels_its_job():
 @pytest.mark.parametrize(("count", "wait"), [(0, 60), (1, 120), (2, 240)])
 def test_a_failure_is_retried_after_a_growing_wait_under_the_same_plan(spec, count, wait):
     now = T0 + 5 * MINUTE
-    after = next_step(job_of(spec, current_retry_count=count, tick_plans=4), FAILED, now)
+    after = next_step(job_of(spec, current_retry_count=count, burst_count=4), FAILED, now)
     due = now + timedelta(seconds=wait)
-    assert after == Decision(JobStatus.SCHEDULED, T0, due, count + 1, tick_plans=4)
+    assert after == Decision(JobStatus.SCHEDULED, T0, due, count + 1, burst_count=4)
 
 
 @pytest.mark.parametrize(("spread", "seconds"), [(-1.0, 48), (0.0, 60), (0.5, 66), (1.0, 72)])
@@ -288,11 +288,11 @@ def test_missed_plans_come_in_bursts_with_a_tick_between():
         steps.append((after.plan_time.hour - T0.hour, wait))
         now += wait
         job = job._replace(
-            plan_time=after.plan_time, next_run_at=after.next_run_at, tick_plans=after.tick_plans
+            plan_time=after.plan_time, next_run_at=after.next_run_at, burst_count=after.burst_count
         )
     at_once = timedelta(0)
     assert steps[:5] == [(1, at_once), (2, at_once), (3, TICK), (4, at_once), (5, at_once)]
-    assert (steps[5], job.tick_plans) == ((6, T0 + 6 * HOUR - now + steps[5][1]), 0)
+    assert (steps[5], job.burst_count) == ((6, T0 + 6 * HOUR - now + steps[5][1]), 0)
 
 
 def test_a_burst_of_one_pauses_after_each_plan():
@@ -304,7 +304,7 @@ def test_a_burst_of_one_pauses_after_each_plan():
 @pytest.mark.parametrize("mode", ["skip", "latest_only"])
 def test_other_modes_never_count_a_burst(mode):
     after = next_step(job_of(catching_up(mode, burst=1)), DONE, T0 + 5.5 * HOUR)
-    assert after.tick_plans == 0
+    assert after.burst_count == 0
     assert after.next_run_at == after.plan_time
 
 
@@ -360,7 +360,7 @@ def test_the_delay_is_no_lateness():
         job_of(ONCE),
         job_of(HOURLY, None),
         job_of(HOURLY, current_retry_count=1),
-        job_of(HOURLY, releases=1),
+        job_of(HOURLY, release_count=1),
     ],
     ids=["one-off", "without a plan", "retrying", "released"],
 )
@@ -431,7 +431,7 @@ def test_plans_only_go_forward_and_none_starts_before_its_time(spec, walk):
             plan_time=after.plan_time,
             next_run_at=after.next_run_at,
             current_retry_count=after.retry_count,
-            tick_plans=after.tick_plans,
+            burst_count=after.burst_count,
         )
 
 

@@ -22,7 +22,7 @@ TOKEN = UUID(int=9)
 
 _ROW: dict[str, Any] = dict.fromkeys(Job._fields) | {
     "id": UUID(int=1), "created_at": NOW - HOUR, "updated_at": NOW, "run_count": 0,
-    "current_retry_count": 0, "releases": 0, "tick_plans": 0, "priority": 0, "aged": 0,
+    "current_retry_count": 0, "release_count": 0, "burst_count": 0, "priority": 0, "aging_bonus": 0,
     "is_paused": False, "status": "pending", "task": "mail", "queue": "web", "payload": {},
     "schedule_kind": "once", "schedule_version": 0, "timezone": "UTC",
     "schedule_delay_seconds": 0.0,
@@ -33,7 +33,7 @@ _ROW: dict[str, Any] = dict.fromkeys(Job._fields) | {
 }  # fmt: skip
 _RUN: dict[str, Any] = dict.fromkeys(Execution._fields) | {
     "job_id": UUID(int=1), "worker_id": WORKER, "execution_number": 1, "retry_attempt": 0,
-    "releases": 0, "status": "completed", "plan_time": NOW - HOUR, "started_at": NOW - HOUR,
+    "release_count": 0, "status": "completed", "plan_time": NOW - HOUR, "started_at": NOW - HOUR,
     "completed_at": NOW - HOUR, "duration_ms": 250.0,
 }  # fmt: skip
 
@@ -253,7 +253,9 @@ def test_skipped_plans_are_counted():
 
 
 def test_waiting_circumstances_are_told():
-    waiting = job(plan_time=NOW, next_run_at=NOW + HOUR, aged=20, priority=25, releases=2)
+    waiting = job(
+        plan_time=NOW, next_run_at=NOW + HOUR, aging_bonus=20, priority=25, release_count=2
+    )
     told = explain(waiting, now=NOW, queue_paused_at=NOW - HOUR)
     assert "raised by 20 to 25" in text_of(told, "aged")
     assert "2 times" in text_of(told, "handed_back")
@@ -285,11 +287,12 @@ moments = st.none() | st.integers(-(10**7), 10**7).map(lambda s: NOW + timedelta
     workers=st.integers(0, 2),
 )  # fmt: skip
 def test_every_job_gets_sentences(*, status, times, kind, counts, error, window, runs, workers):
-    retries, releases, aged, allowed = counts
+    retries, release_count, aged, allowed = counts
     rhythm = HOURLY if kind == "interval" else {}
     some = job(
-        status=str(status), current_retry_count=retries, releases=releases, aged=aged,
-        max_retries=allowed, error_message=error, execution_window=window, **times, **rhythm,
+        status=str(status), current_retry_count=retries, release_count=release_count,
+        aging_bonus=aged, max_retries=allowed, error_message=error, execution_window=window,
+        **times, **rhythm,
     )  # fmt: skip
     history = [
         run(status=s, plan_time=at, started_at=at, completed_at=None if s == "running" else at)

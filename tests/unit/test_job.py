@@ -43,7 +43,7 @@ def job_of(spec: JobSpec, **changes: Any) -> Job:
     schedule = spec.schedule
     columns = dict.fromkeys(Job._fields) | {
         "id": uuid4(),
-        "aged": 0,
+        "aging_bonus": 0,
         "anchor_at": schedule.anchor if isinstance(schedule, Interval) else None,
         "scope_kind": "global",
         "scope_id": "global",
@@ -247,7 +247,10 @@ def test_a_one_off_spec_comes_back_from_its_row(spec):
 @given(recurring, st.integers(0, 100))
 def test_what_aging_added_is_no_part_of_the_spec(spec, aged):
     job = job_of(spec)
-    assert spec_of(job._replace(priority=job.priority + aged, aged=aged)).priority == spec.priority
+    assert (
+        spec_of(job._replace(priority=job.priority + aged, aging_bonus=aged)).priority
+        == spec.priority
+    )
 
 
 def test_a_row_knows_its_scope():

@@ -43,6 +43,7 @@ def job_document(
         **{name: plain(getattr(job, name)) for name in _SAME_NAME},
         **settings_of_row(job),
         **extras,
+        aged=job.aging_bonus,
         url=_text(job.payload.get("url")),
         source_id=_text(job.payload.get("source_id")),
         source_name=_text(job.payload.get("source_name")),

@@ -33,7 +33,7 @@ class Decision(NamedTuple):
     plan_time: datetime | None = None
     next_run_at: datetime | None = None
     retry_count: int = 0
-    tick_plans: int = 0
+    burst_count: int = 0
     skipped: int = 0
 
 
@@ -82,7 +82,7 @@ def decide(job: Job, outcome: Outcome, now: datetime, spread: float = 0.0) -> Ru
         else:  # a handler's own wait, within what a date can hold
             wait = min(max(wait, timedelta(0)), LONGEST_INTERVAL)
         due = due_at(now + wait, timedelta(0), window_of(job))
-        again = Decision(JobStatus.SCHEDULED, job.plan_time, due, attempt, job.tick_plans)
+        again = Decision(JobStatus.SCHEDULED, job.plan_time, due, attempt, job.burst_count)
         return RunEnd(job, EndKind.RETRYING, outcome, again)
     goes_on = job.on_failure == OnFailure.CONTINUE and job.schedule_kind != "once"
     decision = Decision(JobStatus.FAILED)
@@ -165,7 +165,7 @@ def own_plans(job: Job, now: datetime) -> OwnPlans:
 def _overtaking(job: Job, plan: datetime, now: datetime) -> Upcoming:
     """The plan that a late recurring job's catch-up policy puts in place of its stored one."""
     schedule = recurring_of(job)
-    if schedule is None or job.current_retry_count or job.releases:
+    if schedule is None or job.current_retry_count or job.release_count:
         return Upcoming(plan, 0)
     policy = catch_up_of(job)
     revised = upcoming(schedule, policy, plan, now - _delay(job))
@@ -193,7 +193,7 @@ def _next_occurrence(job: Job, now: datetime) -> Decision:
         plan, skipped = upcoming(schedule, policy, plan, now - _delay(job))
     due = _start_time(job, plan, now)
     behind = policy.mode is CatchUpMode.EVERY_PLAN and due <= now
-    burst = job.tick_plans + 1 if behind else 0
+    burst = job.burst_count + 1 if behind else 0
     if burst >= policy.max_plans_per_tick:
         due, burst = due_at(now + TICK, timedelta(0), window_of(job)), 0
     return Decision(JobStatus.SCHEDULED, plan, due, 0, burst, skipped)

@@ -26,7 +26,7 @@ class Execution(NamedTuple):
     retry_attempt: int
     items_crawled: int | None
     items_indexed: int | None
-    releases: int
+    release_count: int
     status: str
     error_code: str | None
     error_message: str | None

@@ -236,7 +236,7 @@ def spec_from_settings(task: str, queue: str, settings: Mapping[str, Any]) -> Jo
 def settings_of_row(job: "Job") -> dict[str, Any]:
     """Every setting of a job as documents write it."""
     values = {s.name: s.kind.column_to_json(getattr(job, s.column)) for s in SETTINGS}
-    return values | {"priority": job.priority - job.aged}
+    return values | {"priority": job.priority - job.aging_bonus}
 
 
 def spec_columns(spec: JobSpec) -> dict[str, Any]:
@@ -305,10 +305,10 @@ class Job(NamedTuple):
     average_duration_ms: float | None
     run_count: int
     current_retry_count: int
-    releases: int
-    tick_plans: int
+    release_count: int
+    burst_count: int
     priority: int
-    aged: int
+    aging_bonus: int
     is_paused: bool
     status: str
     task: str
@@ -397,5 +397,5 @@ def spec_of(job: Job) -> JobSpec:
         stored = getattr(job, setting.column)
         if stored is not None:
             values[setting.name] = setting.kind.from_column(setting.name, stored)
-    values["priority"] = job.priority - job.aged
+    values["priority"] = job.priority - job.aging_bonus
     return _with_values(JobSpec(job.task, schedule=schedule_from_row(job)), values)

@@ -287,11 +287,11 @@ def _background(known: Circumstances) -> Iterator[Fact]:
         since = timestamp(known.queue_paused_at)
         text = f"Its queue {job.queue!r} has been paused since {since}."
         yield Fact("queue_is_paused", text)
-    if job.aged:
-        text = f"Its priority was raised by {job.aged} to {job.priority} while it waited."
+    if job.aging_bonus:
+        text = f"Its priority was raised by {job.aging_bonus} to {job.priority} while it waited."
         yield Fact("aged", text)
-    if job.releases:
-        times = count(job.releases, "time")
+    if job.release_count:
+        times = count(job.release_count, "time")
         yield Fact("handed_back", f"A worker that was stopping handed it back, {times} so far.")
     last = _last_ended(known.recent)
     if last is not None:

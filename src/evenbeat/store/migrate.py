@@ -18,6 +18,12 @@ PAUSE_SECONDS = 5.0
 ATTEMPTS = 12
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
 
+# Before the first release there were twelve migrations, of which 0001 is the sum. A database that
+# has them all counts as new, and this step takes it to the schema that 0001 would create.
+_FROM_TWELVE = "from_0012.sql"
+_HAS_TWELVE = """
+SELECT FROM evenbeat.migrations WHERE version = 12 AND name = 'shorter_rules'"""
+
 _VERSIONS_TABLE = """
 CREATE TABLE IF NOT EXISTS evenbeat.migrations (
     version    integer     PRIMARY KEY,
@@ -61,6 +67,9 @@ def migrate(url: str, schema: str) -> list[int]:
         if _current(connection, schema) is None:
             _create(connection, schema)
         missing = _missing(connection, schema, known)
+        if _run(connection, _HAS_TWELVE, schema) is not None:
+            upgrade = files(__package__).joinpath("migrations", _FROM_TWELVE)
+            missing[0] = missing[0]._replace(text=upgrade.read_text(encoding="utf-8"))
         for step in missing:
             _apply(connection, schema, step)
         return [step.version for step in missing]
@@ -90,6 +99,8 @@ def _current(connection: psycopg.Connection[Any], schema: str) -> int | None:
     row = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
     if row is None or row[0] is None:
         return None
+    if _run(connection, _HAS_TWELVE, schema) is not None:
+        return 0
     row = _run(connection, "SELECT coalesce(max(version), 0) FROM evenbeat.migrations", schema)
     return int(row[0]) if row else 0
 

@@ -36,7 +36,7 @@ def finish_params(ends: Sequence[RunEnd]) -> dict[str, Any]:
         "plan_times": times([d.plan_time for d in decisions]),
         "next_runs": times([d.next_run_at for d in decisions]),
         "retry_counts": numbers([d.retry_count for d in decisions]),
-        "tick_plans": numbers([d.tick_plans for d in decisions]),
+        "burst_counts": numbers([d.burst_count for d in decisions]),
         # None where the schedule has no say: the job stops, or tries the same plan again.
         "schedule_versions": numbers([
             None if d.retry_count or d.status in _STOPPED else job.schedule_version

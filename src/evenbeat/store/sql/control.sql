@@ -31,8 +31,8 @@ SET is_paused = false,
     placed_at = CASE WHEN j.status = 'running' THEN j.placed_at ELSE r.placed_at END,
     current_retry_count = CASE WHEN j.status = 'running' OR j.plan_time = r.plan_time
                                THEN j.current_retry_count ELSE 0 END,
-    releases = CASE WHEN j.status = 'running' OR j.plan_time = r.plan_time
-                    THEN j.releases ELSE 0 END,
+    release_count = CASE WHEN j.status = 'running' OR j.plan_time = r.plan_time
+                    THEN j.release_count ELSE 0 END,
     updated_at = coalesce(%(now)s::timestamptz, now())
 FROM unnest(%(ids)s::uuid[], %(statuses)s::text[], %(plan_times)s::timestamptz[],
             %(next_runs)s::timestamptz[], %(anchors)s::timestamptz[], %(placed)s::timestamptz[])
@@ -82,8 +82,8 @@ SET status = 'cancelled',
     cancelled_at = coalesce(%(now)s::timestamptz, now()),
     completed_at = coalesce(%(now)s::timestamptz, now()),
     plan_time = CASE WHEN j.parent_id IS NOT NULL THEN j.plan_time END,
-    releases = CASE WHEN j.parent_id IS NOT NULL THEN j.releases ELSE 0 END,
-    next_run_at = NULL, is_paused = false, paused_at = NULL, tick_plans = 0,
+    release_count = CASE WHEN j.parent_id IS NOT NULL THEN j.release_count ELSE 0 END,
+    next_run_at = NULL, is_paused = false, paused_at = NULL, burst_count = 0,
     lock_token = NULL, locked_by = NULL, lock_acquired_at = NULL, lock_expires_at = NULL,
     updated_at = coalesce(%(now)s::timestamptz, now())
 FROM target t
@@ -98,7 +98,7 @@ RETURNING {job};
 WITH chosen AS (
     SELECT DISTINCT ON (j.dedup_key, CASE WHEN j.dedup_key IS NULL THEN j.id END)
            j.id,
-           j.status IN ('pending', 'scheduled') AND (j.current_retry_count > 0 OR j.releases > 0)
+           j.status IN ('pending', 'scheduled') AND (j.current_retry_count > 0 OR j.release_count > 0)
                AS has_begun
     FROM evenbeat.jobs j
     WHERE j.id = ANY (%(ids)s::uuid[]) AND j.status = ANY (%(sources)s::text[])
@@ -114,10 +114,10 @@ target AS (
         plan_time = CASE WHEN has_begun OR parent_id IS NOT NULL THEN plan_time
                          ELSE coalesce(%(now)s::timestamptz, now()) END,
         current_retry_count = CASE WHEN has_begun THEN current_retry_count ELSE 0 END,
-        releases = CASE WHEN has_begun THEN releases
-                        WHEN parent_id IS NOT NULL THEN releases + 1 ELSE 0 END,
+        release_count = CASE WHEN has_begun THEN release_count
+                        WHEN parent_id IS NOT NULL THEN release_count + 1 ELSE 0 END,
         next_run_at = coalesce(%(now)s::timestamptz, now()),
-        tick_plans = 0, cancelled_at = NULL, error_message = NULL,
+        burst_count = 0, cancelled_at = NULL, error_message = NULL,
         updated_at = coalesce(%(now)s::timestamptz, now())
     FROM chosen c
     WHERE j.id = ANY (ARRAY[c.id]) AND j.status = ANY (%(sources)s::text[])
@@ -145,7 +145,7 @@ SELECT {job} FROM target j WHERE (SELECT count(*) FROM told) >= 0;
 -- name: set_priority
 -- Sets the priority; what aging had added is forgotten.
 UPDATE evenbeat.jobs j
-SET priority = %(priority)s, aged = 0, updated_at = coalesce(%(now)s::timestamptz, now())
+SET priority = %(priority)s, aging_bonus = 0, updated_at = coalesce(%(now)s::timestamptz, now())
 WHERE id = ANY (%(ids)s::uuid[])
 RETURNING {job};
 
@@ -153,7 +153,7 @@ RETURNING {job};
 -- Raises the priority, at most to 100; what aging had added makes room for it.
 UPDATE evenbeat.jobs j
 SET priority = least(100, priority + %(by)s),
-    aged = greatest(0, least(aged, 100 - (priority - aged + %(by)s))),
+    aging_bonus = greatest(0, least(aging_bonus, 100 - (priority - aging_bonus + %(by)s))),
     updated_at = coalesce(%(now)s::timestamptz, now())
 WHERE id = ANY (%(ids)s::uuid[])
 RETURNING {job};
@@ -166,14 +166,14 @@ SELECT {job} FROM evenbeat.jobs j WHERE j.id = %(id)s FOR UPDATE;
 -- Writes an edited definition. The version tells a run in flight whether to plan by its own copy.
 -- What aging had added stays on top, and another plan starts with no retries behind it.
 UPDATE evenbeat.jobs j
-SET {spec_changes}, priority = least(100, %(priority)s + aged),
-    aged = least(aged, 100 - %(priority)s),
+SET {spec_changes}, priority = least(100, %(priority)s + aging_bonus),
+    aging_bonus = least(aging_bonus, 100 - %(priority)s),
     payload = coalesce(%(payload)s::jsonb, payload),
     metadata = coalesce(%(metadata)s::jsonb, metadata),
     name = %(name)s,
     current_retry_count = CASE WHEN status = 'running' OR plan_time = %(plan_time)s
                                THEN current_retry_count ELSE 0 END,
-    releases = CASE WHEN status = 'running' OR plan_time = %(plan_time)s THEN releases ELSE 0 END,
+    release_count = CASE WHEN status = 'running' OR plan_time = %(plan_time)s THEN release_count ELSE 0 END,
     anchor_at = %(anchor_at)s, placed_at = %(placed_at)s,
     status = %(status)s, plan_time = %(plan_time)s, next_run_at = %(next_run_at)s,
     schedule_version = %(schedule_version)s,

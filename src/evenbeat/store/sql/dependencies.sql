@@ -100,12 +100,12 @@ FOR UPDATE OF d SKIP LOCKED;
 
 -- name: start_dependents
 -- Makes jobs due, as a new occurrence planned for this moment, and takes their marks away. Where
--- time stands still, `releases` tells two occurrences of one moment apart.
+-- time stands still, `release_count` tells two occurrences of one moment apart.
 WITH started AS (
     UPDATE evenbeat.jobs j
     SET status = s.status, plan_time = %(plan_time)s::timestamptz, next_run_at = s.next_run_at,
-        current_retry_count = 0, tick_plans = 0,
-        releases = coalesce((SELECT max(e.releases) + 1 FROM evenbeat.executions e
+        current_retry_count = 0, burst_count = 0,
+        release_count = coalesce((SELECT max(e.release_count) + 1 FROM evenbeat.executions e
                              WHERE e.job_id = j.id AND e.plan_time = %(plan_time)s::timestamptz), 0),
         updated_at = coalesce(%(now)s::timestamptz, now())
     FROM unnest(%(ids)s::uuid[], %(statuses)s::text[], %(next_runs)s::timestamptz[])

@@ -31,7 +31,7 @@ JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[watched.id])
 CROSS JOIN LATERAL (
     SELECT * FROM evenbeat.executions e
     WHERE e.job_id = watched.id
-    ORDER BY e.plan_time DESC, e.retry_attempt DESC, e.releases DESC
+    ORDER BY e.plan_time DESC, e.retry_attempt DESC, e.release_count DESC
     LIMIT %(each)s) e
 ORDER BY e.id;
 

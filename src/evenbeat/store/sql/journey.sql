@@ -98,17 +98,17 @@ claimed AS (
         started_at = coalesce(%(now)s::timestamptz, now()),
         updated_at = coalesce(%(now)s::timestamptz, now()),
         run_count = run_count + 1,
-        priority = priority - aged,
-        aged = 0
+        priority = priority - aging_bonus,
+        aging_bonus = 0
     WHERE j.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING j.*
 ),
 opened AS (
     INSERT INTO evenbeat.executions (id, job_id, plan_time, started_at, worker_id, wait_ms,
-                                     execution_number, retry_attempt, releases, status)
+                                     execution_number, retry_attempt, release_count, status)
     SELECT lock_token, id, plan_time, started_at, locked_by,
            extract(epoch FROM started_at - next_run_at) * 1000,
-           run_count, current_retry_count, releases, 'running'
+           run_count, current_retry_count, release_count, 'running'
     FROM claimed
 )
 SELECT {job} FROM claimed j ORDER BY j.priority DESC, j.next_run_at;
@@ -124,7 +124,7 @@ WHERE j.status IN ('pending', 'scheduled')
   AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
   AND EXISTS (SELECT FROM evenbeat.executions e
               WHERE e.job_id = j.id AND e.plan_time = j.plan_time
-                AND e.retry_attempt = j.current_retry_count AND e.releases = j.releases)
+                AND e.retry_attempt = j.current_retry_count AND e.release_count = j.release_count)
 RETURNING j.id;
 
 -- name: next_due
@@ -187,13 +187,13 @@ WITH outcome AS (
     SELECT * FROM unnest(
         %(job_ids)s::uuid[], %(tokens)s::uuid[], %(kinds)s::text[], %(outcomes)s::text[],
         %(statuses)s::text[], %(plan_times)s::timestamptz[], %(next_runs)s::timestamptz[],
-        %(retry_counts)s::int[], %(tick_plans)s::smallint[], %(schedule_versions)s::int[],
+        %(retry_counts)s::int[], %(burst_counts)s::smallint[], %(schedule_versions)s::int[],
         %(durations_ms)s::float8[],
         %(queued_ms)s::float8[], %(cpu_times_ms)s::float8[], %(memory_peaks_mb)s::float4[],
         %(items_crawled)s::int[], %(items_indexed)s::int[], %(rows_affected)s::bigint[],
         %(error_codes)s::text[], %(error_messages)s::text[], %(stack_traces)s::text[],
         %(results)s::text[])
-    AS o (job_id, token, kind, outcome, status, plan_time, next_run_at, retry_count, tick_plans,
+    AS o (job_id, token, kind, outcome, status, plan_time, next_run_at, retry_count, burst_count,
           schedule_version, duration_ms, queued_ms, cpu_time_ms, memory_peak_mb,
           items_crawled, items_indexed, rows_affected, error_code, error_message, stack_trace,
           result)
@@ -219,9 +219,9 @@ ended AS (
                               OR again.waits
                          THEN j.paused_at END,
         current_retry_count = o.retry_count,
-        tick_plans = o.tick_plans,
-        releases = CASE WHEN j.plan_time = o.plan_time OR j.parent_id IS NOT NULL
-                        THEN j.releases ELSE 0 END,
+        burst_count = o.burst_count,
+        release_count = CASE WHEN j.plan_time = o.plan_time OR j.parent_id IS NOT NULL
+                        THEN j.release_count ELSE 0 END,
         lock_token = NULL, locked_by = NULL, lock_acquired_at = NULL, lock_expires_at = NULL,
         started_at = j.started_at + make_interval(secs => o.queued_ms / 1000),
         completed_at = coalesce(%(now)s::timestamptz, now()),
@@ -294,8 +294,8 @@ WITH released AS (
         plan_time = coalesce(r.plan_time, e.plan_time),
         next_run_at = coalesce(r.next_run_at,
                                least(j.next_run_at, coalesce(%(now)s::timestamptz, now()))),
-        releases = CASE WHEN coalesce(r.plan_time, e.plan_time) = e.plan_time
-                        THEN j.releases + 1 ELSE 0 END,
+        release_count = CASE WHEN coalesce(r.plan_time, e.plan_time) = e.plan_time
+                        THEN j.release_count + 1 ELSE 0 END,
         lock_token = NULL, locked_by = NULL, lock_acquired_at = NULL, lock_expires_at = NULL,
         updated_at = coalesce(%(now)s::timestamptz, now())
     FROM unnest(%(job_ids)s::uuid[], %(tokens)s::uuid[], %(plan_times)s::timestamptz[],

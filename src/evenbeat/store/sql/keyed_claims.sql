@@ -213,17 +213,17 @@ claimed AS (
         started_at = (SELECT moment FROM present),
         updated_at = (SELECT moment FROM present),
         run_count = run_count + 1,
-        priority = priority - aged,
-        aged = 0
+        priority = priority - aging_bonus,
+        aging_bonus = 0
     WHERE j.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING j.*
 ),
 opened AS (
     INSERT INTO evenbeat.executions (id, job_id, plan_time, started_at, worker_id, wait_ms,
-                                     execution_number, retry_attempt, releases, status)
+                                     execution_number, retry_attempt, release_count, status)
     SELECT lock_token, id, plan_time, started_at, locked_by,
            extract(epoch FROM started_at - next_run_at) * 1000,
-           run_count, current_retry_count, releases, 'running'
+           run_count, current_retry_count, release_count, 'running'
     FROM claimed
 ),
 spent AS (

@@ -69,7 +69,7 @@ held AS (
           AND j.status = 'scheduled' AND NOT j.is_paused
           AND j.next_run_at = w.old_time AND j.anchor_at = w.anchor_at
           AND j.schedule_version = w.schedule_version
-          AND j.current_retry_count = 0 AND j.releases = 0
+          AND j.current_retry_count = 0 AND j.release_count = 0
           AND least(j.plan_time, w.old_time, w.new_time, j.plan_time + (w.new_time - w.old_time))
               > coalesce(%(now)s::timestamptz, now())
         LIMIT 1
@@ -133,7 +133,7 @@ WITH held AS (
         WHERE j.id = m.job_id
           AND j.status = 'scheduled' AND NOT j.is_paused
           AND j.next_run_at = m.new_time AND j.anchor_at = m.new_anchor_at
-          AND j.current_retry_count = 0 AND j.releases = 0
+          AND j.current_retry_count = 0 AND j.release_count = 0
           AND least(m.old_time, j.plan_time, j.plan_time - (m.new_time - m.old_time))
               > coalesce(%(now)s::timestamptz, now())
         LIMIT 1

@@ -22,7 +22,7 @@ SELECT {execution} FROM evenbeat.executions e WHERE e.id = %(id)s;
 SELECT {execution} FROM evenbeat.executions e
 WHERE e.job_id = %(job_id)s
   AND (%(statuses)s::text[] IS NULL OR e.status = ANY (%(statuses)s::text[]))
-ORDER BY e.plan_time DESC, e.retry_attempt DESC, e.releases DESC
+ORDER BY e.plan_time DESC, e.retry_attempt DESC, e.release_count DESC
 LIMIT %(limit)s OFFSET %(offset)s;
 
 -- name: count_executions_of
@@ -196,9 +196,9 @@ FROM unnest(%(job_ids)s::uuid[]) AS asked (id)
 CROSS JOIN LATERAL (
     SELECT * FROM evenbeat.executions e
     WHERE e.job_id = asked.id
-    ORDER BY e.plan_time DESC, e.retry_attempt DESC, e.releases DESC
+    ORDER BY e.plan_time DESC, e.retry_attempt DESC, e.release_count DESC
     LIMIT %(limit)s) e
-ORDER BY asked.id, e.plan_time DESC, e.retry_attempt DESC, e.releases DESC;
+ORDER BY asked.id, e.plan_time DESC, e.retry_attempt DESC, e.release_count DESC;
 
 -- name: failing_jobs
 -- Jobs whose last run went wrong, newest first: given up, going on with the next plan, or waiting

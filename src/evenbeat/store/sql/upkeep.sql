@@ -3,7 +3,7 @@
 -- name: age
 -- Raises jobs that have been due for too long; the claim takes the raise away again.
 UPDATE evenbeat.jobs
-SET aged = aged + least(%(by)s, 100 - priority),
+SET aging_bonus = aging_bonus + least(%(by)s, 100 - priority),
     priority = priority + least(%(by)s, 100 - priority)
 WHERE id = ANY (ARRAY(
     SELECT id FROM evenbeat.jobs

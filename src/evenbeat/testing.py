@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
@@ -67,12 +66,16 @@ class Harness:
 
     def drain(self) -> int:
         """Run everything that is due now, and what becomes due by that; returns how many runs."""
-        total = 0
-        while claimed := self._claim():
-            self._await_handlers()
-            while self.worker.pipeline.backlog:
-                self.worker.pipeline.run_once()
-            total += claimed
+        worker, total = self.worker, 0
+        while True:
+            worker.claimer.run_once()
+            if not worker.runs:
+                break
+            total += len(worker.runs)
+            while worker.pipeline.backlog < len(worker.runs):
+                time.sleep(0.0002)
+            while worker.pipeline.backlog:
+                worker.pipeline.run_once()
         self.app.events.deliver_pending()
         return total
 
@@ -115,21 +118,8 @@ class Harness:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _claim(self) -> int:
-        self.worker.claimer.run_once()
-        return len(self.worker.runs)
-
-    def _await_handlers(self) -> None:
-        while self.worker.pipeline.backlog < len(self.worker.runs):
-            time.sleep(0.0002)
 
     def _next_due(self) -> datetime | None:
         due, _ = self.app.store.next_due(

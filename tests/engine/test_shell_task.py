@@ -15,9 +15,8 @@ from evenbeat import Evenbeat
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import InvalidInput
 from evenbeat.external import processes
-from evenbeat.external.lifeline import Lifeline
 from evenbeat.external.output import HeadAndTail, fitting
-from evenbeat.external.processes import Launch, run
+from evenbeat.external.processes import Launch, Lifeline, run
 from evenbeat.tasks.builtin import shell
 from evenbeat.tasks.builtin.shell import CommandRefused, allowed_argv
 from evenbeat.testing import Harness
@@ -304,7 +303,7 @@ def test_running_commands_takes_no_thread():
 
 WORKER = """
 import asyncio
-from evenbeat.external.processes import Launch, run
+from evenbeat.external.processes import Launch, Lifeline, run
 async def main():
     env = {{"PATH": "/usr/bin:/bin"}}
     await run(Launch(["sh", "-c", "exit 0"], env, "/", None, 10))

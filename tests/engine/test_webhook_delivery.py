@@ -19,7 +19,7 @@ from evenbeat.engine.chores import Retention
 from evenbeat.errors import InvalidInput
 from evenbeat.settings import load_settings
 from evenbeat.tasks.builtin import webhook
-from evenbeat.tasks.registry import Runs
+from evenbeat.tasks.registry import RunnerKind
 from evenbeat.testing import Harness
 from waiting import wait_for
 
@@ -398,7 +398,7 @@ def test_every_worker_delivers_where_its_other_tasks_run(database_url, site):
     def plain() -> None: ...
 
     with Harness(app) as harness:
-        assert app.registry.get(TASK).runs is Runs.IN_THREAD
+        assert app.registry.get(TASK).runs is RunnerKind.IN_THREAD
         assert len(harness.worker.runners) == 1
         _, message = send(harness, site)
         harness.drain()

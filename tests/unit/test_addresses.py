@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenbeat.external.addresses import AddressKind as Kind
 from evenbeat.external.addresses import (
     AddressRefused,
-    Kind,
     Policy,
     UrlRefused,
     check_url,

@@ -17,11 +17,9 @@ from evenbeat.api.dependencies import DENIED, Service, ServiceDep, Viewer
 from evenbeat.domain.job import JobSpec, spec_from_settings
 from evenbeat.errors import InvalidInput
 from evenbeat.store.summaries import KnownTask
-from evenbeat.tasks.registry import Runs, TaskDefinition
+from evenbeat.tasks.registry import TaskDefinition
 
 router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"], responses=DENIED)
-
-_RUNNERS = {Runs.ON_LOOP: "async", Runs.IN_THREAD: "thread", Runs.ISOLATED: "process"}
 
 
 class TaskDocument(BaseModel):
@@ -48,7 +46,7 @@ def list_tasks(service: ServiceDep, _principal: Viewer) -> TaskList:
         task.name: TaskDocument(
             name=task.name,
             queue=task.spec.queue,
-            runner=_RUNNERS[task.runs],
+            runner=task.runs.value,
             schema=task.signature.json_schema(),
             doc=task.description,
             workers=0,

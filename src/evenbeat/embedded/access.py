@@ -1,7 +1,7 @@
 """Who may reach the embedded server: its directory, its socket, the system user it runs as.
 
-The server trusts whoever can open its socket. So the socket lies in a directory of mode 0700 that
-belongs to the server's user, and nobody but that user and root gets there.
+The server trusts anyone who can open its socket. So the socket lies in a directory of mode 0700
+that belongs to the server's user, and nobody but that user and root gets there.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ class Account:
 
 
 def prepare(home: Path, binaries: Path) -> Account | None:
-    """Make `home` a private directory that the server can use; give its user if we are root."""
+    """Make `home` a private directory that the server can use; returns its user if we are root."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     present = {entry.name for entry in home.iterdir()}
     if present and not present & {"lock", "pgdata"}:
@@ -51,7 +51,12 @@ def prepare(home: Path, binaries: Path) -> Account | None:
     account = _account_for(home) if os.geteuid() == 0 else None
     if account:
         _let_others_through(home)
-        _let_others_run(binaries)
+        _let_others_through(binaries)
+        # Programs that root installed under a strict umask.
+        if not binaries.stat().st_mode & (binaries / "postgres").stat().st_mode & stat.S_IXOTH:
+            for path in (binaries.parent, *binaries.parent.rglob("*")):
+                mode = stat.S_IMODE(path.stat().st_mode)
+                path.chmod(mode | (mode & 0o500) >> 6)
     if stat.S_IMODE(home.stat().st_mode) != 0o700:
         home.chmod(0o700)
     return account
@@ -64,8 +69,18 @@ def socket_dir(home: Path, account: Account | None) -> Path:
     name = f"evenbeat-{hashlib.sha256(os.fsencode(home)).hexdigest()[:12]}"
     short = Path(tempfile.gettempdir()) / name
     if not _suits_socket(short):
-        short = Path("/tmp") / name  # noqa: S108 - somebody else's is refused
-    _make_private(short, account)
+        short = Path("/tmp") / name  # noqa: S108 - refused if somebody else made it
+    short.mkdir(mode=0o700, exist_ok=True)
+    status = short.lstat()
+    if account and status.st_uid == 0:
+        os.chown(short, account.uid, account.gid, follow_symlinks=False)
+        status = short.lstat()
+    ours = status.st_uid == (account.uid if account else os.geteuid())
+    if not ours or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
+        raise EmbeddedUnavailable(
+            f"The socket needs {short} as a private directory, but somebody else made it. "
+            "Remove it, or set EVENBEAT_DATA_DIR to a shorter path."
+        )
     return short
 
 
@@ -75,26 +90,11 @@ def _suits_socket(directory: Path) -> bool:
     return len(path) <= SOCKET_PATH_LIMIT and not re.search(rb'[,"\n]', path)
 
 
-def _make_private(directory: Path, account: Account | None) -> None:
-    """Make `directory` for the server alone; refuse it if somebody else made it first."""
-    directory.mkdir(mode=0o700, exist_ok=True)
-    found = directory.lstat()
-    if account and found.st_uid == 0:
-        os.chown(directory, account.uid, account.gid, follow_symlinks=False)
-        found = directory.lstat()
-    mine = found.st_uid == (account.uid if account else os.geteuid())
-    if not mine or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
-        raise EmbeddedUnavailable(
-            f"The socket needs {directory} as a private directory, but somebody else made it. "
-            "Remove it, or set EVENBEAT_DATA_DIR to a shorter path."
-        )
-
-
 def _account_for(home: Path) -> Account:
     """Whose server it is when root starts it: the directory's owner; if that is root, our own."""
-    found = home.stat()
-    if found.st_uid != 0:
-        return Account(found.st_uid, found.st_gid)
+    owner = home.stat()
+    if owner.st_uid != 0:
+        return Account(owner.st_uid, owner.st_gid)
     entry = _system_user()
     for folder, _, files in os.walk(home):
         for path in (Path(folder), *(Path(folder, name) for name in files)):
@@ -110,8 +110,8 @@ def _system_user() -> "pwd.struct_passwd":
     command = [useradd, "--system", "--no-create-home", "--shell", "/bin/false", SYSTEM_USER]
     reason = f"there is no {useradd}"
     with suppress(FileNotFoundError):
-        made = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
-        reason = made.stderr.strip()
+        added = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
+        reason = added.stderr.strip()
     try:  # Asked again even after a failure: another process may have made it just now.
         return pwd.getpwnam(SYSTEM_USER)
     except KeyError:
@@ -127,13 +127,3 @@ def _let_others_through(path: Path) -> None:
         mode = stat.S_IMODE(parent.stat().st_mode)
         if not mode & stat.S_IXOTH:
             parent.chmod(mode | stat.S_IXOTH)
-
-
-def _let_others_run(binaries: Path) -> None:
-    """Let the server's user run programs that root installed under a strict umask."""
-    _let_others_through(binaries)
-    if binaries.stat().st_mode & (binaries / "postgres").stat().st_mode & stat.S_IXOTH:
-        return
-    for path in (binaries.parent, *binaries.parent.rglob("*")):
-        mode = stat.S_IMODE(path.stat().st_mode)
-        path.chmod(mode | (mode & 0o500) >> 6)

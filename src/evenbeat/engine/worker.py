@@ -32,8 +32,7 @@ from evenbeat.events import EventBus
 from evenbeat.observe.telemetry import NO_TELEMETRY, RunnerStatus, Telemetry, WorkerStatus
 from evenbeat.settings import Settings
 from evenbeat.store.store import Store
-from evenbeat.tasks.registry import Registry
-from evenbeat.tasks.registry import Runs as Place
+from evenbeat.tasks.registry import Registry, RunnerKind
 
 logger = logging.getLogger("evenbeat.worker")
 
@@ -92,10 +91,10 @@ class Worker:
             reporter=reporter,
             telemetry=telemetry,
         )
-        places: list[tuple[type[Runner], int, Place]] = [
-            (LoopRunner, settings.concurrency, Place.ON_LOOP),
-            (ThreadRunner, min(settings.threads, settings.concurrency), Place.IN_THREAD),
-            (ProcessRunner, min(os.cpu_count() or 1, settings.concurrency), Place.ISOLATED),
+        places: list[tuple[type[Runner], int, RunnerKind]] = [
+            (LoopRunner, settings.concurrency, RunnerKind.ON_LOOP),
+            (ThreadRunner, min(settings.threads, settings.concurrency), RunnerKind.IN_THREAD),
+            (ProcessRunner, min(os.cpu_count() or 1, settings.concurrency), RunnerKind.ISOLATED),
         ]
         for runner, slots, place in places:
             if tasks := registry.named(place):

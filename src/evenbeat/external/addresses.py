@@ -1,9 +1,9 @@
 """Address safety: which URLs and addresses may be fetched on behalf of a user.
 
-A URL that a user gives must not become a way into the network that the worker stands in. So only
-http and https are fetched, and only from public addresses, unless the operator allows others. What
-counts is the address that a name resolves to, at the moment of connecting: whoever fetches resolves
-once with `Policy.resolve` and connects to one of the addresses that came back, to no other.
+A URL from a user must not become a way into the worker's own network. So only http and https are
+fetched, and only from public addresses, unless the operator allows others. What counts is the
+address that a name resolves to, at the moment of connecting: resolve once with `Policy.resolve` and
+connect to one of the addresses that came back, to no other.
 """
 
 import ipaddress
@@ -33,7 +33,7 @@ class UrlRefused(AddressRefused):
     """A URL that is not fetched wherever it leads: its form is wrong."""
 
 
-class Kind(StrEnum):
+class AddressKind(StrEnum):
     """What an address that is not public is for."""
 
     LOOPBACK = "loopback"
@@ -45,18 +45,18 @@ class Kind(StrEnum):
     RESERVED = "reserved"
 
 
-_SPECIAL: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+_SPECIAL: tuple[tuple[AddressKind, tuple[str, ...]], ...] = (
     # The first that matches counts. Metadata services give out a machine's credentials.
-    (Kind.METADATA, ("169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32",
+    (AddressKind.METADATA, ("169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32",
                      "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
                      "fd00:ec2::/32", "fd20:ce::254/128")),
-    (Kind.UNSPECIFIED, ("0.0.0.0/8", "::/128")),
-    (Kind.LOOPBACK, ("127.0.0.0/8", "::1/128")),
-    (Kind.LINK_LOCAL, ("169.254.0.0/16", "fe80::/10")),
-    (Kind.PRIVATE, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10",
+    (AddressKind.UNSPECIFIED, ("0.0.0.0/8", "::/128")),
+    (AddressKind.LOOPBACK, ("127.0.0.0/8", "::1/128")),
+    (AddressKind.LINK_LOCAL, ("169.254.0.0/16", "fe80::/10")),
+    (AddressKind.PRIVATE, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10",
                     "fc00::/7", "fec0::/10", "64:ff9b:1::/48")),
-    (Kind.MULTICAST, ("224.0.0.0/4", "ff00::/8")),
-    (Kind.RESERVED, ("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
+    (AddressKind.MULTICAST, ("224.0.0.0/4", "ff00::/8")),
+    (AddressKind.RESERVED, ("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
                      "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "::/96", "100::/64",
                      "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16")),
 )  # fmt: skip
@@ -65,11 +65,11 @@ _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _INTERFACE_OF_IPV4 = {0x00005EFE, 0x02005EFE}  # ISATAP
 
-_ON_REQUEST = frozenset({Kind.LOOPBACK, Kind.PRIVATE})
+_ON_REQUEST = frozenset({AddressKind.LOOPBACK, AddressKind.PRIVATE})
 """What `allow_private_addresses` allows; the rest must be named in `allowed_networks`."""
 
 
-def kind_of(address: Address) -> Kind | None:
+def kind_of(address: Address) -> AddressKind | None:
     """What the address is for, or None when it is public."""
     inner = _embedded(address)
     if inner is not None:
@@ -78,7 +78,7 @@ def kind_of(address: Address) -> Kind | None:
         if address.version == network.version and address in network:
             return kind
     if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:
-        return Kind.RESERVED
+        return AddressKind.RESERVED
     return None
 
 
@@ -105,7 +105,7 @@ class Policy:
 
     @classmethod
     def of(cls, allow_private: bool, networks: Iterable[str]) -> "Policy":
-        """The policy that the settings say."""
+        """The policy of the settings."""
         return cls(
             allow_private, tuple(ipaddress.ip_network(text, strict=False) for text in networks)
         )
@@ -113,62 +113,50 @@ class Policy:
     def allows(self, address: Address) -> bool:
         """Whether something may be fetched from this address."""
         kind = kind_of(address)
-        return (
-            kind is None
-            or (self.allow_private and kind in _ON_REQUEST)
-            or any(self._lists(a) for a in (address, _embedded(address)) if a is not None)
-        )
+        if kind is None or (self.allow_private and kind in _ON_REQUEST):
+            return True
+        targets = [target for target in (address, _embedded(address)) if target is not None]
+        return any(a.version == n.version and a in n for a in targets for n in self.allowed)
 
     def check(self, host: str, addresses: Iterable[str]) -> list[str]:
         """The addresses of a host, each once; `AddressRefused` when even one is not allowed.
 
-        One bad address spoils all: whoever mixes public and private ones under one name is out to
-        be let in by chance.
+        One bad address spoils all: a name that mixes public and private ones is trying to get in by
+        chance.
         """
-        found = list(dict.fromkeys(_parsed(host, text) for text in addresses))[:MAX_ADDRESSES]
-        for address in found:
+        checked: dict[Address, None] = {}
+        for text in addresses:
+            try:
+                checked[ipaddress.ip_address(text.partition("%")[0])] = None
+            except ValueError:
+                raise AddressRefused(
+                    f"{host} resolves to {text!r}, which is no address.", field="url"
+                ) from None
+        first = list(checked)[:MAX_ADDRESSES]
+        for address in first:
             if not self.allows(address):
                 raise AddressRefused(_refusal(host, address), field="url")
-        return [str(address) for address in found]
+        return [str(address) for address in first]
 
     def resolve(self, host: str, port: int, resolver: Resolver | None = None) -> list[str]:
         """The addresses to connect to, checked. Connect to these, never to the name again."""
-        found = self.check(host, (resolver or system_resolver)(host, port))
-        if not found:
+        addresses = self.check(host, (resolver or system_resolver)(host, port))
+        if not addresses:
             raise OSError(f"{host} has no address")
-        return found
-
-    def _lists(self, address: Address) -> bool:
-        return any(address.version == n.version and address in n for n in self.allowed)
+        return addresses
 
 
 def system_resolver(host: str, port: int) -> list[str]:
-    """The addresses that this machine finds; numbers in any notation (0x7f.1) are read as it does
-    when it connects."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(entry[4][0]) for entry in found]
-
-
-def resolution_problem(host: str, error: OSError) -> str:
-    """Why a name could not be resolved, in a sentence."""
-    reason = error.strerror or str(error)
-    return f"{host} cannot be resolved: {reason[:1].lower()}{reason[1:]}."
-
-
-def _parsed(host: str, text: str) -> Address:
-    try:
-        return ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        raise AddressRefused(
-            f"{host} resolves to {text!r}, which is no address.", field="url"
-        ) from None
+    """The addresses that this machine finds; numbers in any notation (0x7f.1) are read as it reads
+    them when it connects."""
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in entries]
 
 
 def _refusal(host: str, address: Address) -> str:
-    kind = kind_of(address)
+    kind, inner = kind_of(address), _embedded(address)
     where = f"{host} is" if host == str(address) else f"{host} leads to {address},"
-    article = "an" if kind is Kind.UNSPECIFIED else "a"
-    inner = _embedded(address)
+    article = "an" if kind is AddressKind.UNSPECIFIED else "a"
     through = f" ({inner} inside)" if inner is not None else ""
     setting = (
         "EVENBEAT_ALLOW_PRIVATE_ADDRESSES=true, or the network in EVENBEAT_ALLOWED_NETWORKS,"
@@ -202,7 +190,8 @@ def check_url(url: str) -> str:
     except ValueError as error:
         raise _wrong(f"The URL cannot be understood: {error}.") from None
     if parts.scheme not in {"http", "https"}:
-        raise _wrong(f"{_scheme(parts.scheme)} Only http and https URLs are fetched, such as "
+        what = f"This is a {parts.scheme[:20]} URL." if parts.scheme else "This is not a full URL."
+        raise _wrong(f"{what} Only http and https URLs are fetched, such as "
                      "https://example.com/path.")  # fmt: skip
     if "@" in parts.netloc:
         raise _wrong("The URL has a user name or password in it (before the @). Leave it out; an "
@@ -210,10 +199,6 @@ def check_url(url: str) -> str:
     if not host or port == 0:
         raise _wrong("The URL names no host to connect to, such as https://example.com/path.")
     return url
-
-
-def _scheme(scheme: str) -> str:
-    return f"This is a {scheme[:20]} URL." if scheme else "This is not a full URL."
 
 
 def _wrong(message: str) -> UrlRefused:

@@ -1,24 +1,25 @@
-"""One command as a process group of its own, watched from an event loop without a thread."""
+"""One command as a process group of its own, watched from an event loop without a thread, that ends
+with the worker even if the worker is killed."""
 
 import asyncio
+import atexit
 import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import IO
 
 import psutil  # type: ignore[import-untyped]
 
-from evenbeat.external.lifeline import lifeline
 from evenbeat.external.output import HeadAndTail
 
 GRACE_SECONDS = 3.0
 """Between asking a group to end and ending it; less than what a stopping worker waits for."""
 DRAIN_SECONDS = 1.0
-"""How long output is read on after the command itself has ended."""
+"""How long output is still read after the command itself has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,38 +34,45 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How it went; `exit_code` is minus the signal's number when one ended it."""
+class CommandResult:
+    """How it went; `exit_code` is minus the signal's number if one ended it."""
 
     exit_code: int
     stdout: HeadAndTail
     stderr: HeadAndTail
 
 
-async def run(launch: Launch, told: Callable[[int], None] = lambda _size: None) -> Ended:
-    """Start a command and wait for its end; `told` hears how much it has printed so far.
+async def run(
+    launch: Launch, on_output: Callable[[int], None] = lambda _size: None
+) -> CommandResult:
+    """Start a command and wait for its end; `on_output` gets how much it has printed so far.
 
-    Cancelled, it ends the whole group before it goes. Processes that the command leaves behind when
-    it ends by itself go on, as they do under cron. Raises OSError when it cannot be started.
+    Cancelled, it ends the whole group first. Processes that the command leaves behind when it ends
+    by itself go on, as they do under cron. Raises OSError when it cannot be started.
     """
     process = _start(launch)
-    lifeline.hold(process.pid)
-    size, streams = _Sum(told), list[_Stream]()
+    loop, streams = asyncio.get_running_loop(), list[_Stream]()
+
+    def received() -> None:
+        on_output(sum(stream.output.total for stream in streams))
+
     try:
         for pipe in (process.stdout, process.stderr):
-            streams.append(await _Stream.of(pipe, launch.keep, size))
+            streams.append(_Stream(launch.keep, received))
+            await loop.connect_read_pipe(lambda: streams[-1], pipe)
         await _exited(process)
-        await _drained(streams)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                for stream in streams:
+                    await stream.closed.wait()
     except BaseException:
         await _end_group(process)
         raise
     finally:
         for stream in streams:
             stream.close()
-        # While the process is not reaped, its number is nobody else's: until here it may be named.
-        lifeline.release(process.pid)
-        process.poll()
-    return Ended(process.returncode, *(stream.kept for stream in streams))
+        _release(process)
+    return CommandResult(process.returncode, *(stream.output for stream in streams))
 
 
 @asynccontextmanager
@@ -72,74 +80,57 @@ async def started(launch: Launch) -> AsyncIterator["subprocess.Popen[bytes]"]:
     """A command whose output the block reads for itself. When the block ends, however it does, so
     has the whole group; and when this process is killed, the lifeline ends it."""
     process = _start(launch)
-    lifeline.hold(process.pid)
     try:
         yield process
     finally:
         try:
             await _end_group(process)
         finally:
-            lifeline.release(process.pid)
-            process.poll()
+            _release(process)
 
 
 def _start(launch: Launch) -> "subprocess.Popen[bytes]":
-    with _input(launch.stdin) as stdin:
-        return subprocess.Popen(  # noqa: S603 - the operator's list has been asked
+    # Standard input is a file: no one needs to feed it.
+    with tempfile.TemporaryFile() as stdin:
+        stdin.write((launch.stdin or "").encode("utf-8", "replace"))
+        stdin.seek(0)
+        process = subprocess.Popen(  # noqa: S603 - the operator's list has been asked
             launch.argv,
             env=launch.env,
             cwd=launch.cwd,
-            stdin=stdin,
+            stdin=subprocess.DEVNULL if launch.stdin is None else stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+    lifeline.hold(process.pid)
+    return process
 
 
-def _input(text: str | None) -> IO[bytes]:
-    """Standard input as a file: no one needs to feed it."""
-    if text is None:
-        return open(os.devnull, "rb")  # noqa: PTH123 - the caller closes it
-    file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-    file.write(text.encode("utf-8", "replace"))
-    file.seek(0)
-    return file
-
-
-class _Sum:
-    def __init__(self, told: Callable[[int], None]) -> None:
-        self._told = told
-        self._size = 0
-
-    def add(self, size: int) -> None:
-        self._size += size
-        self._told(self._size)
+def _release(process: "subprocess.Popen[bytes]") -> None:
+    # While the process is not reaped, its number is nobody else's: until here it may be named.
+    lifeline.release(process.pid)
+    process.poll()
 
 
 class _Stream(asyncio.Protocol):
     """One of the command's outputs."""
 
-    def __init__(self, keep: int, size: _Sum) -> None:
-        self.kept = HeadAndTail(keep)
-        self.over = asyncio.Event()
-        self._size = size
+    def __init__(self, keep: int, received: Callable[[], None]) -> None:
+        self.output = HeadAndTail(keep)
+        self.closed = asyncio.Event()
+        self._received = received
         self._transport: asyncio.BaseTransport | None = None
-
-    @classmethod
-    async def of(cls, pipe: IO[bytes] | None, keep: int, size: _Sum) -> "_Stream":
-        loop = asyncio.get_running_loop()
-        _, stream = await loop.connect_read_pipe(lambda: cls(keep, size), pipe)
-        return stream
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self.kept.add(data)
-        self._size.add(len(data))
+        self.output.add(data)
+        self._received()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self.over.set()
+        self.closed.set()
 
     def close(self) -> None:
         if self._transport is not None:
@@ -150,10 +141,12 @@ class _Stream(asyncio.Protocol):
 
 
 async def _exited(process: "subprocess.Popen[bytes]") -> None:
-    """Until the process has ended. It is not reaped yet: see `run`."""
-    handle = _handle(process.pid)
-    if handle is None:
-        while _running(process):
+    """Until the process has ended. It is not reaped yet: see `_release`."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # a system that cannot tell of it without being asked
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while os.waitid(os.P_PID, process.pid, flags) is None:
             await asyncio.sleep(0.05)
         return
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -163,25 +156,6 @@ async def _exited(process: "subprocess.Popen[bytes]") -> None:
     finally:
         loop.remove_reader(handle)
         os.close(handle)
-
-
-def _handle(pid: int) -> int | None:
-    """What tells of a process's end without asking, where the system has it."""
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
-
-
-def _running(process: "subprocess.Popen[bytes]") -> bool:
-    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    return os.waitid(os.P_PID, process.pid, flags) is None
-
-
-async def _drained(streams: Sequence[_Stream]) -> None:
-    waits = [stream.over.wait() for stream in streams]
-    with suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.gather(*waits), DRAIN_SECONDS)
 
 
 async def _end_group(process: "subprocess.Popen[bytes]") -> None:
@@ -201,16 +175,82 @@ async def _end_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _has_others(group: int) -> bool:
-    return any(pid != group and _group_of(pid) == group for pid in psutil.pids())
-
-
-def _group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return None
+    for pid in psutil.pids():
+        with suppress(OSError):
+            if pid != group and os.getpgid(pid) == group:
+                return True
+    return False
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+# -- the end of the worker -----------------------------------------------------------------------
+
+# Reads "+ group" and "- group" until the worker is gone, however it went; then ends what is left.
+_WATCH = """
+left=" "
+while read -r sign group; do
+  case $sign in
+    +) left="$left$group " ;;
+    -) case $left in *" $group "*) left="${left%% $group *} ${left#* $group }" ;; esac ;;
+  esac
+done
+for group in $left; do kill -s KILL -- "-$group"; done
+"""
+
+
+class Lifeline:
+    """One small process beside this one, started with the first command: it ends the commands of a
+    worker that was killed. Otherwise the lease would run out, another worker would start the job
+    again, and the command would run twice."""
+
+    def __init__(self) -> None:
+        self._watcher: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def hold(self, group: int) -> None:
+        """End this process group when this process is gone."""
+        with self._lock:
+            if self._watcher is None:
+                atexit.register(self.let_go)
+            if self._watcher is None or self._watcher.poll() is not None:
+                self._close_watcher()
+                self._watcher = subprocess.Popen(  # noqa: S603 - our own text
+                    ["/bin/sh", "-c", _WATCH],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                    cwd="/",
+                    env={},
+                )
+            self._say(f"+ {group}\n")
+
+    def release(self, group: int) -> None:
+        """The group is over, or is to outlive us."""
+        with self._lock:
+            self._say(f"- {group}\n")
+
+    def let_go(self) -> None:
+        """This process is about to end: so do the groups that are left."""
+        with self._lock, suppress(subprocess.TimeoutExpired):
+            self._close_watcher()
+            if self._watcher is not None:
+                self._watcher.wait(timeout=2)
+
+    def _close_watcher(self) -> None:
+        if self._watcher is not None and self._watcher.stdin is not None:
+            with suppress(OSError):
+                self._watcher.stdin.close()
+
+    def _say(self, line: str) -> None:
+        if self._watcher is not None and self._watcher.stdin is not None:
+            with suppress(OSError):  # someone ended the watcher; the next command starts another
+                self._watcher.stdin.write(line.encode())
+                self._watcher.stdin.flush()
+
+
+lifeline = Lifeline()

@@ -13,10 +13,10 @@ from evenbeat.tasks.payload import Signature
 Handler = Callable[..., Any]
 
 
-class Runs(StrEnum):
+class RunnerKind(StrEnum):
     """Where a handler runs."""
 
-    ON_LOOP = "loop"
+    ON_LOOP = "async"
     IN_THREAD = "thread"
     ISOLATED = "process"
 
@@ -29,7 +29,7 @@ class TaskDefinition:
     handler: Handler
     spec: JobSpec
     signature: Signature
-    runs: Runs
+    runs: RunnerKind
     never_retry: tuple[type[BaseException], ...] = ()
     description: str = ""
 
@@ -44,13 +44,13 @@ def define(
     """Look at a handler once, when it is declared, so that mistakes show at import."""
     if not callable(handler):
         raise InvalidInput(f"A task needs a function, got {handler!r}.", field="handler")
-    runs = Runs.ON_LOOP if inspect.iscoroutinefunction(handler) else Runs.IN_THREAD
+    runs = RunnerKind.ON_LOOP if inspect.iscoroutinefunction(handler) else RunnerKind.IN_THREAD
     return TaskDefinition(
         name=spec.task,
         handler=handler,
         spec=spec,
         signature=Signature(spec.task, handler),
-        runs=Runs.ISOLATED if isolate else runs,
+        runs=RunnerKind.ISOLATED if isolate else runs,
         never_retry=never_retry,
         description=inspect.getdoc(handler) or "",
     )
@@ -81,7 +81,7 @@ class Registry:
             known = ", ".join(sorted(self._tasks)) or "none"
             raise TaskUnknown(f"There is no task {name!r} here; known are: {known}.") from None
 
-    def named(self, *runs: Runs) -> list[str]:
+    def named(self, *runs: RunnerKind) -> list[str]:
         """The names of the tasks that run there; of all tasks when no place is given."""
         return sorted(t.name for t in self._tasks.values() if not runs or t.runs in runs)
 

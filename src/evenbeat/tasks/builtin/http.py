@@ -1,4 +1,4 @@
-"""The built-in task `http`: call a URL, and judge the run by the status that comes back."""
+"""The built-in task `http`: call a URL, and judge the run by its status."""
 
 import asyncio
 import importlib
@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
@@ -21,7 +21,7 @@ from evenbeat.settings import Settings
 from evenbeat.tasks.registry import TaskDefinition, define
 
 if TYPE_CHECKING:
-    from evenbeat.external.fetching import Answer, Call
+    from evenbeat.external.fetching import Call, FetchedResponse
 
 NAME = "http"
 LONGEST_TIMEOUT = timedelta(hours=1)
@@ -48,27 +48,30 @@ _TEXT = re.compile(r"text/|application/(.*\+)?(json|xml|yaml|javascript|x-www-fo
                    r"problem|x-ndjson)", re.IGNORECASE)  # fmt: skip
 
 
-# -- what the payload may say --------------------------------------------------------------------
+# -- the payload ---------------------------------------------------------------------------------
 
 
 def expected_ranges(expected: int | str | list[int | str]) -> list[tuple[int, int]]:
     """Statuses as ranges: 200, "2xx", "200-204" or several of them."""
-    given = expected if isinstance(expected, list) else [expected]
-    texts = [part for item in given for part in str(item).replace(" ", "").split(",")]
-    return [_range(text) for text in texts] or _no_status("")
+    items = expected if isinstance(expected, list) else [expected]
+    ranges: list[tuple[int, int]] = []
+    for text in (part for item in items for part in str(item).replace(" ", "").split(",")):
+        match = _RANGE.fullmatch(text)
+        if match is None:
+            raise _no_status(text)
+        first = match[2] or f"{match[1]}00"
+        last = match[3] or match[2] or f"{match[1]}99"
+        if first > last:
+            raise _no_status(text)
+        ranges.append((int(first), int(last)))
+    if not ranges:
+        raise _no_status("")
+    return ranges
 
 
-def _range(text: str) -> tuple[int, int]:
-    found = _RANGE.fullmatch(text) or _no_status(text)
-    if found[1]:
-        return int(found[1]) * 100, int(found[1]) * 100 + 99
-    low, high = int(found[2]), int(found[3] or found[2])
-    return (low, high) if low <= high else _no_status(text)
-
-
-def _no_status(text: str) -> NoReturn:
-    raise InvalidInput(f"{text[:40]!r} is no status; write 200, \"2xx\", \"200-204\" or a list of "
-                       "them.", field="expected_status")  # fmt: skip
+def _no_status(text: str) -> InvalidInput:
+    return InvalidInput(f"{text[:40]!r} is no status; write 200, \"2xx\", \"200-204\" or a list of "
+                        "them.", field="expected_status")  # fmt: skip
 
 
 def check_headers(headers: dict[str, str]) -> dict[str, str]:
@@ -106,7 +109,7 @@ Url = Annotated[str, AfterValidator(check_url)]
 Headers = Annotated[dict[str, str], AfterValidator(check_headers)]
 Expected = Annotated[int | str | list[int | str], AfterValidator(_check_expected)]
 Timeout = Annotated[float | str, AfterValidator(_check_timeout)]
-Kept = Annotated[int, Field(ge=0, le=MOST_KEPT)]
+KeptBytes = Annotated[int, Field(ge=0, le=MOST_KEPT)]
 
 
 # -- the task ------------------------------------------------------------------------------------
@@ -125,18 +128,25 @@ def definition(settings: Settings, resolver: Resolver | None = None) -> TaskDefi
         body: JsonValue = None,
         expected_status: Expected = "2xx",
         timeout: Timeout = 30.0,
-        max_response_bytes: Kept = 16384,
+        max_response_bytes: KeptBytes = 16384,
         follow_redirects: bool = True,
     ) -> dict[str, Any]:
         """Call a URL. The run succeeds when the status is an expected one; 5xx, 429 and network
         trouble are tried again, and any other status fails for good."""
         filled, secrets = fill_in(headers, variables, os.environ)
-        content, kind = _content(body)
+        default_headers = {"user-agent": "Evenbeat", "accept-encoding": "identity"}
+        content: bytes | None = None
+        if isinstance(body, str):
+            content = body.encode("utf-8", "replace")
+            default_headers["content-type"] = "text/plain; charset=utf-8"
+        elif body is not None:
+            content = json.dumps(body, separators=(",", ":")).encode()
+            default_headers["content-type"] = "application/json"
         fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.external.fetching")
         call: Call = fetching.Call(
             url=url,
             method=method,
-            headers=_default_headers(kind) | {k.lower(): v for k, v in filled.items()},
+            headers=default_headers | {k.lower(): v for k, v in filled.items()},
             own_origin_only=frozenset(name.lower() for name in headers) - _PUBLIC_HEADERS,
             content=content,
             seconds=parse_duration(timeout).total_seconds(),
@@ -144,14 +154,14 @@ def definition(settings: Settings, resolver: Resolver | None = None) -> TaskDefi
             redirects=MOST_REDIRECTS if follow_redirects else 0,
         )
         try:
-            answer: Answer = await fetching.fetch(call, policy, resolver)
+            response: FetchedResponse = await fetching.fetch(call, policy, resolver)
         except AddressRefused as error:
             raise Fail(str(error), code="address_refused") from None
         except fetching.TooManyRedirects as error:
             raise Fail(str(error), code="too_many_redirects") from None
         except fetching.FetchTrouble as error:
             raise Retry(str(error), code=error.code) from None
-        return judge(answer, expected_ranges(expected_status), secrets, datetime.now(UTC))
+        return _result(response, expected_ranges(expected_status), secrets)
 
     return define(http, JobSpec(task=NAME))
 
@@ -180,26 +190,27 @@ def fill_in(
         raise Fail(str(error), code="header_refused") from None
 
 
-def judge(
-    answer: "Answer", expected: list[tuple[int, int]], secrets: list[str], now: datetime
+def _result(
+    response: "FetchedResponse", expected: list[tuple[int, int]], secrets: list[str]
 ) -> dict[str, Any]:
-    """The run's result, or the error that it ends with; the answer is kept either way."""
-    result = _described(answer, secrets)
-    if any(low <= answer.status <= high for low, high in expected):
+    """The run's result, or the error that it ends with; the response is kept either way."""
+    result = _described(response, secrets)
+    if any(low <= response.status <= high for low, high in expected):
         return result
-    code, told = f"http_{answer.status}", f"The answer was {answer.status} {answer.reason}".strip()
-    if answer.status == 429 or answer.status >= 500:
-        wait = retry_after(answer.headers, now)
-        raise Retry(f"{told}.", after=wait, code=code, result=result)
-    raise Fail(f"{told}, which is not an expected status.", code=code, result=result)
+    code = f"http_{response.status}"
+    message = f"The answer was {response.status} {response.reason}".strip()
+    if response.status == 429 or response.status >= 500:
+        wait = retry_after(response.headers, datetime.now(UTC))
+        raise Retry(f"{message}.", after=wait, code=code, result=result)
+    raise Fail(f"{message}, which is not an expected status.", code=code, result=result)
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
     """How long the server asks to wait: seconds, or a date by its own clock; at most an hour."""
-    asked = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"[0-9]+", asked):
-        return timedelta(seconds=min(int(asked[:9]), LONGEST_RETRY_AFTER.total_seconds()))
-    until = _http_date(asked)
+    value = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]+", value):
+        return timedelta(seconds=min(int(value[:9]), LONGEST_RETRY_AFTER.total_seconds()))
+    until = _http_date(value)
     if until is None:
         return None
     wait = until - (_http_date(headers.get("date", "")) or now)
@@ -214,60 +225,40 @@ def _http_date(text: str) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-# -- bodies --------------------------------------------------------------------------------------
+def _described(response: "FetchedResponse", secrets: list[str]) -> dict[str, Any]:
+    """What is kept of a response, without our secrets that servers repeat."""
 
+    def without_secrets(text: str) -> str:
+        for secret in secrets:
+            if len(secret) >= 4:
+                text = text.replace(secret, "…")
+        return text
 
-def _content(body: JsonValue) -> tuple[bytes | None, str | None]:
-    """What to send, and its media type: a text as it is, anything else as JSON."""
-    if body is None:
-        return None, None
-    if isinstance(body, str):
-        return body.encode("utf-8", "replace"), "text/plain; charset=utf-8"
-    return json.dumps(body, separators=(",", ":")).encode(), "application/json"
-
-
-def _default_headers(kind: str | None) -> dict[str, str]:
-    headers = {"user-agent": "Evenbeat", "accept-encoding": "identity"}
-    return headers if kind is None else headers | {"content-type": kind}
-
-
-def _described(answer: "Answer", secrets: list[str]) -> dict[str, Any]:
-    headers = {n: answer.headers[n][:500] for n in _KEPT_HEADERS if n in answer.headers}
-    body, note = _text(answer)
-    kept = None if body is None else fitting(_without(body, secrets), _ROOM - 8192)
-    shortened = kept is not None and (kept != body or answer.body_bytes > len(answer.body))
-    described = {
-        "status": answer.status,
-        "url": _without(answer.url, secrets),
-        "redirects": answer.redirects,
-        "headers": {name: _without(value, secrets) for name, value in headers.items()},
-        "body": kept,
-        "body_bytes": answer.body_bytes,
-        "duration_ms": round(answer.seconds * 1000, 1),
-    }
-    if shortened:
-        note = f"the first {len(answer.body):,} bytes"
-    return described if note is None else described | {"note": note}
-
-
-def _text(answer: "Answer") -> tuple[str | None, str | None]:
-    """The body as text; None with the reason when it is not one."""
-    encoding = answer.headers.get("content-encoding", "identity")
-    kind = answer.headers.get("content-type", "text/plain")
+    headers = {n: response.headers[n][:500] for n in _KEPT_HEADERS if n in response.headers}
+    encoding = response.headers.get("content-encoding", "identity")
+    media_type = response.headers.get("content-type", "text/plain")
+    body: str | None = None
+    note: str | None = None
     if encoding.lower() != "identity":
-        return None, f"the body is not kept: its encoding is {encoding[:40]}"
-    if not _TEXT.match(kind):
-        return None, f"the body is not kept: {kind[:80]} is not text"
-    charset = re.search(r"charset=\"?([\w.:-]+)", kind)
-    try:
-        return answer.body.decode(charset[1] if charset else "utf-8", "replace"), None
-    except LookupError:
-        return answer.body.decode("utf-8", "replace"), None
-
-
-def _without(text: str, secrets: list[str]) -> str:
-    """A text in which what servers repeat of our secrets is blotted out."""
-    for secret in secrets:
-        if len(secret) >= 4:
-            text = text.replace(secret, "…")
-    return text
+        note = f"the body is not kept: its encoding is {encoding[:40]}"
+    elif not _TEXT.match(media_type):
+        note = f"the body is not kept: {media_type[:80]} is not text"
+    else:
+        charset = re.search(r"charset=\"?([\w.:-]+)", media_type)
+        try:
+            text = response.body.decode(charset[1] if charset else "utf-8", "replace")
+        except LookupError:
+            text = response.body.decode("utf-8", "replace")
+        body = fitting(without_secrets(text), _ROOM - 8192)
+        if body != text or response.body_bytes > len(response.body):
+            note = f"the first {len(response.body):,} bytes"
+    described = {
+        "status": response.status,
+        "url": without_secrets(response.url),
+        "redirects": response.redirects,
+        "headers": {name: without_secrets(value) for name, value in headers.items()},
+        "body": body,
+        "body_bytes": response.body_bytes,
+        "duration_ms": round(response.seconds * 1000, 1),
+    }
+    return described if note is None else described | {"note": note}

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import Fail, InvalidInput, Retry
 from evenbeat.external.output import fitting
-from evenbeat.external.processes import Ended, Launch, run
+from evenbeat.external.processes import CommandResult, Launch, run
 from evenbeat.settings import Settings
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition, define
@@ -35,7 +35,7 @@ _TURNING = re.compile(
 """Variables with which a harmless command can be made to run something else."""
 
 
-# -- what the payload may say --------------------------------------------------------------------
+# -- the payload ---------------------------------------------------------------------------------
 
 
 def _check_command(command: str | list[str]) -> str | list[str]:
@@ -64,7 +64,7 @@ def _check_cwd(cwd: str | None) -> str | None:
 Command = Annotated[str | list[str], AfterValidator(_check_command)]
 Variables = Annotated[dict[str, str], AfterValidator(_check_env)]
 Directory = Annotated[str | None, AfterValidator(_check_cwd)]
-Kept = Annotated[int, Field(ge=0, le=MOST_KEPT)]
+KeptBytes = Annotated[int, Field(ge=0, le=MOST_KEPT)]
 ExitCode = Annotated[int, Field(ge=0, le=255)]
 
 
@@ -88,48 +88,43 @@ def allowed_argv(
     finds, never which program is started.
     """
     argv = [shell, "-c", command] if isinstance(command, str) else command
-    wanted, program = argv[0], _found(argv[0], path)
+    program = _full_path(argv[0], path)
     if program is None:
-        raise CommandRefused(f"There is no command {wanted!r} on this machine.", field="missing")
+        raise CommandRefused(f"There is no command {argv[0]!r} on this machine.", field="missing")
     free = "*" in allowed or (isinstance(command, str) and bool(_ANYTHING & set(allowed)))
-    if not free and not any(_same(entry, program, path) for entry in allowed):
+    # Links to a program are not followed: where one binary has many names, the name decides what it
+    # does. Those of its directory are: /bin is /usr/bin on many machines.
+    places = {
+        Path(entry).parent.resolve() / Path(entry).name
+        for entry in (_full_path(entry, path) for entry in allowed)
+        if entry is not None
+    }
+    if not free and Path(program).parent.resolve() / Path(program).name not in places:
         raise CommandRefused(
-            f"The command {wanted!r} is not allowed on this machine. An operator can allow it: "
+            f"The command {argv[0]!r} is not allowed on this machine. An operator can allow it: "
             f"EVENBEAT_SHELL_COMMANDS, now {', '.join(allowed) or 'empty'}.",
             field="command",
         )
     return [program, *argv[1:]]
 
 
-def _found(name: str, path: str) -> str | None:
-    """The full path of a program. A relative one would depend on the directory: it is not found."""
-    found = shutil.which(name, path=path)
-    return found if found is not None and found.startswith("/") else None
+def _full_path(name: str, path: str) -> str | None:
+    """The full path of a program. A relative one would depend on the directory: it is not used."""
+    program = shutil.which(name, path=path)
+    return program if program is not None and program.startswith("/") else None
 
 
-def _same(entry: str, program: str, path: str) -> bool:
-    """Whether an entry of the list means this program. Links to it are not followed: where one
-    binary has many names, the name decides what it does."""
-    found = _found(entry, path)
-    return found is not None and _place(found) == _place(program)
-
-
-def _place(program: str) -> Path:
-    """The path with the links of its directory followed: /bin is /usr/bin on many machines."""
-    return Path(program).parent.resolve() / Path(program).name
-
-
-def allowed_env(given: dict[str, str], allowed: tuple[str, ...]) -> dict[str, str]:
+def allowed_env(env: dict[str, str], allowed: tuple[str, ...]) -> dict[str, str]:
     """The payload's variables, unless one would turn an allowed command into another one."""
     if not _ANYTHING & set(allowed):
-        for name in given:
+        for name in env:
             if _TURNING.match(name):
                 raise CommandRefused(
                     f"The variable {name} can make a command run another one. It is allowed where "
                     "EVENBEAT_SHELL_COMMANDS has sh or *.",
                     field="env",
                 )
-    return given
+    return env
 
 
 # -- the task ------------------------------------------------------------------------------------
@@ -146,7 +141,7 @@ def definition(settings: Settings) -> TaskDefinition:
         cwd: Directory = None,
         stdin: str | None = None,
         expected_exit: list[ExitCode] = [0],  # noqa: B006
-        max_output_bytes: Kept = 16384,
+        max_output_bytes: KeptBytes = 16384,
         ctx: Context,
     ) -> dict[str, Any]:
         """Run a command: a list of arguments, or a line for sh. The run succeeds when the exit code
@@ -162,13 +157,13 @@ def definition(settings: Settings) -> TaskDefinition:
         directory = cwd or (variables["HOME"] if Path(variables["HOME"]).is_dir() else "/")
         launch = Launch(argv, variables, directory, stdin, max_output_bytes)
         try:
-            ended = await run(launch, lambda size: ctx.progress(size, message="bytes of output"))
+            result = await run(launch, lambda size: ctx.progress(size, message="bytes of output"))
         except OSError as error:
             where = f" in {directory}" if error.filename == directory else ""
             raise Fail(
                 f"{argv[0]} cannot be started{where}: {error.strerror}.", code="command_failed"
             ) from None
-        return judge(ended, expected_exit)
+        return _judged(result, expected_exit)
 
     return define(shell, JobSpec(task=NAME))
 
@@ -193,32 +188,24 @@ def clean_env(own: Mapping[str, str], ctx: Context) -> dict[str, str]:
     }
 
 
-def judge(ended: Ended, expected: list[int]) -> dict[str, Any]:
+def _judged(command: CommandResult, expected: list[int]) -> dict[str, Any]:
     """The run's result, or the error that it ends with; the output is kept either way."""
-    result = {
-        "exit_code": ended.exit_code if ended.exit_code >= 0 else None,
-        "stdout": fitting(ended.stdout.text(), _ROOM),
-        "stderr": fitting(ended.stderr.text(), _ROOM),
-        "stdout_bytes": ended.stdout.total,
-        "stderr_bytes": ended.stderr.total,
+    exit_code, errors = command.exit_code, command.stderr.text()
+    result: dict[str, Any] = {
+        "exit_code": exit_code if exit_code >= 0 else None,
+        "stdout": fitting(command.stdout.text(), _ROOM),
+        "stderr": fitting(errors, _ROOM),
+        "stdout_bytes": command.stdout.total,
+        "stderr_bytes": command.stderr.total,
     }
-    if ended.exit_code in expected:
+    if exit_code in expected:
         return result
-    last = ended.stderr.text().strip().rpartition("\n")[2][:300]
+    last = errors.strip().rpartition("\n")[2][:300]
     said = f" Its last words: {last}" if last else ""
-    if ended.exit_code < 0:
-        name = _signal_name(-ended.exit_code)
-        raise Retry(f"The command was ended by {name}.{said}", code=name,
-                    result=result | {"signal": name})  # fmt: skip
-    raise Retry(
-        f"The command ended with exit code {ended.exit_code}.{said}",
-        code=f"exit_{ended.exit_code}",
-        result=result,
-    )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"
+    if exit_code >= 0:
+        message = f"The command ended with exit code {exit_code}.{said}"
+        raise Retry(message, code=f"exit_{exit_code}", result=result)
+    known = -exit_code in signal.valid_signals()
+    name = signal.Signals(-exit_code).name if known else f"SIG{-exit_code}"
+    message = f"The command was ended by {name}.{said}"
+    raise Retry(message, code=name, result=result | {"signal": name})

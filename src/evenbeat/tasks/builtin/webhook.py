@@ -1,8 +1,8 @@
 """The task that delivers webhook messages. Every worker has it, whatever its application is.
 
-A message was stored, with the job that runs this, by the very statement that did what it tells of.
+A message is stored, together with the job that runs this, by the very statement that it reports on.
 So a worker may die at any moment: the job is still there. What cannot be ruled out is that one dies
-between the receiver's answer and noting it; then the message comes twice, with one id.
+between the receiver's response and recording it; then the message comes twice, with one id.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from evenbeat.store.store import Store
 from evenbeat.store.webhooks import Attempted, Outgoing
 from evenbeat.tasks.builtin.http import retry_after
 from evenbeat.tasks.context import Context
-from evenbeat.tasks.registry import Registry, Runs, TaskDefinition, define
+from evenbeat.tasks.registry import Registry, RunnerKind, TaskDefinition, define
 
 if TYPE_CHECKING:
-    from evenbeat.external.fetching import Answer, Call
+    from evenbeat.external.fetching import Call, FetchedResponse
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,9 @@ def register(
     alone would cost every round of claims one more question."""
     if TASK in registry:
         return
-    in_threads = not registry.named(Runs.ON_LOOP) and bool(registry.named(Runs.IN_THREAD))
+    in_threads = not registry.named(RunnerKind.ON_LOOP) and bool(
+        registry.named(RunnerKind.IN_THREAD)
+    )
     registry.add(definition(settings, store, now, in_threads=in_threads))
 
 
@@ -85,10 +87,10 @@ def check_endpoint(url: str, settings: Settings) -> str:
         addresses = ["127.0.0.1"]
     else:
         try:
-            found = socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST)
+            entries = socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST)
         except (OSError, UnicodeError):
             return url  # a name
-        addresses = [str(entry[4][0]) for entry in found]
+        addresses = [str(entry[4][0]) for entry in entries]
     _policy(settings).check(host, addresses)
     return url
 
@@ -119,29 +121,31 @@ class Delivery:
             raise Fail("The webhook was deleted.", code="webhook_gone")
         if not out.enabled:
             raise Fail("The webhook is disabled.", code="webhook_disabled")
-        begun = time.monotonic()
-        fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.external.fetching")
-        try:
-            answer: Answer = await fetching.fetch(
-                self._call(fetching.Call, message, out), _policy(self._settings), self._resolver
-            )
-        except (AddressRefused, fetching.FetchTrouble) as error:
-            code = getattr(error, "code", "address_refused")
-            attempted = _attempted(ctx, out, begun, error_code=code, error=str(error))
-            wait = self._wait(ctx, None)  # the URL may be mended meanwhile, or what it leads to
-        else:
-            attempted = _judged(ctx, out, begun, answer)
-            waits = answer.status in _ASKS_TO_WAIT
-            asked = retry_after(answer.headers, out.now) if waits else None
-            wait = None if attempted.disabled_reason else self._wait(ctx, asked)
+        attempted, asked = await self._attempt(message, out, ctx)
         await self._note(message, attempted)
-        return _end(message, attempted, wait, ctx)
+        result = {"message": message_id(message), "status": attempted.status_code}
+        if attempted.delivered:
+            return result
+        code, schedule = attempted.error_code, self._settings.webhook_retry_delays
+        delays = [parse_duration(text) for text in schedule]
+        wait = next_delay(delays, ctx.attempt, asked, random.random())  # noqa: S311
+        if attempted.disabled_reason is not None:
+            raise Fail("The receiver answered 410 Gone; the webhook was disabled.", code=code,
+                       result=result)  # fmt: skip
+        if wait is not None:
+            raise Retry(attempted.error or "", after=wait, code=code, result=result)
+        raise Fail(f"{attempted.error} Given up after attempt {ctx.attempt}.", code=code,
+                   result=result)  # fmt: skip
 
-    def _call(self, call: "type[Call]", message: UUID, out: Outgoing) -> "Call":
+    async def _attempt(
+        self, message: UUID, out: Outgoing, ctx: Context
+    ) -> tuple[Attempted, timedelta | None]:
+        """Send the message; how that went, and how long the receiver asks to wait."""
+        fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.external.fetching")
         body = out.body.encode()
         secrets = [secret for secret in (out.secret, out.old_secret) if secret is not None]
-        return call(
-            url=out.url or "",
+        call: Call = fetching.Call(
+            url=out.url,
             method="POST",
             headers={
                 "content-type": "application/json",
@@ -155,10 +159,21 @@ class Delivery:
             redirects=0,
             status_suffices=True,
         )
-
-    def _wait(self, ctx: Context, asked: timedelta | None) -> timedelta | None:
-        schedule = [parse_duration(text) for text in self._settings.webhook_retry_delays]
-        return next_delay(schedule, ctx.attempt, asked, random.random())  # noqa: S311
+        begun, asked = time.monotonic(), None
+        try:
+            response: FetchedResponse = await fetching.fetch(
+                call, _policy(self._settings), self._resolver
+            )
+        except (AddressRefused, fetching.FetchTrouble) as error:
+            # Tried again: the URL may be fixed meanwhile, or what it leads to.
+            code = getattr(error, "code", "address_refused")
+            outcome: dict[str, Any] = {"delivered": False, "error_code": code, "error": str(error)}
+        else:
+            outcome = _outcome(response)
+            if response.status in _ASKS_TO_WAIT:
+                asked = retry_after(response.headers, out.now)
+        took = round((time.monotonic() - begun) * 1000, 3)
+        return Attempted(ctx.execution_id, out.now, took, **outcome), asked
 
     async def _note(self, message: UUID, attempted: Attempted) -> None:
         """What was delivered must not be delivered again for want of a database just now."""
@@ -177,49 +192,16 @@ def _policy(settings: Settings) -> Policy:
     return Policy.of(settings.allow_private_addresses, settings.allowed_networks)
 
 
-def _judged(ctx: Context, out: Outgoing, begun: float, answer: "Answer") -> Attempted:
-    kept: dict[str, Any] = {
-        "status_code": answer.status,
-        "response": answer.body.decode("utf-8", "replace").replace("\x00", "\ufffd"),
-    }
-    if 200 <= answer.status < 300:
-        return _attempted(ctx, out, begun, delivered=True, **kept)
-    error = f"The answer was {answer.status} {answer.reason}".rstrip() + "."
-    if 300 <= answer.status < 400:
+def _outcome(response: "FetchedResponse") -> dict[str, Any]:
+    """What a response means, as fields of `Attempted`."""
+    delivered = 200 <= response.status < 300
+    text = response.body.decode("utf-8", "replace").replace("\x00", "\ufffd")
+    outcome = {"delivered": delivered, "status_code": response.status, "response": text}
+    if delivered:
+        return outcome
+    error = f"The answer was {response.status} {response.reason}".rstrip() + "."
+    if 300 <= response.status < 400:
         error += " Redirects are not followed: change the URL of the webhook."
-    gone = "The receiver answered 410 Gone." if answer.status == 410 else None
-    return _attempted(
-        ctx,
-        out,
-        begun,
-        error_code=f"http_{answer.status}",
-        error=error,
-        disabled_reason=gone,
-        **kept,
-    )
-
-
-def _attempted(
-    ctx: Context, out: Outgoing, begun: float, *, delivered: bool = False, **rest: Any
-) -> Attempted:
-    took = (time.monotonic() - begun) * 1000
-    return Attempted(ctx.execution_id, out.now, round(took, 3), delivered, **rest)
-
-
-def _end(
-    message: UUID, attempted: Attempted, wait: timedelta | None, ctx: Context
-) -> dict[str, Any]:
-    """The run's result; or the failure, with when to try again."""
-    result = {"message": message_id(message), "status": attempted.status_code}
-    if attempted.delivered:
-        return result
-    if wait is not None:
-        raise Retry(attempted.error or "", after=wait, code=attempted.error_code, result=result)
-    if attempted.disabled_reason is not None:
-        raise Fail("The receiver answered 410 Gone; the webhook was disabled.",
-                   code=attempted.error_code, result=result)  # fmt: skip
-    raise Fail(
-        f"{attempted.error} Given up after attempt {ctx.attempt}.",
-        code=attempted.error_code,
-        result=result,
-    )
+    gone = "The receiver answered 410 Gone." if response.status == 410 else None
+    code = f"http_{response.status}"
+    return outcome | {"error_code": code, "error": error, "disabled_reason": gone}

@@ -63,7 +63,8 @@ bench: $(READY) redis ## Every benchmark: beside the peers, at scale, and our ow
 	$(BIN)/python benchmarks/reads_at_scale.py
 	$(BIN)/python benchmarks/pages_at_scale.py
 
-docs: $(READY)   ## Check that the documents name everything that is public
+docs: $(READY)   ## Write the tables that derive from the code; check that the documents name everything public
+	$(BIN)/python tests/settings_docs.py
 	$(BIN)/python -m pytest tests/unit/test_docs.py
 
 clean:           ## Remove the virtual environment and every cache

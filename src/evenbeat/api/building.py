@@ -107,7 +107,7 @@ def edited_metadata(request: JobEdit, metadata: Mapping[str, Any]) -> dict[str, 
         return None
     result = dict(request.metadata or {}) if "metadata" in touched else dict(metadata)
     for field, value in (("description", request.description), ("tags", request.tags)):
-        if value is not None:
+        if value is not None and value != []:
             result[field] = value if isinstance(value, str) else list(dict.fromkeys(value))
         elif field in touched:
             result.pop(field, None)

@@ -35,7 +35,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-class Control(NamedTuple):
+class FormControl(NamedTuple):
     """How the form shows a setting."""
 
     name: str
@@ -45,14 +45,14 @@ class Control(NamedTuple):
     choices: tuple[str, ...]
 
 
-def _control_of(setting: Setting) -> Control:
+def _control_of(setting: Setting) -> FormControl:
     default = setting.of(_DEFAULTS)
     choices: tuple[str, ...] = ()
     if isinstance(setting.kind, Choice):
         choices = tuple(setting.kind.words)
     elif isinstance(setting.kind, Flag):
         choices = ("true", "false")
-    return Control(
+    return FormControl(
         setting.name,
         setting.name.replace("_", " ").capitalize(),
         setting.help,
@@ -61,9 +61,9 @@ def _control_of(setting: Setting) -> Control:
     )
 
 
-def setting_groups() -> dict[str, list[Control]]:
+def setting_groups() -> dict[str, list[FormControl]]:
     """The controls of all settings but the placement, which stands beside the interval."""
-    groups: dict[str, list[Control]] = {}
+    groups: dict[str, list[FormControl]] = {}
     for setting in SETTINGS:
         if setting.name != "placement":
             groups.setdefault(setting.group, []).append(_control_of(setting))

@@ -24,7 +24,7 @@ from evenbeat.domain.schedule import (
     schedule_from_row,
 )
 from evenbeat.domain.scope import GLOBAL, Scope
-from evenbeat.domain.setting_kinds import Kind, check_name
+from evenbeat.domain.setting_kinds import SettingKind, check_name
 from evenbeat.domain.window import ExecutionWindow, parse_window
 from evenbeat.errors import InvalidInput
 
@@ -95,7 +95,7 @@ class Setting(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: SettingKind
     group: str
     help: str
     path: str = ""

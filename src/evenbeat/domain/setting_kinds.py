@@ -17,7 +17,7 @@ from evenbeat.errors import InvalidInput
 MAX_NAME = 200
 
 
-class Kind:
+class SettingKind:
     """One sort of value. A subclass says what differs from plain text that is stored as it is."""
 
     metavar: ClassVar[str] = "TEXT"
@@ -62,7 +62,7 @@ class Kind:
         return "text"
 
 
-class Name(Kind):
+class Name(SettingKind):
     """A short printable name, such as a queue or a key."""
 
     metavar = "NAME"
@@ -72,7 +72,7 @@ class Name(Kind):
         return str(value)
 
 
-class Count(Kind):
+class Count(SettingKind):
     """A whole number between two bounds."""
 
     metavar = "N"
@@ -103,7 +103,7 @@ class Count(Kind):
         return "integer"
 
 
-class Share(Kind):
+class Share(SettingKind):
     """A number from 0 to 1."""
 
     metavar = "0..1"
@@ -132,7 +132,7 @@ class Share(Kind):
         return "double precision"
 
 
-class Flag(Kind):
+class Flag(SettingKind):
     """Yes or no."""
 
     metavar = ""
@@ -159,7 +159,7 @@ class Flag(Kind):
         return "boolean"
 
 
-class Choice(Kind):
+class Choice(SettingKind):
     """One of a few words."""
 
     metavar = "CHOICE"
@@ -186,7 +186,7 @@ class Choice(Kind):
         return self.words(stored)
 
 
-class Duration(Kind):
+class Duration(SettingKind):
     """A time span: text such as "1h30m", or a number of seconds; documents answer seconds."""
 
     metavar = "DURATION"
@@ -239,7 +239,7 @@ class Duration(Kind):
         return "double precision"
 
 
-class Durations(Kind):
+class Durations(SettingKind):
     """A list of time spans."""
 
     metavar = "DURATION"
@@ -281,7 +281,7 @@ class Durations(Kind):
         return "double precision[]"
 
 
-class Window(Kind):
+class Window(SettingKind):
     """The hours in which runs may start."""
 
     metavar = "HOURS"
@@ -300,7 +300,7 @@ class Window(Kind):
         return self.parse(name, stored)
 
 
-class Rate(Kind):
+class Rate(SettingKind):
     """So many starts in a period."""
 
     metavar = "RATE"

@@ -1,0 +1,49 @@
+"""Any values of a job's settings, as JSON documents write them."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from evenbeat.domain.job import SETTINGS, Setting
+from evenbeat.domain.setting_kinds import (
+    Choice,
+    Count,
+    Duration,
+    Durations,
+    Flag,
+    Rate,
+    Share,
+    Window,
+)
+
+_NAMES = st.text("abcäßz-:7", min_size=1, max_size=20)
+
+
+_OF_KIND: dict[type, st.SearchStrategy[Any]] = {
+    Durations: st.lists(st.integers(0, 86_400), max_size=4),
+    Flag: st.booleans(),
+    Rate: st.sampled_from(["1/s", "10/m", "100/h", "5/30s"]),
+    Share: st.sampled_from([0, 0.1, 0.25, 1]),
+    Window: st.sampled_from(["Mon-Fri 22:00-06:00 Europe/Berlin", "08:00-18:00 UTC"]),
+}
+
+
+def _values(setting: Setting) -> st.SearchStrategy[Any]:
+    kind = setting.kind
+    if isinstance(kind, Choice):
+        return st.sampled_from([str(word) for word in kind.words])
+    if isinstance(kind, Count):
+        return st.integers(kind.low, min(kind.high, 1_000_000))
+    if isinstance(kind, Duration):
+        most = int(min(kind.most.total_seconds(), 10**8))
+        least = 1 if kind.least else 0
+        return st.integers(least, most * 1000).map(lambda thousandths: thousandths / 1000)
+    return _OF_KIND.get(type(kind), _NAMES)
+
+
+def settings_strategy() -> st.SearchStrategy[dict[str, Any]]:
+    """Some of the settings, each with a value that it may have."""
+    each = {setting.name: _values(setting) for setting in SETTINGS}
+    return st.fixed_dictionaries({}, optional=each).filter(
+        lambda some: some.get("retry_cap", 10**9) >= some.get("retry_backoff", 60)
+    )

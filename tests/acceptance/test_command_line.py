@@ -214,7 +214,7 @@ def test_a_job_is_found_by_name_by_id_and_by_its_beginning(evenbeat: Command, st
         assert evenbeat("job", "show", text, "--json").json["id"] == mail, text
     both = evenbeat("job", "show", "sync")
     assert both.code == 2
-    assert all(part in both.err for part in ("more than one", "sync in tenant/a", tenants[1][:13]))
+    assert all(part in both.err for part in ("more than one", "sync [tenant/a]", tenants[1][:13]))
     assert evenbeat("job", "show", mail[:6]).code == 2
     for nobody in ("nobody", str(uuid4()), "ffff-ffff", ""):
         assert evenbeat("job", "show", nobody).code == 4, nobody
@@ -236,7 +236,7 @@ def test_show_tells_the_definition_the_plans_and_why(evenbeat: Command):
     )
     why = said.out.split("\nWhy\n")[1].split("\n\n")[0]
     assert "It is waiting for its next run" in why
-    plans = said.out.split("Next plans\n")[1].split("\n\n")[0].strip().splitlines()
+    plans = said.out.split("Next runs\n")[1].split("\n\n")[0].strip().splitlines()
     assert len(plans) == 5
     assert all(" 08:00:00 UTC" in plan or " 07:00:00 UTC" in plan for plan in plans)
     document = evenbeat("job", "show", "report", "--json").json
@@ -255,11 +255,11 @@ def test_what_a_job_says_cannot_command_the_terminal(evenbeat: Command):
 def test_verbs_change_one_job_and_say_so(evenbeat: Command, store: Store):
     job_id = add(evenbeat, "x", "--name", "sync", "--every", "1h")
     for verb, words, status in (
-        ("pause", "sync is paused.", "paused"),
-        ("resume", "sync is resumed. Next run: ", "scheduled"),
-        ("run", "sync is to be run now. Next run: ", "pending"),
-        ("cancel", "sync is cancelled.", "cancelled"),
-        ("retry", "sync is to be retried.", "pending"),
+        ("pause", "Paused sync.", "paused"),
+        ("resume", "Resumed sync. Next run: ", "scheduled"),
+        ("run", "Started sync.", "pending"),
+        ("cancel", "Cancelled sync.", "cancelled"),
+        ("retry", "Retrying sync.", "pending"),
     ):
         said = evenbeat("job", verb, "sync")
         assert (said.code, said.err) == (0, ""), verb
@@ -298,7 +298,7 @@ def test_deleting_asks_first(evenbeat: Command, store: Store):
     assert "give --yes" in refused.err
     assert store.read.jobs().total == 1
     done = evenbeat("job", "delete", "old", "--yes")
-    assert (done.code, done.out) == (0, "1 job deleted.\n")
+    assert (done.code, done.out) == (0, "Deleted 1 job.\n")
     assert store.read.jobs().total == 0
 
 
@@ -312,7 +312,7 @@ def test_several_jobs_are_changed_together(evenbeat: Command):
     said = evenbeat("job", "pause", *names, names[0])
 
     assert said.code == 1
-    assert said.out == "2 jobs paused.\n"
+    assert said.out == "Paused 2 jobs.\n"
     assert said.err.count("\n") == 1
     assert "cancelled cannot be paused" in said.err
     unknown = evenbeat("job", "resume", "n0", "nobody")
@@ -326,7 +326,7 @@ def test_a_filter_changes_all_that_match_when_confirmed(evenbeat: Command):
     assert "Pause 2 jobs?" in evenbeat("job", "pause", "--all", "--queue", "a").err
     assert evenbeat("job", "list", "--status", "paused", "--json").json["total"] == 0
 
-    assert evenbeat("job", "pause", "--all", "--queue", "a", "-y").out == "2 jobs paused.\n"
+    assert evenbeat("job", "pause", "--all", "--queue", "a", "-y").out == "Paused 2 jobs.\n"
     assert evenbeat("job", "delete", "--all", "--yes", "--json").json["changed"] == 3
     assert evenbeat("job", "delete", "--all", "--yes").out == "No job matches.\n"
 
@@ -420,7 +420,7 @@ def test_queues_are_listed_paused_and_resumed(evenbeat: Command):
     assert "none is paused" in evenbeat("queue", "list").err
     add(evenbeat, "x", "--queue", "a b/c%")
     assert evenbeat("queue", "pause", "a b/c%").out == (
-        "The queue a b/c% is paused; 1 due jobs wait in it.\n"
+        "Paused queue a b/c%; 1 due jobs wait in it.\n"
     )
     assert evenbeat("queue", "list", "--json").json["queues"][0]["paused_at"]
     assert evenbeat("queue", "resume", "a b/c%").code == 0

@@ -94,7 +94,7 @@ def test_jobs_after_jobs_on_the_command_line(evenbeat: Command) -> None:
     said = done(evenbeat("job", "add", "noop", "--name", "c", "--after", "a", "--after", "b",
                          "--after-on", "any"))  # fmt: skip
     assert "after a and b have ended." in said.out
-    assert "waits for a" in done(evenbeat("job", "show", "c")).out
+    assert "waiting for a" in done(evenbeat("job", "show", "c")).out
     assert "for ever: a → c → a" in evenbeat("job", "edit", "a", "--after", "c").err
     kept = evenbeat("job", "delete", "a", "--yes")
     assert (kept.code, "waited for by c" in kept.err) == (1, True)

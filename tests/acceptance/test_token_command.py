@@ -40,6 +40,7 @@ def evenbeat(database_url, tmp_path, monkeypatch, capsys) -> Evenbeat:
     monkeypatch.setenv("EVENBEAT_DATABASE_URL", database_url)
     monkeypatch.setenv("EVENBEAT_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("LOGNAME", "ann")
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*arguments: str) -> Said:
         capsys.readouterr()
@@ -91,7 +92,16 @@ def test_list_shows_tokens_but_never_the_tokens_themselves(evenbeat):
     ]
     assert evenbeat("token", "revoke", tokens[0]["id"]).err == f"Revoked {tokens[0]['id']}.\n"
     listed = evenbeat("token", "list").out.splitlines()
-    assert listed[0].split() == ["id", "subject", "role", "kind", "status", "expires", "made", "by"]
+    assert listed[0].split() == [
+        "id",
+        "subject",
+        "role",
+        "kind",
+        "status",
+        "expires",
+        "created",
+        "by",
+    ]
     assert listed[1].split()[:5] == [tokens[1]["id"], "for-admin", "admin", "token", "active"]
     assert listed[2].split()[:5] == [tokens[0]["id"], "for-viewer", "viewer", "token", "revoked"]
     as_json = evenbeat("token", "list", "--active", "--json")

@@ -11,7 +11,7 @@ import pytest
 from loopback_site import serving
 
 from evenbeat import Evenbeat
-from evenbeat.cli.worker import with_builtins
+from evenbeat.cli.app_loader import with_builtins
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import Fail, InvalidInput
 from evenbeat.tasks.builtin import http

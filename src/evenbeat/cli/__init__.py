@@ -1,4 +1,4 @@
-"""The command line. Each command is a file of its own; this one puts them together.
+"""The command line. A command is loaded when it is run, so that `--help` and completion are quick.
 
 Exit codes:
 
@@ -14,12 +14,14 @@ Exit codes:
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
 
 from evenbeat import __version__
-from evenbeat.cli.lazy import CONTEXT, Command, LazyGroup
 from evenbeat.errors import AccessDenied, EvenbeatError, InvalidInput, NotFound, StoreError
 
 FAILED = 1
@@ -34,50 +36,97 @@ EPILOG = (
     "4 not found, 5 not allowed, 130 Ctrl-C."
 )
 
-_HERE = "evenbeat.cli"
-_RUN, _JOBS, _FLEET = "Run", "Jobs", "Look after it"
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
 
-COMMANDS = (
-    Command("serve", f"{_HERE}.serve:serve", "Serve API and dashboard, and run jobs.", _RUN),
-    Command(
-        "worker",
-        f"{_HERE}.queues:worker_cli",
-        "Run jobs; list and drain workers.",
-        _RUN,
-    ),
-    Command("job", f"{_HERE}.job:job_cli", "Add, list, show, control and watch jobs.", _JOBS),
-    Command("execution", f"{_HERE}.execution:execution_cli", "The history of jobs.", _JOBS),
-    Command("template", f"{_HERE}.template:template_cli", "Definitions with parameters.", _JOBS),
-    Command("schedule", f"{_HERE}.schedule:schedule_cli", "Try a schedule out.", _JOBS),
-    Command("task", f"{_HERE}.queues:task_cli", "The tasks that workers have.", _JOBS),
-    Command("queue", f"{_HERE}.queues:queue_cli", "List, pause and resume queues.", _JOBS),
-    Command("limit", f"{_HERE}.limit:limit_cli", "Limits that jobs with one key share.", _JOBS),
-    Command("documents", "evenbeat.crawl.commands:documents_cli", "Search crawled pages.", _JOBS),
-    Command("import", f"{_HERE}.import_export:import_cli", "Move in from cron and others.", _JOBS),
-    Command("export", f"{_HERE}.import_export:export", "Write definitions of jobs out.", _JOBS),
-    Command("stats", f"{_HERE}.stats:stats", "The scheduler in figures.", _FLEET),
-    Command("top", f"{_HERE}.top:top", "A live view of what runs.", _FLEET),
-    Command("distribution", f"{_HERE}.balance:distribution", "How even the load is.", _FLEET),
-    Command("rebalance", f"{_HERE}.balance:rebalance", "Move jobs off the peak, or back.", _FLEET),
-    Command("simulate", f"{_HERE}.simulate:simulate", "What balancing would gain.", _FLEET),
-    Command("webhook", f"{_HERE}.webhook:webhook_cli", "Tell others when jobs end.", _FLEET),
-    Command("token", f"{_HERE}.token:token_cli", "Tokens and login links.", _FLEET),
-    Command("migrate", f"{_HERE}.migrate:migrate", "Bring the database up to date.", _FLEET),
-    Command("doctor", f"{_HERE}.doctor:doctor", "Check the database and the workers.", _FLEET),
+
+class Command(NamedTuple):
+    """Where a command is, and what the list of commands says about it."""
+
+    name: str
+    module: str
+    attribute: str  # a function or a Typer
+    help: str
+    panel: str
+
+
+_HERE = "evenbeat.cli"
+_RUN, _JOBS, _OPERATE = "Run", "Jobs", "Operate"
+
+COMMANDS = tuple(
+    Command(name, module if "." in module else f"{_HERE}.{module}", attribute, help_, panel)
+    for name, module, attribute, help_, panel in (
+        ("serve", "serve", "serve", "Serve API and dashboard, and run jobs.", _RUN),
+        ("worker", "worker", "worker_cli", "Run jobs; list and drain workers.", _RUN),
+        ("job", "job", "job_cli", "Add, list, show, control and watch jobs.", _JOBS),
+        ("execution", "job", "execution_cli", "The history of jobs.", _JOBS),
+        ("template", "template", "template_cli", "Job definitions with parameters.", _JOBS),
+        ("schedule", "schedule", "schedule_cli", "Preview a schedule.", _JOBS),
+        ("task", "queues", "task_cli", "The tasks that workers have.", _JOBS),
+        ("queue", "queues", "queue_cli", "List, pause and resume queues.", _JOBS),
+        ("limit", "queues", "limit_cli", "Limits shared by jobs with the same key.", _JOBS),
+        ("documents", "evenbeat.crawl.commands", "documents_cli", "Search crawled pages.", _JOBS),
+        ("import", "import_export", "import_cli", "Import jobs from cron and others.", _JOBS),
+        ("export", "import_export", "export", "Export job definitions.", _JOBS),
+        ("stats", "stats", "stats", "The scheduler in figures.", _OPERATE),
+        ("top", "stats", "top", "A live view of what is running.", _OPERATE),
+        ("distribution", "balance", "distribution", "How even the load is.", _OPERATE),
+        ("rebalance", "balance", "rebalance", "Move jobs off the peak, or back.", _OPERATE),
+        ("simulate", "simulate", "simulate", "What balancing would gain.", _OPERATE),
+        ("webhook", "webhook", "webhook_cli", "Notify other systems when jobs end.", _OPERATE),
+        ("token", "token", "token_cli", "Tokens and login links.", _OPERATE),
+        ("migrate", "database", "migrate", "Bring the database up to date.", _OPERATE),
+        ("doctor", "database", "doctor", "Check the database and the workers.", _OPERATE),
+    )
 )
 
 
-class Commands(LazyGroup):
-    """All of Evenbeat's commands."""
+class _LazyCommand(TyperCommand):
+    """Stands in for a command in the list, until it is run."""
 
-    table = COMMANDS
+    def __init__(self, command: Command, group: "LazyGroup") -> None:
+        super().__init__(
+            command.name,
+            help=command.help,
+            rich_help_panel=command.panel,
+            rich_markup_mode=group.rich_markup_mode,
+        )
+        self._command = command
+
+    def load(self) -> Any:
+        target = getattr(import_module(self._command.module), self._command.attribute)
+        if isinstance(target, typer.Typer):
+            loaded: Any = get_group(target)
+        else:
+            app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+            app.command()(target)
+            loaded = get_command(app)
+        loaded.name = self.name
+        loaded.context_settings = {**_CONTEXT, **loaded.context_settings}
+        return loaded
+
+
+class LazyGroup(TyperGroup):
+    """All of Evenbeat's commands, in the order of the table."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for command in COMMANDS:
+            self.add_command(_LazyCommand(command, self))
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the base class sorts
+        return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The first moment that the command itself is needed."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, _LazyCommand) else command, rest
 
 
 cli = typer.Typer(
-    cls=Commands,
+    cls=LazyGroup,
     help="Evenbeat: a durable, self-balancing job scheduler on PostgreSQL.",
     epilog=EPILOG,
-    context_settings=CONTEXT,
+    context_settings=_CONTEXT,
     rich_markup_mode="markdown",
 )
 
@@ -98,9 +147,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         sys.exit(cli(arguments, prog_name="evenbeat", standalone_mode=False))
     except typer.TyperException as error:
-        if not (message := error.format_message()):
+        message = error.format_message().replace(": Value error, ", ": ")
+        if not message:
             sys.exit(0)  # a group without a command has shown its help, as `evenbeat` alone does
-        _fail(f"{_sentence(message)} See evenbeat --help.", WRONG_INPUT)
+        end = "" if message.endswith((".", "?")) else "."
+        _fail(f"{message}{end} See evenbeat --help.", WRONG_INPUT)
     except EvenbeatError as error:
         if trace := getattr(error, "trace", None):
             _say(trace)
@@ -108,16 +159,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        _leave_quietly()
+        sys.stdout = None  # its reader is gone (`evenbeat job list | head`), so nobody is to know
+        sys.exit(0)
     except Exception as error:
-        if _is_from_database(error):
+        import psycopg  # noqa: PLC0415 - loaded already if the error is one of its
+
+        if isinstance(error, psycopg.Error):
             _fail(f"The database refused: {error}", NO_DATABASE)
         _say(traceback.format_exc())
         _fail("This is a bug in Evenbeat; please report it with the lines above.", FAILED)
 
 
 def exit_code(error: EvenbeatError) -> int:
-    """What a refusal means to a script."""
+    """What an error means to a script."""
     own = getattr(error, "exit_code", None)
     if isinstance(own, int):
         return own
@@ -132,23 +186,6 @@ def exit_code(error: EvenbeatError) -> int:
             return NOT_ALLOWED
         case _:
             return FAILED
-
-
-def _is_from_database(error: Exception) -> bool:
-    import psycopg  # noqa: PLC0415 - whoever got here has loaded it, or is about to fail
-
-    return isinstance(error, psycopg.Error)
-
-
-def _leave_quietly() -> NoReturn:
-    """The reader of our output is gone (`evenbeat job list | head`): there is nobody to tell."""
-    sys.stdout = None
-    sys.exit(0)
-
-
-def _sentence(text: str) -> str:
-    text = text.replace(": Value error, ", ": ")
-    return text if text.endswith((".", "?")) else f"{text}."
 
 
 def _fail(message: str, code: int) -> NoReturn:

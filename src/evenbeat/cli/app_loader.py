@@ -1,14 +1,16 @@
-"""Finding the application that `--app` names."""
+"""The application that a command works with: found by `--app`, configured, its database checked."""
 
 import importlib
 import sys
 import traceback
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from evenbeat.app import Evenbeat
 from evenbeat.errors import InvalidInput
+from evenbeat.settings import Settings
+from evenbeat.store.database import Database, place_of
 
 EXAMPLE = "shop.tasks:app, or path/to/tasks.py:app"
 
@@ -18,7 +20,16 @@ class BrokenApp(InvalidInput):
 
     def __init__(self, module: str, error: BaseException) -> None:
         super().__init__(f"{module} cannot be imported, see above.", field="app")
-        self.trace = _user_trace(error)
+        trace = error.__traceback__
+        while trace is not None and (
+            (file := trace.tb_frame.f_code.co_filename) in {__file__, importlib.__file__}
+            or file.startswith("<frozen importlib")
+        ):
+            trace = trace.tb_next  # between this file and the user's module
+        self.trace = "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+
+
+# -- finding it ----------------------------------------------------------------------------------
 
 
 def load_app(target: str) -> Evenbeat:
@@ -30,7 +41,15 @@ def load_app(target: str) -> Evenbeat:
             f"such as {EXAMPLE}."
         )
     module = load_module(where)
-    app = _attribute(module, attribute, target)
+    names = [name for name, value in vars(module).items() if isinstance(value, Evenbeat)]
+    hint = f"Did you mean {' or '.join(names)}?" if names else "Make one there: app = Evenbeat()."
+    app: Any = module
+    for part in attribute.split("."):
+        if not hasattr(app, part):
+            raise _wrong(f"There is no {attribute!r} in {module.__name__}. {hint}")
+        app = getattr(app, part)
+    if not isinstance(app, Evenbeat):
+        raise _wrong(f"{target} is not an Evenbeat but a {type(app).__name__}. {hint}")
     if not len(app.registry):
         raise _wrong(
             f"{target} has no tasks, so there is nothing to run. Declare one with @{attribute}"
@@ -40,36 +59,14 @@ def load_app(target: str) -> Evenbeat:
 
 
 def load_module(where: str) -> ModuleType:
-    """The user's module, named with dots or as a file, looked for in this directory first."""
+    """The user's module, named with dots or as a file, looked for in this directory first.
+
+    A file is imported under its dotted name, so that processes for isolated tasks find it.
+    """
     make_importable(Path.cwd())
-    return _import_file(Path(where)) if _is_path(where) else _import_module(where)
-
-
-# -- modules -------------------------------------------------------------------------------------
-
-
-def _import_module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if _is_or_holds(error.name, name):
-            raise _wrong(
-                f"There is no module {error.name!r}, looked for in {Path.cwd()} and in the "
-                f"installed packages. Is this the right directory? --app takes {EXAMPLE}."
-            ) from None
-        raise BrokenApp(name, error) from error
-    except (Exception, SystemExit) as error:
-        raise BrokenApp(name, error) from error
-
-
-def _is_or_holds(missing: str | None, wanted: str) -> bool:
-    """Whether what is missing is the module itself or a package around it, not one it imports."""
-    return missing is not None and (wanted == missing or wanted.startswith(f"{missing}."))
-
-
-def _import_file(path: Path) -> ModuleType:
-    """A file is imported under its dotted name, so that processes for isolated tasks find it."""
-    path = path.expanduser().absolute()
+    if not where.endswith(".py") and "/" not in where:
+        return _import_module(where)
+    path = Path(where).expanduser().absolute()
     if not path.is_file():
         raise _wrong(f"There is no file {path}. --app takes {EXAMPLE}.")
     name, root = path.stem, path.parent
@@ -91,47 +88,62 @@ def make_importable(directory: Path) -> None:
         sys.path.insert(0, str(directory))
 
 
-def _is_path(where: str) -> bool:
-    return where.endswith(".py") or "/" in where
-
-
-# -- attributes ----------------------------------------------------------------------------------
-
-
-def _attribute(module: ModuleType, attribute: str, target: str) -> Evenbeat:
-    found: Any = module
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise _wrong(f"There is no {attribute!r} in {module.__name__}. {_suggestion(module)}")
-        found = getattr(found, part)
-    if not isinstance(found, Evenbeat):
-        kind = type(found).__name__
-        raise _wrong(f"{target} is not an Evenbeat but a {kind}. {_suggestion(module)}")
-    return found
-
-
-def _suggestion(module: ModuleType) -> str:
-    apps = [name for name, value in vars(module).items() if isinstance(value, Evenbeat)]
-    if apps:
-        return f"Did you mean {' or '.join(apps)}?"
-    return "Make one there: app = Evenbeat()."
-
-
-# --------------------------------------------------------------------------------------------------
+def _import_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(f"{missing}."):
+            # The module itself or a package around it, not one that it imports.
+            raise _wrong(
+                f"There is no module {missing!r}, looked for in {Path.cwd()} and in the "
+                f"installed packages. Is this the right directory? --app takes {EXAMPLE}."
+            ) from None
+        raise BrokenApp(name, error) from error
 
 
 def _wrong(message: str) -> InvalidInput:
     return InvalidInput(message, field="app")
 
 
-def _user_trace(error: BaseException) -> str:
-    """The traceback without the frames between this file and the user's module."""
-    trace = error.__traceback__
-    while trace is not None and _is_machinery(trace):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+# -- configuring it --------------------------------------------------------------------------------
 
 
-def _is_machinery(trace: TracebackType) -> bool:
-    file = trace.tb_frame.f_code.co_filename
-    return file in {__file__, importlib.__file__} or file.startswith("<frozen importlib")
+def configured(app: Evenbeat, *, database: str | None, concurrency: int | None = None) -> Evenbeat:
+    """The application with what options say before all other settings."""
+    if database is not None and not database.strip():
+        raise InvalidInput("--database is empty. Leave it out, or give a URL.", field="database")
+    options = {"concurrency": concurrency, "database_url": database}
+    if changes := {name: value for name, value in options.items() if value is not None}:
+        app.configure(**changes)
+    return app
+
+
+def with_builtins(app: Evenbeat) -> Evenbeat:
+    """The application with the built-in tasks beside its own, unless the settings say no."""
+    if app.settings.builtin_tasks:
+        app.include_builtins()
+    return app
+
+
+def database_app(database: str | None) -> Evenbeat:
+    """An application without tasks, for commands that work on the database themselves."""
+    app = configured(Evenbeat(), database=database)
+    check_database(app.settings)
+    return app
+
+
+def check_database(settings: Settings) -> None:
+    """Fail now, with the reason; the pools would try for half a minute first."""
+    if settings.database_url is not None:
+        database = Database(settings.database_url.get_secret_value(), schema=settings.db_schema)
+        database.connect().close()
+
+
+def database_place(settings: Settings) -> str:
+    """Where the database is, without credentials."""
+    if settings.database_url is not None:
+        return place_of(settings.database_url.get_secret_value())
+    path, home = settings.server_dir, Path.home()
+    shown = f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+    return f"embedded:{shown}"

@@ -1,7 +1,7 @@
 """`evenbeat job pause|resume|cancel|retry|run|delete|backfill`."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -13,36 +13,40 @@ from evenbeat.cli.choosing import (
     TagOption,
     TaskOption,
 )
-from evenbeat.cli.client import Client, Document
+from evenbeat.cli.client import Document
 from evenbeat.cli.job_views import label
 from evenbeat.cli.output import both, confirmed, exact, say
 from evenbeat.cli.resolve import find_job, find_jobs
-from evenbeat.cli.session import ApiSession, api_command
+from evenbeat.cli.session import ApiSession, YesOption, api_command
+from evenbeat.domain.states import JobStatus
 from evenbeat.errors import InvalidInput
 from evenbeat.humanize import count
 
-_STATES = ("pending", "scheduled", "running", "paused", "completed", "failed", "cancelled")
-_AT_ONCE = 1000
+_BATCH = 1000
 
-_DONE = {
-    "pause": "paused",
-    "resume": "resumed",
-    "cancel": "cancelled",
-    "retry": "to be retried",
-    "run": "to be run now",
-    "delete": "deleted",
+
+class _Verb(NamedTuple):
+    """What a verb is for, and what it has done to jobs."""
+
+    help: str
+    done: str
+
+
+_VERBS = {
+    "pause": _Verb("Keep jobs from running. A run in progress is finished first.", "Paused"),
+    "resume": _Verb("Let paused jobs run again, at the next time of their schedule.", "Resumed"),
+    "cancel": _Verb(
+        "End jobs. A run in progress is stopped, and its result thrown away.", "Cancelled"
+    ),
+    "retry": _Verb(
+        "Run failed or cancelled jobs again, now, with their retries back at 0.", "Retrying"
+    ),
+    "run": _Verb("Run jobs now, besides their schedule, which stays as it is.", "Started"),
+    "delete": _Verb("Remove jobs with their history, whatever their state.", "Deleted"),
 }
-_HELP = {
-    "pause": "Keep jobs from running. A run in progress is finished first.",
-    "resume": "Let paused jobs run again, at the next plan of their rhythm.",
-    "cancel": "End jobs. A run in progress is stopped, and its result thrown away.",
-    "retry": "Run failed or cancelled jobs again, now, with their retries back at 0.",
-    "run": "Run jobs now, besides their schedule; their rhythm stays.",
-    "delete": "Remove jobs with their history, whatever their state.",
-}
 
 
-def _verb(verb: str) -> Callable[..., int]:
+def _command(verb: str) -> Callable[..., int]:
     @api_command
     def command(  # noqa: PLR0917 - the options are named on the command line
         session: ApiSession,
@@ -55,7 +59,7 @@ def _verb(verb: str) -> Callable[..., int]:
             typer.Option(
                 "--all",
                 rich_help_panel="Which jobs",
-                help="All jobs that the filter below lets by.",
+                help="All jobs that match the filter below.",
             ),
         ] = False,
         status: StatusOption = None,
@@ -64,17 +68,17 @@ def _verb(verb: str) -> Callable[..., int]:
         kind: KindOption = None,
         tag: TagOption = None,
         search: SearchOption = None,
-        yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+        yes: YesOption = False,
         force: Annotated[
             bool,
             typer.Option(
-                "--force", help="Delete also what other jobs wait for.", hidden=verb != "delete"
+                "--force", help="Also delete what other jobs wait for.", hidden=verb != "delete"
             ),
         ] = False,
     ) -> int:
         if force and verb != "delete":
             raise InvalidInput("--force is for job delete only.", field="force")
-        given = {
+        options = {
             "status": status,
             "queue": queue,
             "task": task,
@@ -82,77 +86,61 @@ def _verb(verb: str) -> Callable[..., int]:
             "tag": tag,
             "search": search,
         }
-        chosen = {name: value for name, value in given.items() if value}
-        if everything == bool(jobs) or (chosen and not everything):
+        filters = {name: value for name, value in options.items() if value}
+        if everything == bool(jobs) or (filters and not everything):
             raise InvalidInput(
                 "Name the jobs, or give --all, which goes with filters such as --status failed.",
                 field="jobs",
             )
         if everything:
-            return _by_filter(session, verb, chosen, yes, force)
-        return _by_ids(session, verb, find_jobs(session.client, jobs or []), yes, force)
+            # The API takes an empty filter for a mistake, but --all is none.
+            return _apply_to_all(session, verb, filters or {"status": list(JobStatus)}, yes, force)
+        return _apply(session, verb, find_jobs(session.client, jobs or []), yes, force)
 
-    command.__doc__ = _HELP[verb]
+    command.__doc__ = _VERBS[verb].help
     command.__name__ = verb
     return command
 
 
-VERBS = {verb: _verb(verb) for verb in _DONE}
+VERBS = {verb: _command(verb) for verb in _VERBS}
 
 
-def _by_ids(session: ApiSession, verb: str, ids: list[str], yes: bool, force: bool) -> int:
+def _apply(session: ApiSession, verb: str, ids: list[str], yes: bool, force: bool) -> int:
+    client = session.client
     if verb == "delete" and not confirmed(_question(verb, len(ids)), yes):
         return 1
     if len(ids) == 1 and verb != "delete":
-        job = session.client.post(f"/api/v1/jobs/{ids[0]}/{verb}")
-        session.show(job, lambda: _told(verb, job, session.client))
+        job = client.post(f"/api/v1/jobs/{ids[0]}/{verb}")
+        is_waiting = job["status"] == JobStatus.SCHEDULED and job["next_run_at"]
+        next_run = f" Next run: {both(job['next_run_at'], client.now())}." if is_waiting else ""
+        session.show(job, f"{_VERBS[verb].done} {label(job)}.{next_run}")
         return 0
-    return _report(session, verb, _changed(session.client, verb, ids, force))
+    total: Document = {"changed": 0, "refused": [], "refused_count": 0}
+    for at in range(0, len(ids), _BATCH):
+        body: Document = {"ids": ids[at : at + _BATCH]} | ({"force": True} if force else {})
+        batch = client.post(f"/api/v1/jobs/bulk/{verb}", body)
+        total = {key: total[key] + batch[key] for key in total}
+    return _report(session, verb, total)
 
 
-def _by_filter(
-    session: ApiSession, verb: str, chosen: dict[str, Any], yes: bool, force: bool
-) -> int:
-    # The API takes an empty filter for a mistake; whoever says --all means it.
-    wanted = chosen or {"status": list(_STATES)}
-    found = session.client.get("/api/v1/jobs", **wanted, limit=1)
-    if not found["total"]:
+def _apply_to_all(session: ApiSession, verb: str, filters: Document, yes: bool, force: bool) -> int:
+    page = session.client.get("/api/v1/jobs", **filters, limit=1)
+    if not page["total"]:
         session.show({"changed": 0, "refused": [], "refused_count": 0}, "No job matches.")
         return 0
-    question = _question(verb, found["total"], found["total_is_estimate"])
-    if not confirmed(question, yes):
+    if not confirmed(_question(verb, page["total"], page["total_is_estimate"]), yes):
         return 1
-    body: Document = {"filter": wanted, **_forced(force)}
+    body: Document = {"filter": filters} | ({"force": True} if force else {})
     return _report(session, verb, session.client.post(f"/api/v1/jobs/bulk/{verb}", body))
 
 
-def _forced(force: bool) -> Document:
-    return {"force": True} if force else {}
-
-
-def _changed(client: Client, verb: str, ids: list[str], force: bool) -> Document:
-    """The bulk verb, in portions that it takes."""
-    total: Document = {"changed": 0, "refused": [], "refused_count": 0}
-    for at in range(0, len(ids), _AT_ONCE):
-        body: Document = {"ids": ids[at : at + _AT_ONCE], **_forced(force)}
-        done = client.post(f"/api/v1/jobs/bulk/{verb}", body)
-        total = {key: total[key] + done[key] for key in total}
-    return total
-
-
-def _report(session: ApiSession, verb: str, done: Document) -> int:
-    session.show(done, f"{count(done['changed'], 'job')} {_DONE[verb]}.")
-    for refused in done["refused"]:
+def _report(session: ApiSession, verb: str, result: Document) -> int:
+    session.show(result, f"{_VERBS[verb].done} {count(result['changed'], 'job')}.")
+    for refused in result["refused"]:
         say(f"{refused['id']}: {refused['reason']}")
-    if done["refused_count"] > len(done["refused"]):
-        say(f"and {done['refused_count'] - len(done['refused']):,} more that were refused.")
-    return 1 if done["refused_count"] else 0
-
-
-def _told(verb: str, job: Document, client: Client) -> str:
-    is_waiting = job["status"] in ("pending", "scheduled") and job["next_run_at"]
-    then = f" Next run: {both(job['next_run_at'], client.now())}." if is_waiting else ""
-    return f"{label(job)} is {_DONE[verb]}.{then}"
+    if result["refused_count"] > len(result["refused"]):
+        say(f"and {result['refused_count'] - len(result['refused']):,} more that were refused.")
+    return 1 if result["refused_count"] else 0
 
 
 def _question(verb: str, number: int, is_estimate: bool = False) -> str:
@@ -162,9 +150,6 @@ def _question(verb: str, number: int, is_estimate: bool = False) -> str:
     return f"{verb.capitalize()} {about}{count(number, 'job')}{history}?"
 
 
-# -- the past ------------------------------------------------------------------------------------
-
-
 @api_command
 def backfill(  # noqa: PLR0917 - the options are named on the command line
     session: ApiSession,
@@ -172,28 +157,24 @@ def backfill(  # noqa: PLR0917 - the options are named on the command line
     since: Annotated[str, typer.Option("--from", metavar="TIME", help="Plans after this moment,")],
     until: Annotated[str, typer.Option("--to", metavar="TIME", help="up to this one.")],
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=10_000, help="So many plans at most.")
+        int | None, typer.Option(metavar="N", min=1, max=10_000, help="At most so many plans.")
     ] = None,
     include_completed: Annotated[
-        bool, typer.Option("--include-completed", help="Also plans that have been run well.")
+        bool, typer.Option("--include-completed", help="Also plans whose run succeeded.")
     ] = False,
 ) -> None:
     """Run a job for plans of the past, each as a job of its own.
 
     Times are written as 2030-01-31T09:00:00Z.
     """
-    found = find_job(session.client, job)
     body: Document = {"from": since, "to": until}
     if limit is not None:
         body["limit"] = limit
     if include_completed:
         body["include_completed"] = True
-    done = session.client.post(f"/api/v1/jobs/{found['id']}/backfill", body)
-    session.show(done, lambda: _backfilled(done))
-
-
-def _backfilled(done: Document) -> str:
-    there = f", {done['existing']:,} were there already" if done["existing"] else ""
-    plans = done["plans"]
+    job_id = find_job(session.client, job)["id"]
+    result = session.client.post(f"/api/v1/jobs/{job_id}/backfill", body)
+    existing = f", {result['existing']:,} existed already" if result["existing"] else ""
+    plans = result["plans"]
     between = f" From {exact(plans[0])} to {exact(plans[-1])}." if plans else ""
-    return f"{done['created']:,} runs added{there}.{between}"
+    session.show(result, f"{result['created']:,} runs added{existing}.{between}")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Annotated
 
@@ -11,14 +12,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from evenbeat.cli.client import Client, Document
 from evenbeat.cli.job_views import execution_facts, label, progress_text
 from evenbeat.cli.output import console, relative, safe, say
-from evenbeat.cli.patience import Patience
 from evenbeat.cli.resolve import find_job
-from evenbeat.cli.session import ApiSession, api_command
+from evenbeat.cli.session import ApiSession, RetryReads, api_command
 from evenbeat.domain.duration import parse_duration
 
 _FINAL = ("completed", "failed", "cancelled")
 
-Tell = Callable[[Document, Document | None, str], None]
+Report = Callable[[Document, Document | None, str], None]
 
 
 @api_command
@@ -37,18 +37,17 @@ def watch(
     Of a recurring job, the run in progress or the next one is followed. The exit code is 0 when it
     completed and 1 when not. Ctrl-C stops the watching; the job goes on.
     """
-    found = find_job(session.client, job)
+    document = find_job(session.client, job)
     pause = parse_duration(every, field="every").total_seconds()
     limit = None if timeout is None else parse_duration(timeout, field="timeout")
-    if session.as_json or not console().is_terminal:
-        last, run = _follow(session.client, found, pause, limit, _Lines(session.as_json))
-    else:
-        with _Bar(found) as bar:
-            last, run = _follow(session.client, found, pause, limit, bar)
+    with _Bar(document) if console().is_terminal and not session.as_json else nullcontext() as bar:
+        report = bar or _Lines(quiet=session.as_json)
+        last, run = _follow(session.client, document, pause, limit, report)
     if run is None or run["status"] == "running":
-        ended = f"It is {last['status']} and did not run."
-        still = f"Still {last['status']} after {timeout}; it goes on without being watched."
-        say(ended if last["status"] in _FINAL else still)
+        if last["status"] in _FINAL:
+            say(f"It is {last['status']} and did not run.")
+        else:
+            say(f"Still {last['status']} after {timeout}; it goes on without being watched.")
         session.show(run or last)
         return 1
     session.show(run, lambda: execution_facts(run, session.client.now()))
@@ -56,50 +55,39 @@ def watch(
 
 
 def _follow(
-    client: Client, job: Document, pause: float, limit: timedelta | None, tell: Tell
+    client: Client, job: Document, pause: float, limit: timedelta | None, report: Report
 ) -> tuple[Document, Document | None]:
     """Look until the run is over; the job and its newest execution as they were last seen."""
     path = f"/api/v1/jobs/{job['id']}"
     ends_at = None if limit is None else time.monotonic() + limit.total_seconds()
     # The run before the job: one that is over while the job still waits is an earlier one for sure.
     run, job = _newest(client, path), client.get(path)
-    seen = _ended(run) if job["status"] not in _FINAL else None
-    patience = Patience()
+    earlier = None  # the id of a run that was over before the watch began: not the one to wait for
+    if run is not None and run["status"] != "running" and job["status"] not in _FINAL:
+        earlier = run["id"]
+    retry_reads = RetryReads()
     while True:
-        tell(job, run, _waiting(job, client))
-        if _is_over(job, run, seen) or (ends_at is not None and time.monotonic() >= ends_at):
-            return job, None if run is not None and run["id"] == seen else run
+        waiting = str(job["status"])
+        if waiting not in (*_FINAL, "paused"):
+            retry = job["current_retry_count"]
+            again = f"try {retry + 1} " if retry else ""
+            waiting = f"{again}waits, due {relative(job['next_run_at'], client.now())}"
+        report(job, run, waiting)
+        is_running = run is not None and run["status"] == "running"
+        is_new = run is not None and run["id"] != earlier
+        is_over = not is_running and (
+            job["status"] in _FINAL or (is_new and job["current_retry_count"] == 0)
+        )
+        if is_over or (ends_at is not None and time.monotonic() >= ends_at):
+            return job, run if is_new else None
         time.sleep(pause)
-        with patience:
+        with retry_reads:
             job, run = client.get(path), _newest(client, path)
 
 
 def _newest(client: Client, path: str) -> Document | None:
-    found: list[Document] = client.get(f"{path}/executions", limit=1)["executions"]
-    return found[0] if found else None
-
-
-def _ended(run: Document | None) -> str | None:
-    """The id of a run that was over before the watch began: not the one to wait for."""
-    return None if run is None or run["status"] == "running" else str(run["id"])
-
-
-def _is_over(job: Document, run: Document | None, seen: str | None) -> bool:
-    is_running = run is not None and run["status"] == "running"
-    if job["status"] in _FINAL:
-        return not is_running
-    is_new = run is not None and run["id"] != seen
-    return is_new and not is_running and job["current_retry_count"] == 0
-
-
-def _waiting(job: Document, client: Client) -> str:
-    if job["status"] in (*_FINAL, "paused"):
-        return str(job["status"])
-    again = f"try {job['current_retry_count'] + 1} " if job["current_retry_count"] else ""
-    return f"{again}waits, due {relative(job['next_run_at'], client.now())}"
-
-
-# -- telling -------------------------------------------------------------------------------------
+    executions: list[Document] = client.get(f"{path}/executions", limit=1)["executions"]
+    return executions[0] if executions else None
 
 
 class _Lines:
@@ -110,12 +98,12 @@ class _Lines:
         self._last = ""
 
     def __call__(self, job: Document, run: Document | None, waiting: str) -> None:
-        is_running = job["status"] == "running" and run is not None
-        far = progress_text(run["progress"]) if is_running and run else ""
-        state = job["status"]
+        state, progress = job["status"], ""
+        if state == "running" and run is not None:
+            progress = progress_text(run["progress"])
         if state not in (*_FINAL, "running"):
             state, _, _ = waiting.partition(",")
-        line = f"{label(job)}: {state}" + (f", {far}" if far else "")
+        line = f"{label(job)}: {state}" + (f", {progress}" if progress else "")
         if line != self._last and not self._quiet:
             say(line)
         self._last = line
@@ -128,12 +116,12 @@ class _Bar:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn("{task.fields[far]}", markup=False),
+            TextColumn("{task.fields[text]}", markup=False),
             TimeElapsedColumn(),
             console=console(),
             transient=True,
         )
-        self._task = self._progress.add_task(safe(label(job)), total=None, far="")
+        self._task = self._progress.add_task(safe(label(job)), total=None, text="")
 
     def __enter__(self) -> "_Bar":
         self._progress.start()
@@ -144,12 +132,12 @@ class _Bar:
 
     def __call__(self, job: Document, run: Document | None, waiting: str) -> None:
         if job["status"] != "running" or run is None:
-            self._progress.update(self._task, total=None, far=safe(waiting))
+            self._progress.update(self._task, total=None, text=safe(waiting))
             return
-        told = run["progress"] or {}
+        progress = run["progress"] or {}
         self._progress.update(
             self._task,
-            total=told.get("total"),
-            completed=told.get("done") or 0,
-            far=safe(progress_text(told) or "running"),
+            total=progress.get("total"),
+            completed=progress.get("done") or 0,
+            text=safe(progress_text(progress) or "running"),
         )

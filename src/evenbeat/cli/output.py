@@ -32,10 +32,10 @@ _SHORTEST_ID = 13
 
 def console() -> Console:
     """Standard output. Lines for other programs have neither colours nor folds."""
-    made = Console(highlight=False, markup=False, emoji=False)
-    if not made.is_terminal and not os.environ.get("COLUMNS"):
-        made.width = _UNFOLDED
-    return made
+    out = Console(highlight=False, markup=False, emoji=False)
+    if not out.is_terminal and not os.environ.get("COLUMNS"):
+        out.width = _UNFOLDED
+    return out
 
 
 def is_wide(columns: int = 100) -> bool:
@@ -69,28 +69,28 @@ def print_json(document: Any) -> None:
 
 def table(*columns: str, right: Iterable[str] = ()) -> Table:
     """A table without lines; a column whose name ends in … gives way when it gets narrow."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    lines = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     numbers = set(right)
     for name in columns:
         label = name.removesuffix("…")
-        made.add_column(
+        lines.add_column(
             label,
             justify="right" if label in numbers else "left",
             no_wrap=not name.endswith("…"),
             overflow="ellipsis",
         )
-    return made
+    return lines
 
 
 def facts(pairs: Mapping[str, Any]) -> Table:
     """Names and values, one pair on a line; values that say nothing are left out."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column(overflow="fold")
+    lines = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    lines.add_column(style="dim", no_wrap=True)
+    lines.add_column(overflow="fold")
     for name, value in pairs.items():
         if value not in (None, "", [], {}):
-            made.add_row(name, value if isinstance(value, Text) else safe(str(value)))
-    return made
+            lines.add_row(name, value if isinstance(value, Text) else safe(str(value)))
+    return lines
 
 
 def heading(text: str) -> Text:
@@ -127,17 +127,15 @@ def compact(value: Any) -> str:
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
     """Beginnings that tell the ids from each other; commands accept them in place of the ids."""
     ordered = sorted(set(ids))
-    shared = [_shared(one, other) for one, other in pairwise(ordered)]
+    shared = [
+        next((at for at, (a, b) in enumerate(zip(*pair, strict=False)) if a != b), len(pair[0]))
+        for pair in pairwise(ordered)
+    ]
     longest = map(max, [0, *shared], [*shared, 0])
     return {
         one: one[: max(_SHORTEST_ID, length + 1)]
         for one, length in zip(ordered, longest, strict=False)
     }
-
-
-def _shared(one: str, other: str) -> int:
-    """How many signs two ids begin with alike."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
 
 
 # -- times ---------------------------------------------------------------------------------------
@@ -169,7 +167,7 @@ def both(text: str | None, now: datetime) -> str:
 
 
 def confirmed(question: str, yes: bool) -> bool:
-    """Whether the user wants it. Where nobody can answer, --yes must have."""
+    """Whether the user agrees; without a terminal, --yes must say so."""
     if yes:
         return True
     if not sys.stdin.isatty():

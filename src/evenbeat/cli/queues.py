@@ -1,171 +1,152 @@
-"""`evenbeat worker|queue|task`: what runs jobs.
+"""`evenbeat queue|limit|task`: what jobs wait in, what holds them back, what they run."""
 
-`evenbeat worker` without a command runs a worker; `evenbeat worker list` asks about them.
-"""
-
-import inspect
-from typing import Annotated, Any
-from uuid import UUID
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
 
-from evenbeat.cli import worker as running
-from evenbeat.cli.client import ApiError, Client, Document, path_segment
-from evenbeat.cli.output import cell, is_wide, relative, say, short_ids, status, table
-from evenbeat.cli.resolve import is_id
-from evenbeat.cli.session import ApiSession, api_command
+from evenbeat.cli.client import Client, Document, path_segment
+from evenbeat.cli.output import cell, relative, say, table
+from evenbeat.cli.session import ApiSession, LimitOption, OffsetOption, api_command
 
-worker_cli = typer.Typer(
-    invoke_without_command=True,
-    rich_markup_mode="markdown",
-    subcommand_metavar="[COMMAND] [ARGS]...",
-)
 queue_cli = typer.Typer(
     help="List, pause and resume queues.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+limit_cli = typer.Typer(
+    help="Limits shared by jobs with the same key.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
 )
 task_cli = typer.Typer(
     help="The tasks that workers have.", no_args_is_help=True, rich_markup_mode="markdown"
 )
 
-
-# -- workers -------------------------------------------------------------------------------------
-
-
-def _run_worker(context: typer.Context, **options: Any) -> int:
-    if context.invoked_subcommand is not None:
-        return 0
-    return running.worker(**options)
-
-
-def _as_callback() -> Any:
-    """`worker` with the same options, which is not run for `worker list`."""
-    own = inspect.signature(running.worker).parameters.values()
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
-    _run_worker.__signature__ = inspect.Signature([context, *options])  # type: ignore[attr-defined]
-    _run_worker.__doc__ = running.worker.__doc__
-    return _run_worker
-
-
-worker_cli.callback(invoke_without_command=True)(_as_callback())
-
-
-@worker_cli.command("list")
-@api_command
-def list_workers(session: ApiSession) -> None:
-    """List the workers that have given a sign of life in the last hour."""
-    found = session.client.get("/api/v1/workers")
-    if found["workers"] or session.as_json:
-        session.show(found, lambda: worker_table(found["workers"], session.client))
-    if not found["workers"]:
-        say("No worker is known. Start one: evenbeat worker --app yourmodule:app")
-
-
-def worker_table(workers: list[Document], client: Client) -> RenderableType:
-    """One line for each worker."""
-    more = ("tasks…", "version") if is_wide() else ()
-    made = table(
-        "id", "status", "host…", "pid", "running", "queues…", "seen", *more, right=("pid",)
-    )
-    short = short_ids([one["id"] for one in workers])
-    for one in workers:
-        extra = [cell(_some(one["tasks"])), cell(one["version"])]
-        made.add_row(
-            short[one["id"]],
-            status(_state(one)),
-            cell(one["host"].split("/")[0]),
-            str(one["pid"]),
-            f"{one['running']}/{one['concurrency']}",
-            cell(_some(one["queues"])),
-            relative(one["heartbeat_at"], client.now()),
-            *(extra if more else ()),
-        )
-    return made
-
-
-def _state(worker: Document) -> str:
-    if not worker["alive"]:
-        return "silent"
-    return "draining" if worker["status"] == "draining" else "alive"
-
-
-def _some(names: list[str] | None) -> str:
-    return "all" if names is None else ",".join(names)
-
-
-@worker_cli.command()
-@api_command
-def drain(
-    session: ApiSession,
-    worker: Annotated[str, typer.Argument(metavar="ID", help="The id, or its beginning.")],
-) -> None:
-    """Ask a worker to take no more jobs. It finishes what it has."""
-    told = session.client.post(f"/api/v1/workers/{_worker_id(session.client, worker)}/drain")
-    session.show(told, lambda: _drained(told))
-
-
-def _drained(worker: Document) -> str:
-    left = f"{worker['running']} running" if worker["running"] else "none running"
-    host = worker["host"].split("/")[0]
-    return f"{host} (pid {worker['pid']}) takes no more jobs; {left}."
-
-
-def _worker_id(client: Client, text: str) -> UUID:
-    if is_id(text):
-        return UUID(text)
-    known = [one["id"] for one in client.get("/api/v1/workers")["workers"]]
-    meant = [one for one in known if one.startswith(text.lower())] if text else []
-    if len(meant) != 1:
-        which = "more than one worker" if meant else "no worker"
-        raise ApiError(f"{text!r} means {which}; see evenbeat worker list.", 2 if meant else 4)
-    return UUID(meant[0])
+QueueArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
+KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The concurrency key.")]
 
 
 # -- queues --------------------------------------------------------------------------------------
-
-QueueArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
 
 
 @queue_cli.command("list")
 @api_command
 def list_queues(session: ApiSession) -> None:
     """List queues with due or running jobs, and those that are paused."""
-    found = session.client.get("/api/v1/queues")
-    if found["queues"] or session.as_json:
-        session.show(found, lambda: queue_table(found["queues"], session.client))
-    if not found["queues"]:
-        say("No queue has anything due or running, and none is paused.")
+    document = session.client.get("/api/v1/queues")
+    queues = document["queues"]
+    session.show_list(
+        document,
+        queues,
+        lambda: queue_table(queues, session.client),
+        "No queue has anything due or running, and none is paused.",
+    )
 
 
 def queue_table(queues: list[Document], client: Client) -> RenderableType:
     """One line for each queue."""
-    made = table("queue…", "due", "running", "oldest due", "paused", right=("due", "running"))
-    for one in queues:
-        made.add_row(
-            cell(one["name"]),
-            f"{one['due']:,}",
-            f"{one['running']:,}",
-            relative(one["oldest_due"], client.now()),
-            relative(one["paused_at"], client.now()),
+    lines = table("queue…", "due", "running", "oldest due", "paused", right=("due", "running"))
+    for queue in queues:
+        lines.add_row(
+            cell(queue["name"]),
+            f"{queue['due']:,}",
+            f"{queue['running']:,}",
+            relative(queue["oldest_due"], client.now()),
+            relative(queue["paused_at"], client.now()),
         )
-    return made
+    return lines
 
 
 @queue_cli.command("pause")
 @api_command
 def pause_queue(session: ApiSession, name: QueueArgument) -> None:
     """Start nothing more from a queue. What runs goes on, and what is added waits."""
-    told = session.client.post(f"/api/v1/queues/{path_segment(name)}/pause")
-    session.show(told, f"The queue {name} is paused; {told['due']:,} due jobs wait in it.")
+    queue = session.client.post(f"/api/v1/queues/{path_segment(name)}/pause")
+    session.show(queue, f"Paused queue {name}; {queue['due']:,} due jobs wait in it.")
 
 
 @queue_cli.command("resume")
 @api_command
 def resume_queue(session: ApiSession, name: QueueArgument) -> None:
     """Start jobs from a queue again."""
-    told = session.client.post(f"/api/v1/queues/{path_segment(name)}/resume")
-    session.show(told, f"The queue {name} goes on; {told['due']:,} jobs are due in it.")
+    queue = session.client.post(f"/api/v1/queues/{path_segment(name)}/resume")
+    session.show(queue, f"Resumed queue {name}; {queue['due']:,} jobs are due in it.")
+
+
+# -- limits --------------------------------------------------------------------------------------
+
+
+@limit_cli.command("list")
+@api_command
+def list_limits(session: ApiSession, limit: LimitOption = 50, offset: OffsetOption = 0) -> None:
+    """List concurrency keys with their limits, and how many jobs run and wait."""
+    page = session.client.get("/api/v1/limits", limit=limit, offset=offset)
+    limits = page["limits"]
+    session.show_list(
+        page,
+        limits,
+        lambda: _limit_table(limits, session.client),
+        "No job has a concurrency key. See evenbeat job add --help.",
+    )
+    if limits and page["total"] > offset + len(limits):
+        say(f"{page['total']:,} keys in all; see --offset.")
+
+
+def _limit_table(limits: list[Document], client: Client) -> RenderableType:
+    numbers = ("at once", "running", "waiting")
+    lines = table(
+        "key…", "at once", "rate", "running", "waiting", "next start", "set", right=numbers
+    )
+    for one in limits:
+        most, waiting = one["concurrency_limit"], one["waiting"]
+        is_held_back = one["rate_limit"] is not None and waiting > 0
+        lines.add_row(
+            cell(one["key"]),
+            "" if most is None else f"{most:,}",
+            cell(one["rate_limit"] or ""),
+            f"{one['running']:,}",
+            f"{waiting:,}+" if waiting == 1000 else f"{waiting:,}",
+            relative(one["next_start_at"], client.now()) if is_held_back else "",
+            "by hand" if one["is_set"] else "",
+        )
+    return lines
+
+
+@limit_cli.command("set")
+@api_command
+def set_limit(
+    session: ApiSession,
+    key: KeyArgument,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", help="How many may run at once.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="How often one may start, such as 10/s.")
+    ] = None,
+) -> None:
+    """Set what counts for a key from now on, whatever its jobs ask for.
+
+    What is left out is not limited: `--rate 10/s` alone lets any number run at once.
+    """
+    options = {"concurrency_limit": concurrency, "rate_limit": rate}
+    body = {name: value for name, value in options.items() if value is not None}
+    limit = session.client.put(f"/api/v1/limits/{path_segment(key)}", body)
+    session.show(limit, _limit_text(limit))
+
+
+@limit_cli.command("reset")
+@api_command
+def reset_limit(session: ApiSession, key: KeyArgument) -> None:
+    """Take back what was set for a key: what its jobs ask for counts again."""
+    limit = session.client.delete(f"/api/v1/limits/{path_segment(key)}")
+    session.show(limit, _limit_text(limit))
+
+
+def _limit_text(limit: Document) -> str:
+    most, rate = limit["concurrency_limit"], limit["rate_limit"]
+    rules = [] if most is None else [f"{most:,} at once"]
+    rules += [] if rate is None else [f"{rate} starts"]
+    standing = f"{limit['running']:,} running, {limit['waiting']:,} waiting"
+    return f"{limit['key']}: {', '.join(rules)}; {standing}."
 
 
 # -- tasks ---------------------------------------------------------------------------------------
@@ -180,29 +161,30 @@ def _task() -> None:
 @api_command
 def list_tasks(session: ApiSession) -> None:
     """List the tasks that workers have, with their arguments."""
-    found = session.client.get("/api/v1/tasks")
-    if found["tasks"] or session.as_json:
-        session.show(found, lambda: _task_table(found["tasks"]))
-    if not found["tasks"]:
-        say("No task is known yet: workers tell which ones they have when they start.")
+    document = session.client.get("/api/v1/tasks")
+    tasks = document["tasks"]
+    session.show_list(
+        document,
+        tasks,
+        lambda: _task_table(tasks),
+        "No task is known yet: workers report theirs when they start.",
+    )
 
 
 def _task_table(tasks: list[Document]) -> RenderableType:
-    made = table("task", "arguments…", "queue…", "runs in", "workers", "about…", right=("workers",))
-    for one in tasks:
-        made.add_row(
-            cell(one["name"]),
-            cell(" ".join(_arguments(one["schema"]))),
-            cell(one["queue"]),
-            one["runner"],
-            str(one["workers"]),
-            cell(one["doc"]),
+    lines = table(
+        "task", "arguments…", "queue…", "runs in", "workers", "about…", right=("workers",)
+    )
+    for task in tasks:
+        required = task["schema"].get("required") or []
+        names = task["schema"].get("properties") or ()
+        optional = [f"[{name}]" for name in names if name not in required]
+        lines.add_row(
+            cell(task["name"]),
+            cell(" ".join([*required, *optional])),
+            cell(task["queue"]),
+            task["runner"],
+            str(task["workers"]),
+            cell(task["doc"]),
         )
-    return made
-
-
-def _arguments(schema: Document) -> list[str]:
-    """The arguments by name; one that may be left out stands in brackets."""
-    required = schema.get("required") or []
-    others = [name for name in schema.get("properties") or () if name not in required]
-    return [*required, *(f"[{name}]" for name in others)]
+    return lines

@@ -1,26 +1,27 @@
-"""What every command that asks the API shares: where to ask, and how to answer."""
+"""What every command that uses the API shares: its options, its client and its output."""
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 from rich.console import RenderableType
 
-from evenbeat.cli.client import Client, Document, connected
-from evenbeat.cli.output import print_json, show
+from evenbeat.cli.client import ApiError, Client, Document, connected
+from evenbeat.cli.output import print_json, say, show
 
 P = ParamSpec("P")
 
-_WHERE = "Where to ask"
+_CONNECTION = "Connection"
 
 UrlOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        rich_help_panel=_WHERE,
+        rich_help_panel=_CONNECTION,
         help="Ask a running service; also EVENBEAT_URL. Default: the database itself.",
     ),
 ]
@@ -28,7 +29,7 @@ TokenOption = Annotated[
     str | None,
     typer.Option(
         metavar="TOKEN",
-        rich_help_panel=_WHERE,
+        rich_help_panel=_CONNECTION,
         help="The token for the service. Better kept in EVENBEAT_TOKEN: others can see arguments.",
     ),
 ]
@@ -36,14 +37,17 @@ DatabaseOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        rich_help_panel=_WHERE,
-        help="Ask this PostgreSQL database; a password is better kept in EVENBEAT_DATABASE_URL. "
+        rich_help_panel=_CONNECTION,
+        help="Use this PostgreSQL database; a password is better kept in EVENBEAT_DATABASE_URL. "
         "Default: the settings', or the embedded server.",
     ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", rich_help_panel=_WHERE, help="Print the API's document.")
+    bool, typer.Option("--json", rich_help_panel=_CONNECTION, help="Print the API's document.")
 ]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+OffsetOption = Annotated[int, typer.Option(metavar="N", min=0, help="Skip the first N.")]
+LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Show at most N.")]
 
 OPTIONS = {
     "url": (UrlOption, None),
@@ -55,7 +59,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class ApiSession:
-    """One command's way to the API and back to its user."""
+    """One command's connection to the API and its way to print."""
 
     client: Client
     as_json: bool
@@ -63,18 +67,33 @@ class ApiSession:
     def show(
         self, document: Document, *parts: Callable[[], RenderableType] | RenderableType
     ) -> None:
-        """Print the document with --json, and the parts, which may be made late, without."""
+        """Print the document with --json, otherwise the parts; a callable is called only then."""
         if self.as_json:
             print_json(document)
-            return
-        if parts:
+        elif parts:
             show(*(part() if callable(part) else part for part in parts))
+
+    def show_list(
+        self,
+        document: Document,
+        rows: Sequence[Document],
+        view: Callable[[], RenderableType],
+        empty: str,
+    ) -> None:
+        """Print the document with --json, otherwise the view; a list without rows says `empty`."""
+        if rows or self.as_json:
+            self.show(document, view)
+        if not rows:
+            say(empty)
 
 
 def api_command(command: Callable[Concatenate[ApiSession, P], int | None]) -> Callable[..., int]:
     """Give a command that takes a session the options that make one."""
     signature = inspect.signature(command)
-    own = list(signature.parameters.values())[1:]
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in list(signature.parameters.values())[1:]
+    ]
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in OPTIONS.items()
@@ -82,14 +101,37 @@ def api_command(command: Callable[Concatenate[ApiSession, P], int | None]) -> Ca
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> int:
-        url, token, database = (options.pop(name) for name in ("url", "token", "database"))
-        as_json = options.pop("as_json")
+        url, token, database, as_json = (options.pop(name) for name in OPTIONS)
         with connected(url, token, database) as client:
             return command(ApiSession(client, as_json), *args, **options) or 0
 
-    keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*keyword, *shared], return_annotation=int
+        parameters=[*own, *shared], return_annotation=int
     )
-    del run.__wrapped__  # its signature has no options
+    del run.__wrapped__  # its signature lacks the shared options
     return run
+
+
+class RetryReads:
+    """For commands that read again and again: while a read finds nobody, it may fail. Says so
+    once, and again when it is over."""
+
+    def __init__(self) -> None:
+        self.is_waiting = False
+
+    def __enter__(self) -> None:
+        """Read."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        is_away = isinstance(error, ApiError) and error.exit_code == 3
+        if is_away and not self.is_waiting:
+            say(f"{error} Trying again; Ctrl-C ends it.")
+        elif error is None and self.is_waiting:
+            say("It answers again.")
+        self.is_waiting = is_away
+        return is_away

@@ -12,10 +12,9 @@ from rich.console import Group
 from rich.text import Text
 
 from evenbeat import charts
-from evenbeat.app import Evenbeat
+from evenbeat.cli.app_loader import database_app
 from evenbeat.cli.job_files import read_crontab, read_list
 from evenbeat.cli.output import console, heading, print_json
-from evenbeat.cli.worker import check_database, configured
 from evenbeat.domain.duration import format_duration, parse_duration
 from evenbeat.domain.moments import zone_named
 from evenbeat.errors import InvalidInput
@@ -69,9 +68,7 @@ def simulate(  # noqa: PLR0917 - the options are named on the command line
     elif jobs is not None:
         recurring = read_list(jobs, lasting, timezone)
     else:
-        app = configured(Evenbeat(), None, database)
-        check_database(app.settings)
-        with app:
+        with database_app(database) as app:
             snapshot = app.store.placement.load_snapshot()
         if not snapshot:
             raise InvalidInput("The database holds no recurring jobs yet.", field="live")

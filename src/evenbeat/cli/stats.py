@@ -1,49 +1,221 @@
-"""`evenbeat stats`: the scheduler in figures."""
+"""`evenbeat stats` and `evenbeat top`: the scheduler in figures, once or live in the terminal."""
 
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, NamedTuple
+
+import typer
 from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from evenbeat.cli.client import Document
-from evenbeat.cli.output import both, facts, heading, status
+from evenbeat.cli.client import ApiError, Client, Document
+from evenbeat.cli.job_views import label, progress_text
+from evenbeat.cli.output import (
+    both,
+    cell,
+    console,
+    facts,
+    heading,
+    moment,
+    print_json,
+    short_ids,
+    show,
+    status,
+    table,
+)
+from evenbeat.cli.queues import queue_table
 from evenbeat.cli.session import ApiSession, api_command
-from evenbeat.humanize import count, milliseconds
+from evenbeat.cli.worker import worker_table
+from evenbeat.domain.duration import parse_duration
+from evenbeat.humanize import count, duration, milliseconds
+
+_MOST_RUNNING = 20
+_BAR_WIDTH = 20
 
 
 @api_command
 def stats(session: ApiSession) -> None:
     """Show how many jobs are in which state, and how their executions went."""
-    told = session.client.get("/api/v1/scheduler/metrics")
-    session.show(told, lambda: figures(told, session))
-
-
-def figures(told: Document, session: ApiSession) -> RenderableType:
-    """The scheduler's metrics, in two blocks."""
-    runs, now = told["executions"], session.client.now()
+    metrics = session.client.get("/api/v1/scheduler/metrics")
+    runs, now = metrics["executions"], session.client.now()
     rate = runs["success_rate"]
-    return Group(
-        jobs_line(told["jobs"]),
-        Text(),
-        heading("Executions"),
-        facts({
-            "total": f"{runs['total']:,}",
-            "succeeded": "" if rate is None else f"{share(rate):.1f} %",
-            "take": milliseconds(runs["average_duration_ms"]),
-            "stale locks cleared": f"{told['stale_locks_cleared']:,}",
-            "last sign of life": both(told["last_check_at"], now) or "no worker",
-            "counted": both(told["last_metrics_update"], now),
-        }),
-    )  # fmt: skip
+    figures = {
+        "total": f"{runs['total']:,}",
+        "succeeded": "" if rate is None else f"{100 * rate:.1f} %",
+        "take": milliseconds(runs["average_duration_ms"]),
+        "stale locks cleared": f"{metrics['stale_locks_cleared']:,}",
+        "last heartbeat": both(metrics["last_check_at"], now) or "no worker",
+        "counted": both(metrics["last_metrics_update"], now),
+    }
+    session.show(
+        metrics, _jobs_line(metrics["jobs"]), Text(), heading("Executions"), lambda: facts(figures)
+    )
 
 
-def share(rate: float) -> float:
-    """A rate between 0 and 1 in per cent."""
-    return 100 * rate
-
-
-def jobs_line(jobs: dict[str, int]) -> Text:
+def _jobs_line(jobs: dict[str, int]) -> Text:
     """How many jobs are in each state, on one line."""
     line = Text.assemble((count(sum(jobs.values()), "job"), "bold"))
     for state, number in jobs.items():
         if number:
             line.append("   ").append_text(status(state)).append(f" {number:,}")
     return line
+
+
+# -- live ----------------------------------------------------------------------------------------
+
+
+class _Snapshot(NamedTuple):
+    """What was read at one moment."""
+
+    at: float
+    metrics: Document
+    queues: list[Document]
+    workers: list[Document]
+    running: list[Document]
+    jobs: dict[str, Document]
+
+    @property
+    def total(self) -> int:
+        return int(self.metrics["executions"]["total"])
+
+
+@api_command
+def top(
+    session: ApiSession,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="How often to refresh.")] = "2s",
+    once: Annotated[
+        bool, typer.Option("--once", help="Print once and end, as without a terminal.")
+    ] = False,
+) -> int:
+    """Watch running jobs with their progress, queues, workers and throughput. `q` or Ctrl-C
+    ends it."""
+    client = session.client
+    pause = max(0.2, parse_duration(every, field="every").total_seconds())
+    snapshot = _read(client)
+    if session.as_json:
+        at = client.now().isoformat(timespec="seconds")
+        print_json(snapshot._asdict() | {"at": at, "jobs": list(snapshot.jobs.values())})
+        return 0
+    out = console()
+    first = _view(snapshot, None, client)
+    if once or not out.is_terminal:
+        show(first)
+        return 0
+    live = Live(first, console=out, screen=True, auto_refresh=False)
+    with _wait_for_q() as is_over, live:
+        try:
+            while not is_over(pause):
+                before, footer = snapshot, Text("\nq ends this", style="dim")
+                try:
+                    snapshot = _read(client)
+                except ApiError as error:  # a service that is away may come back
+                    if error.exit_code != 3:
+                        raise
+                    footer = Text(f"\n{error}", style="red")
+                live.update(Group(_view(snapshot, before, client), footer), refresh=True)
+        except KeyboardInterrupt:
+            pass
+    return 0
+
+
+def _read(client: Client) -> _Snapshot:
+    running = client.get("/api/v1/executions", status="running", limit=_MOST_RUNNING)["executions"]
+    jobs = client.get("/api/v1/jobs", status="running", limit=1000)["jobs"] if running else []
+    return _Snapshot(
+        time.monotonic(),
+        client.get("/api/v1/scheduler/metrics"),
+        client.get("/api/v1/queues")["queues"],
+        client.get("/api/v1/workers")["workers"],
+        running,
+        {job["id"]: job for job in jobs},
+    )
+
+
+def _view(snapshot: _Snapshot, before: _Snapshot | None, client: Client) -> RenderableType:
+    runs, jobs = snapshot.metrics["executions"], snapshot.metrics["jobs"]
+    pace = [count(runs["total"], "execution")]
+    if runs["success_rate"] is not None:
+        pace.append(f"{100 * runs['success_rate']:.1f} % succeeded")
+    if before is not None:
+        rate = (snapshot.total - before.total) / max(0.001, snapshot.at - before.at)
+        pace.append(f"{max(0.0, rate):,.1f} a second")
+
+    def part(
+        rows: list[Document], lines: Callable[[], RenderableType], empty: str
+    ) -> RenderableType:
+        return lines() if rows else Text(f"  {empty}", style="dim")
+
+    return Group(
+        _jobs_line(jobs),
+        Text("   ".join(pace)),
+        Text(),
+        heading(f"Running ({jobs.get('running', len(snapshot.running)):,})"),
+        part(snapshot.running, lambda: _running_table(snapshot, client), "nothing"),
+        Text(),
+        heading("Queues"),
+        part(snapshot.queues, lambda: queue_table(snapshot.queues, client), "nothing due"),
+        Text(),
+        heading(f"Workers ({sum(one['alive'] for one in snapshot.workers)})"),
+        part(
+            snapshot.workers,
+            lambda: worker_table(snapshot.workers, client),
+            "none: evenbeat worker --app yourmodule:app",
+        ),
+    )
+
+
+def _running_table(snapshot: _Snapshot, client: Client) -> RenderableType:
+    lines = table("id", "job…", "for", "progress", "")
+    short = short_ids([one["job_id"] for one in snapshot.running])
+    for one in snapshot.running:
+        job = snapshot.jobs.get(one["job_id"])
+        started = moment(one["started_at"]) or client.now()
+        progress = one["progress"] or {}
+        bar: RenderableType = ""
+        if total := progress.get("total"):
+            bar = ProgressBar(total=total, completed=progress.get("done") or 0, width=_BAR_WIDTH)
+        lines.add_row(
+            short[one["job_id"]],
+            cell(label(job) if job else one["job_id"]),
+            duration(max(0.0, (client.now() - started).total_seconds())),
+            bar,
+            cell(progress_text(progress)),
+        )
+    return lines
+
+
+@contextmanager
+def _wait_for_q() -> Iterator[Callable[[float], bool]]:
+    """A function that waits some seconds, and returns true as soon as `q` was pressed or the
+    keyboard is gone. Without a terminal nobody can press it."""
+    if not sys.stdin.isatty():
+        yield lambda seconds: threading.Event().wait(seconds)
+        return
+    import termios  # noqa: PLC0415 - there is none on Windows
+    import tty  # noqa: PLC0415
+
+    def is_pressed(seconds: float) -> bool:
+        ends_at = time.monotonic() + seconds
+        while (remaining := ends_at - time.monotonic()) > 0:
+            ready, _, _ = select.select([sys.stdin], [], [], remaining)
+            if ready:
+                # Past Python's buffer, in which a second key would wait unseen.
+                keys = os.read(sys.stdin.fileno(), 64)
+                if not keys or b"q" in keys.lower():
+                    return True
+        return False
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield is_pressed
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

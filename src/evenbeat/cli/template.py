@@ -1,27 +1,28 @@
-"""`evenbeat template`: keep definitions of jobs with parameters, and make jobs from them."""
+"""`evenbeat template`: save definitions of jobs with parameters, and make jobs from them."""
 
 import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from evenbeat.cli.client import Document, path_segment
 from evenbeat.cli.job_add import answer
-from evenbeat.cli.output import cell, confirmed, heading, relative, safe, say, table
-from evenbeat.cli.session import ApiSession, api_command
-from evenbeat.domain.templates import Parameter, read_parameters
+from evenbeat.cli.output import cell, compact, confirmed, heading, relative, safe, table
+from evenbeat.cli.session import ApiSession, YesOption, api_command
+from evenbeat.domain.templates import read_parameters
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.files import as_json, load_file
 
 template_cli = typer.Typer(
-    help="Definitions of jobs with parameters.", no_args_is_help=True, rich_markup_mode="markdown"
+    help="Job definitions with parameters.", no_args_is_help=True, rich_markup_mode="markdown"
 )
 
-_PLACE = "/api/v1/templates"
+_PATH = "/api/v1/templates"
 _PAGE = 1000
+_RULES = ("enum", "pattern", "min", "max")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The template's name.")]
 
@@ -31,23 +32,52 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The template'
 def list_templates(
     session: ApiSession,
     search: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only those that have this in them.")
+        str | None, typer.Option(metavar="TEXT", help="Only those that contain this.")
     ] = None,
 ) -> None:
-    """List the templates that are kept."""
-    found = session.client.get(_PLACE, search=search, limit=_PAGE)
-    if found["templates"] or session.as_json:
-        session.show(found, lambda: _table(session, found["templates"]))
-    if not found["templates"]:
-        say("There are no templates. Keep one: evenbeat template save FILE")
+    """List the saved templates."""
+    page = session.client.get(_PATH, search=search, limit=_PAGE)
+    templates = page["templates"]
+
+    def view() -> RenderableType:
+        lines = table("name", "parameters…", "description…", "version", "changed")
+        for template in templates:
+            lines.add_row(
+                cell(template["name"]),
+                cell(", ".join(template["parameters"])),
+                cell(template["description"] or ""),
+                str(template["version"]),
+                relative(template["updated_at"], session.client.now()),
+            )
+        return lines
+
+    session.show_list(
+        page, templates, view, "There are no templates. Save one: evenbeat template save FILE"
+    )
 
 
 @template_cli.command()
 @api_command
 def show(session: ApiSession, name: NameArgument) -> None:
     """Show a template: its parameters with their rules, and its body."""
-    found = session.client.get(f"{_PLACE}/{path_segment(name)}")
-    session.show(found, lambda: _view(found))
+    template = session.client.get(f"{_PATH}/{path_segment(name)}")
+    parts: list[RenderableType] = [heading(f"{template['name']}, version {template['version']}")]
+    if template["description"]:
+        parts.append(Text(safe(template["description"])))
+    if template["parameters"]:
+        lines = table("parameter", "type", "default", "rules…", "description…")
+        for parameter, rules in template["parameters"].items():
+            default = "" if rules["default"] is None else compact(rules["default"])
+            named = [f"{rule} {compact(rules[rule])}" for rule in _RULES if rules[rule] is not None]
+            lines.add_row(
+                cell(parameter),
+                rules["type"],
+                cell("required" if rules["required"] else default),
+                cell(", ".join(named)),
+                cell(rules["description"] or ""),
+            )
+        parts.append(lines)
+    session.show(template, *parts, heading("Body"), _indented(template["body"]))
 
 
 @template_cli.command()
@@ -59,32 +89,28 @@ def save(
     ],
     name: Annotated[str | None, typer.Option(help="Its name, where the file does not say.")] = None,
 ) -> None:
-    """Keep a template, in place of the one of its name.
+    """Save a template, in place of the one with its name.
 
     The file has `name`, `description`, `parameters` and `body`.
     """
     document = as_json(load_file(file))
     if not isinstance(document, dict):
         raise InvalidInput(f"{file} is not a template: it has no fields.", field="file")
-    own = document.pop("name", None)
-    chosen = name or own
-    if not isinstance(chosen, str):
+    name = name or document.pop("name", None)
+    document.pop("name", None)
+    if not isinstance(name, str):
         raise InvalidInput(f"{file} has no name. Put one in, or give --name.", field="name")
-    kept = session.client.put(f"{_PLACE}/{path_segment(chosen)}", document)
-    session.show(kept, f"{kept['name']} is kept as version {kept['version']}.")
+    template = session.client.put(f"{_PATH}/{path_segment(name)}", document)
+    session.show(template, f"{template['name']} is saved as version {template['version']}.")
 
 
 @template_cli.command()
 @api_command
-def delete(
-    session: ApiSession,
-    name: NameArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> int:
+def delete(session: ApiSession, name: NameArgument, yes: YesOption = False) -> int:
     """Remove a template; jobs made from it stay."""
     if not confirmed(f"Delete the template {name}?", yes):
         return 1
-    session.client.delete(f"{_PLACE}/{path_segment(name)}")
+    session.client.delete(f"{_PATH}/{path_segment(name)}")
     session.show({"deleted": name}, f"{name} is deleted.")
     return 0
 
@@ -103,21 +129,14 @@ def use(
     ] = False,
 ) -> int:
     """Add a job from a template."""
-    place = f"{_PLACE}/{path_segment(name)}"
-    parameters = read_parameters(
-        {key: _rules(one) for key, one in session.client.get(place)["parameters"].items()}
-    )
-    body = {"parameters": _given(parameters, values or [])}
-    if preview:
-        told = session.client.post(f"{place}/preview", body)
-        session.show(told, lambda: _previewed(told))
-        return 0
-    return answer(session, session.client.post(f"{place}/jobs", body))
-
-
-def _given(parameters: dict[str, Parameter], values: list[str]) -> Document:
-    given: Document = {}
-    for text in values:
+    path = f"{_PATH}/{path_segment(name)}"
+    declared = {
+        key: {rule: value for rule, value in rules.items() if value is not None}
+        for key, rules in session.client.get(path)["parameters"].items()
+    }
+    parameters = read_parameters(declared)
+    arguments: Document = {}
+    for text in values or ():
         key, sign, value = text.partition("=")
         if not sign or not key:
             raise InvalidInput(
@@ -125,57 +144,14 @@ def _given(parameters: dict[str, Parameter], values: list[str]) -> Document:
                 field="set",
             )
         # A parameter that does not exist is for the service to refuse: it names those that do.
-        given[key] = parameters[key].read(value) if key in parameters else value
-    return given
+        arguments[key] = parameters[key].read(value) if key in parameters else value
+    body = {"parameters": arguments}
+    if not preview:
+        return answer(session, session.client.post(f"{path}/jobs", body))
+    result = session.client.post(f"{path}/preview", body)
+    session.show(result, heading(f"Would run {result['schedule_text']}"), _indented(result["job"]))
+    return 0
 
 
-def _rules(one: Document) -> Document:
-    return {rule: value for rule, value in one.items() if value is not None}
-
-
-# -- views -----------------------------------------------------------------------------------------
-
-
-def _table(session: ApiSession, templates: list[Document]) -> RenderableType:
-    made = table("name", "parameters…", "description…", "version", "changed")
-    now = session.client.now()
-    for one in templates:
-        made.add_row(
-            cell(one["name"]),
-            cell(", ".join(one["parameters"])),
-            cell(one["description"] or ""),
-            str(one["version"]),
-            relative(one["updated_at"], now),
-        )
-    return made
-
-
-def _view(one: Document) -> RenderableType:
-    parts: list[RenderableType] = [heading(f"{one['name']}, version {one['version']}")]
-    if one["description"]:
-        parts.append(Text(safe(one["description"])))
-    if one["parameters"]:
-        made = table("parameter", "type", "default", "rules…", "description…")
-        for name, rules in one["parameters"].items():
-            default = "required" if rules["required"] else _json(rules["default"])
-            more = cell(rules["description"] or "")
-            made.add_row(cell(name), rules["type"], cell(default), cell(_told(rules)), more)
-        parts.append(made)
-    return Group(*parts, heading("Body"), Text(safe(_indented(one["body"]))))
-
-
-def _told(rules: Document) -> str:
-    named = ("enum", "pattern", "min", "max")
-    return ", ".join(f"{one} {_json(rules[one])}" for one in named if rules[one] is not None)
-
-
-def _previewed(told: Document) -> RenderableType:
-    return Group(heading(f"Would run {told['schedule_text']}"), Text(safe(_indented(told["job"]))))
-
-
-def _json(value: Any) -> str:
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _indented(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
+def _indented(value: Any) -> Text:
+    return Text(safe(json.dumps(value, ensure_ascii=False, indent=2)))

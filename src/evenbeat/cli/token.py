@@ -1,29 +1,26 @@
-"""`evenbeat token`: make, list and revoke the tokens of the service, and make login links.
+"""`evenbeat token`: create, list and revoke the tokens of the service, and create login links.
 
 These work on the database and the secret of this machine, so they need no token themselves:
-whoever may read the secret could sign one anyway.
+anyone who may read the secret could sign one anyway.
 """
 
-import getpass
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from evenbeat.api.auth.sessions import view_of
 from evenbeat.api.auth.tokens import Access, Role
-from evenbeat.app import Evenbeat
-from evenbeat.cli.output import safe
-from evenbeat.cli.worker import check_database, configured
+from evenbeat.cli.app_loader import database_app
+from evenbeat.cli.client import checked_url
+from evenbeat.cli.local_access import user_name
+from evenbeat.cli.output import safe, say, table
+from evenbeat.cli.output import show as show_table
 from evenbeat.domain.duration import format_duration, parse_duration
-from evenbeat.errors import InvalidInput
 
 token_cli = typer.Typer(help="Tokens and login links of the service.", no_args_is_help=True)
 
@@ -39,7 +36,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RoleOption = Annotated[Role, typer.Option(help="What it allows: to look, to operate, or all.")]
 SubjectOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Whom or what it is for. Default: your user name."),
+    typer.Option(metavar="NAME", help="Who or what it is for. Default: your user name."),
 ]
 
 
@@ -47,16 +44,16 @@ SubjectOption = Annotated[
 def create(
     role: RoleOption,
     expires: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long it lives, such as 12h or 90d.")
+        str, typer.Option(metavar="DURATION", help="How long it is valid, such as 12h or 90d.")
     ] = "30d",
     subject: SubjectOption = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Make a token, and print it on standard output. It is shown only this once."""
+    """Create a token, and print it on standard output. It is shown only this once."""
     lifetime = parse_duration(expires, field="expires")
     with _access(database) as access:
-        issued = access.issue(role, lifetime, subject=subject or _user(), by=_user())
+        issued = access.issue(role, lifetime, subject=subject or user_name(), by=user_name())
     if as_json:
         _print_json(
             {
@@ -68,20 +65,20 @@ def create(
             }
         )
         return 0
-    _say(f"A token for {issued.subject}, {issued.role}, until {_minute(issued.expires_at)}.")
-    _say(f"It is shown only this once. To revoke it: evenbeat token revoke {issued.id}")
+    say(f"A token for {issued.subject}, {issued.role}, until {_to_the_minute(issued.expires_at)}.")
+    say(f"It is shown only this once. To revoke it: evenbeat token revoke {issued.id}")
     typer.echo(issued.token)
     return 0
 
 
 @token_cli.command("list")
 def list_(
-    active: Annotated[bool, typer.Option("--active", help="Only those that still count.")] = False,
+    active: Annotated[bool, typer.Option("--active", help="Only those still valid.")] = False,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=10_000)] = 100,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """List the tokens that were made here, newest first. The tokens themselves are kept nowhere."""
+    """List the tokens created here, newest first. The tokens themselves are stored nowhere."""
     with _access(database) as access:
         views = [view_of(token) for token in access.tokens(active=active, limit=limit)]
         total = access.count_tokens(active=active)
@@ -89,18 +86,15 @@ def list_(
         _print_json({"tokens": [view.model_dump(mode="json") for view in views], "total": total})
         return 0
     if not views:
-        _say("There are no tokens. Make one with: evenbeat token create --role viewer")
+        say("There are no tokens. Create one with: evenbeat token create --role viewer")
         return 0
-    table = Table("id", "subject", "role", "kind", "status", "expires", "made by", box=None)
+    lines = table("id", "subject…", "role", "kind", "status", "expires", "created by…")
     for view in views:
         cells = (str(view.id), safe(view.subject), view.role, view.kind, view.status)
-        table.add_row(*cells, _minute(view.expires_at), safe(view.created_by))
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = 400  # lines for other programs are not folded
-    console.print(table)
+        lines.add_row(*cells, _to_the_minute(view.expires_at), safe(view.created_by))
+    show_table(lines)
     if total > len(views):
-        _say(f"{total - len(views)} more; see --limit.")
+        say(f"{total - len(views)} more; see --limit.")
     return 0
 
 
@@ -116,7 +110,7 @@ def revoke(
     if as_json:
         _print_json({"id": str(token_id), "status": "revoked"})
     else:
-        _say(f"Revoked {token_id}.")
+        say(f"Revoked {token_id}.")
     return 0
 
 
@@ -124,66 +118,37 @@ def revoke(
 def login(  # noqa: PLR0917 - the options are named on the command line
     role: RoleOption = Role.ADMIN,
     url: Annotated[
-        str, typer.Option(metavar="URL", help="Where the service is.")
+        str, typer.Option(metavar="URL", help="The address of the service.")
     ] = "http://127.0.0.1:8060",
     ttl: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long the link is good for.")
+        str, typer.Option(metavar="DURATION", help="How long the link is valid.")
     ] = "10m",
     subject: SubjectOption = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Print a link that signs a browser in, once."""
-    base, lives = _base(url), parse_duration(ttl, field="ttl")
+    base, lifetime = checked_url(url), parse_duration(ttl, field="ttl")
     with _access(database) as access:
-        code = access.login_code(role, lives, subject=subject or _user())
+        code = access.login_code(role, lifetime, subject=subject or user_name())
     link = f"{base}/login?code={code}"
     if as_json:
-        _print_json({"url": link, "role": role.value, "expires_in": lives.total_seconds()})
+        _print_json({"url": link, "role": role.value, "expires_in": lifetime.total_seconds()})
         return 0
-    _say(f"Signs in once as {role}, within {format_duration(lives)}:")
+    say(f"Signs in once as {role}, within {format_duration(lifetime)}:")
     typer.echo(link)
     return 0
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def _access(database: str | None) -> Iterator[Access]:
-    app = configured(Evenbeat(), None, database)
-    check_database(app.settings)
-    with app:
+    with database_app(database) as app:
         yield Access.of(app.settings, app.store)
 
 
-def _base(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
-    except ValueError:
-        usable = False
-    if not usable or parts.query or parts.fragment:
-        raise InvalidInput(
-            "--url must be the address of the service, such as http://127.0.0.1:8060.", field="url"
-        )
-    return url.rstrip("/")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "command line"  # a user without a name, as in some containers
-
-
-def _minute(moment: datetime) -> str:
+def _to_the_minute(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False))
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
+    typer.echo(json.dumps(value, ensure_ascii=False))  # on one line, for `jq -r .token`

@@ -1,4 +1,4 @@
-"""`evenbeat webhook`: who is told of what happens to jobs, and whether it arrived."""
+"""`evenbeat webhook`: endpoints that are notified when jobs end, and their deliveries."""
 
 from typing import Annotated, Any
 
@@ -20,12 +20,12 @@ from evenbeat.cli.output import (
     status,
     table,
 )
-from evenbeat.cli.resolve import find_job, is_id
-from evenbeat.cli.session import ApiSession, api_command
+from evenbeat.cli.resolve import find_job, find_listed, is_id
+from evenbeat.cli.session import ApiSession, LimitOption, OffsetOption, YesOption, api_command
 from evenbeat.humanize import count, milliseconds
 
 webhook_cli = typer.Typer(
-    help="Tell others when jobs end: endpoints, deliveries, sending again.",
+    help="Notify other systems when jobs end: endpoints, deliveries, sending again.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -47,26 +47,25 @@ def list_(
 ) -> None:
     """List the endpoints, newest first."""
     job_id = None if job is None else find_job(session.client, job)["id"]
-    found = session.client.get("/api/v1/webhooks", job_id=job_id, limit=_MOST)
-    if found["webhooks"] or session.as_json:
-        session.show(found, lambda: _table(found["webhooks"], session.client))
-    if not found["webhooks"]:
-        say("There are none. Add one: evenbeat webhook add https://… --event job.failed")
+    page = session.client.get("/api/v1/webhooks", job_id=job_id, limit=_MOST)
+    webhooks = page["webhooks"]
 
+    def view() -> RenderableType:
+        lines = table("id", "state", "url…", "events…", "scope…", "description…")
+        short = short_ids([one["id"] for one in webhooks])
+        for one in webhooks:
+            lines.add_row(
+                short[one["id"]],
+                status(_state(one, session.client)),
+                cell(one["url"]),
+                cell(", ".join(one["events"])),
+                cell(_scope(one)),
+                cell(one["description"]),
+            )
+        return lines
 
-def _table(webhooks: list[Document], client: Client) -> RenderableType:
-    made = table("id", "state", "url…", "events…", "of…", "description…")
-    short = short_ids([one["id"] for one in webhooks])
-    for one in webhooks:
-        made.add_row(
-            short[one["id"]],
-            status(_state(one, client)),
-            cell(one["url"]),
-            cell(", ".join(one["events"])),
-            cell(_reach(one)),
-            cell(one["description"]),
-        )
-    return made
+    empty = "There are none. Add one: evenbeat webhook add https://… --event job.failed"
+    session.show_list(page, webhooks, view, empty)
 
 
 def _state(webhook: Document, client: Client) -> str:
@@ -77,8 +76,8 @@ def _state(webhook: Document, client: Client) -> str:
     return "enabled"
 
 
-def _reach(webhook: Document) -> str:
-    """Which jobs it hears of."""
+def _scope(webhook: Document) -> str:
+    """Which jobs it is notified about."""
     if webhook["job_id"]:
         return f"job {webhook['job_id']}"
     parts = [
@@ -98,7 +97,7 @@ def add(  # noqa: PLR0917 - the options are named on the command line
     ],
     event: Annotated[
         list[str],
-        typer.Option(metavar="EVENT", help=f"What it hears of: {_EVENTS}. May be repeated."),
+        typer.Option(metavar="EVENT", help=f"What to notify about: {_EVENTS}. May be repeated."),
     ],
     job: Annotated[
         str | None, typer.Option(metavar="JOB", help="Only of this job: id, beginning, or name.")
@@ -116,7 +115,7 @@ def add(  # noqa: PLR0917 - the options are named on the command line
 ) -> None:
     """Add an endpoint, and print the secret that its messages are signed with. It is shown only
     this once."""
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "url": endpoint,
         "events": event,
         "job_id": None if job is None else find_job(session.client, job)["id"],
@@ -125,19 +124,19 @@ def add(  # noqa: PLR0917 - the options are named on the command line
         "tags": tag,
         "description": description,
     }
-    given = {name: value for name, value in asked.items() if value is not None}
-    made = session.client.post("/api/v1/webhooks", given)
+    body = {name: value for name, value in options.items() if value is not None}
+    added = session.client.post("/api/v1/webhooks", body)
     if not session.as_json:
-        say(f"Added {made['id']}. Its secret, shown only this once:")
-    session.show(made, made["secret"])
+        say(f"Added {added['id']}. Its secret, shown only this once:")
+    session.show(added, added["secret"])
 
 
 @webhook_cli.command()
 @api_command
 def show(session: ApiSession, webhook: WebhookArgument) -> None:
     """Show an endpoint, without its secret."""
-    found = _find(session.client, webhook)
-    session.show(found, lambda: _facts(found, session.client))
+    document = _find(session.client, webhook)
+    session.show(document, lambda: _facts(document, session.client))
 
 
 def _facts(webhook: Document, client: Client) -> RenderableType:
@@ -150,7 +149,7 @@ def _facts(webhook: Document, client: Client) -> RenderableType:
             "disabled because": webhook["disabled_reason"],
             "failing since": both(webhook["failing_since"], now),
             "events": ", ".join(webhook["events"]),
-            "hears of": _reach(webhook),
+            "scope": _scope(webhook),
             "description": webhook["description"],
             "old secret until": both(webhook["old_secret_until"], now),
             "created": both(webhook["created_at"], now),
@@ -161,17 +160,14 @@ def _facts(webhook: Document, client: Client) -> RenderableType:
 
 @webhook_cli.command()
 @api_command
-def delete(
-    session: ApiSession,
-    webhook: WebhookArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> int:
+def delete(session: ApiSession, webhook: WebhookArgument, yes: YesOption = False) -> int:
     """Delete an endpoint with its messages. What was not delivered yet never will be."""
-    found = _find(session.client, webhook)
-    if not confirmed(f"Delete the webhook for {found['url']}?", yes):
+    document = _find(session.client, webhook)
+    webhook_id = document["id"]
+    if not confirmed(f"Delete the webhook for {document['url']}?", yes):
         return 1
-    session.client.delete(f"/api/v1/webhooks/{found['id']}")
-    session.show({"id": found["id"], "deleted": True}, f"Deleted {found['id']}.")
+    session.client.delete(f"/api/v1/webhooks/{webhook_id}")
+    session.show({"id": webhook_id, "deleted": True}, f"Deleted {webhook_id}.")
     return 0
 
 
@@ -190,8 +186,8 @@ def disable(session: ApiSession, webhook: WebhookArgument) -> None:
 
 
 def _switch(session: ApiSession, webhook: str, *, enabled: bool) -> None:
-    found = _find(session.client, webhook)
-    changed = session.client.patch(f"/api/v1/webhooks/{found['id']}", {"enabled": enabled})
+    path = f"/api/v1/webhooks/{_find(session.client, webhook)['id']}"
+    changed = session.client.patch(path, {"enabled": enabled})
     session.show(changed, lambda: _facts(changed, session.client))
 
 
@@ -201,14 +197,14 @@ def rotate(session: ApiSession, webhook: WebhookArgument) -> None:
     """Give an endpoint a new secret, and print it. For 24 hours messages are signed with both."""
     rotated = session.client.post(f"/api/v1/webhooks/{_find(session.client, webhook)['id']}/rotate")
     if not session.as_json:
-        say(f"The old secret signs along until {exact(rotated['old_secret_until'])}. The new one:")
+        say(f"The old secret stays valid until {exact(rotated['old_secret_until'])}. The new one:")
     session.show(rotated, rotated["secret"])
 
 
 @webhook_cli.command()
 @api_command
 def test(session: ApiSession, webhook: WebhookArgument) -> None:
-    """Send a test message. A worker delivers it; `webhook message` shows what came of it."""
+    """Send a test message. A worker delivers it; `webhook message` shows the result."""
     sent = session.client.post(f"/api/v1/webhooks/{_find(session.client, webhook)['id']}/test")
     session.show(sent, f"Sent {sent['id']}. See: evenbeat webhook message {sent['id']}")
 
@@ -221,35 +217,33 @@ def deliveries(
     state: Annotated[
         list[str] | None, typer.Option(metavar="STATE", help="pending, delivered or failed.")
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000)] = 20,
-    offset: Annotated[int, typer.Option(metavar="N", min=0, help="Leave out the first N.")] = 0,
+    limit: LimitOption = 20,
+    offset: OffsetOption = 0,
 ) -> None:
     """List what was sent to an endpoint, newest first."""
     path = f"/api/v1/webhooks/{_find(session.client, webhook)['id']}/deliveries"
-    found = session.client.get(path, state=state, limit=limit, offset=offset)
-    if found["deliveries"] or session.as_json:
-        session.show(found, lambda: _deliveries(found["deliveries"], session.client))
-    if not found["deliveries"]:
-        say("There are none.")
-    elif found["total"] > offset + len(found["deliveries"]):
-        least = "At least " if found["total_is_estimate"] else ""
-        say(f"{least}{count(found['total'], 'message')} in all; see --limit and --offset.")
+    page = session.client.get(path, state=state, limit=limit, offset=offset)
+    messages = page["deliveries"]
 
+    def view() -> RenderableType:
+        now = session.client.now()
+        lines = table("message", "event", "state", "attempts", "sent", "next attempt", "response…")
+        for one in messages:
+            lines.add_row(
+                one["id"],
+                one["event"],
+                status(one["state"]),
+                str(one["attempts"]),
+                relative(one["created_at"], now),
+                relative(one["next_attempt_at"], now),
+                cell(one["error"] or one["status_code"]),
+            )
+        return lines
 
-def _deliveries(messages: list[Document], client: Client) -> RenderableType:
-    made = table("message", "event", "state", "tries", "sent", "next try", "last answer…")
-    now = client.now()
-    for one in messages:
-        made.add_row(
-            one["id"],
-            one["event"],
-            status(one["state"]),
-            str(one["attempts"]),
-            relative(one["created_at"], now),
-            relative(one["next_attempt_at"], now),
-            cell(one["error"] or one["status_code"]),
-        )
-    return made
+    session.show_list(page, messages, view, "There are none.")
+    if messages and page["total"] > offset + len(messages):
+        least = "At least " if page["total_is_estimate"] else ""
+        say(f"{least}{count(page['total'], 'message')} in all; see --limit and --offset.")
 
 
 @webhook_cli.command()
@@ -258,34 +252,29 @@ def message(
     session: ApiSession,
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Its id: msg_…")],
 ) -> None:
-    """Show a message: what it says, and every attempt at delivering it."""
-    found = session.client.get(f"/api/v1/webhook-messages/{path_segment(message)}")
-    session.show(found, lambda: _message_facts(found, session.client), lambda: _attempts(found))
-
-
-def _message_facts(message: Document, client: Client) -> RenderableType:
+    """Show a message: its payload, and every attempt at delivering it."""
+    client = session.client
+    document = client.get(f"/api/v1/webhook-messages/{path_segment(message)}")
     now = client.now()
-    return facts(
+    overview = facts(
         {
-            "id": message["id"],
-            "event": message["event"],
-            "state": message["state"],
-            "created": both(message["created_at"], now),
-            "delivered": both(message["delivered_at"], now),
-            "next try": both(message["next_attempt_at"], now),
-            "webhook": message["webhook_id"],
-            "job": message["job_id"],
-            "payload": compact(message["payload"]),
+            "id": document["id"],
+            "event": document["event"],
+            "state": document["state"],
+            "created": both(document["created_at"], now),
+            "delivered": both(document["delivered_at"], now),
+            "next attempt": both(document["next_attempt_at"], now),
+            "webhook": document["webhook_id"],
+            "job": document["job_id"],
+            "payload": compact(document["payload"]),
         }
     )
-
-
-def _attempts(message: Document) -> RenderableType:
-    if not message["deliveries"]:
-        return heading("\nNo attempt yet")
-    made = table("try", "at", "took", "answer", "error…", "body…")
-    for one in message["deliveries"]:
-        made.add_row(
+    if not document["deliveries"]:
+        session.show(document, overview, heading("\nNo attempt yet"))
+        return
+    attempts = table("attempt", "at", "took", "response", "error…", "body…")
+    for one in document["deliveries"]:
+        attempts.add_row(
             str(one["attempt"]),
             exact(one["started_at"]),
             milliseconds(one["duration_ms"]),
@@ -293,7 +282,7 @@ def _attempts(message: Document) -> RenderableType:
             cell(one["error"]),
             cell(one["response"]),
         )
-    return made
+    session.show(document, overview, attempts)
 
 
 @webhook_cli.command()
@@ -315,8 +304,8 @@ def redeliver(
     client = session.client
     if since is not None:
         path = f"/api/v1/webhooks/{_find(client, what)['id']}/redeliver"
-        done = client.post(path, {"since": since})
-        session.show(done, f"{count(done['redelivered'], 'message')} sent again.")
+        result = client.post(path, {"since": since})
+        session.show(result, f"{count(result['redelivered'], 'message')} sent again.")
         return
     if not what.startswith("msg_"):
         raise ApiError("Give the id of a message (msg_…), or a webhook with --since.", 2)
@@ -325,13 +314,7 @@ def redeliver(
 
 
 def _find(client: Client, text: str) -> Document:
-    """The one endpoint that an id or its beginning means; raises ApiError otherwise."""
+    """The one endpoint that an id or its beginning names."""
     if is_id(text):
         return client.get(f"/api/v1/webhooks/{path_segment(text)}")
-    known = client.get("/api/v1/webhooks", limit=_MOST)["webhooks"]
-    meant = [one for one in known if text and one["id"].startswith(text.lower())]
-    if len(meant) == 1:
-        found: Document = meant[0]
-        return found
-    which = "more than one webhook" if meant else "no webhook"
-    raise ApiError(f"{text!r} means {which}; see evenbeat webhook list.", 2 if meant else 4)
+    return find_listed(client.get("/api/v1/webhooks", limit=_MOST)["webhooks"], text, "webhook")

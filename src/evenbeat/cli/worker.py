@@ -1,30 +1,36 @@
-"""`evenbeat worker`: run the jobs of an application until told to stop."""
+"""`evenbeat worker`: run the jobs of an application until stopped; list and drain workers."""
 
 import logging
 import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from signal import Signals as Signal
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 
 from evenbeat.app import Evenbeat
-from evenbeat.cli.app_loader import load_app
-from evenbeat.cli.signals import Signals
-from evenbeat.cli.supervisor import Supervisor
+from evenbeat.cli.app_loader import (
+    check_database,
+    configured,
+    database_place,
+    load_app,
+    with_builtins,
+)
+from evenbeat.cli.client import Client, Document
+from evenbeat.cli.output import cell, is_wide, relative, short_ids, status, table
+from evenbeat.cli.processes import Signals, Supervisor
+from evenbeat.cli.resolve import find_listed, is_id
+from evenbeat.cli.session import ApiSession, api_command
 from evenbeat.cli.tuning import settle_process
-from evenbeat.declared import SyncReport
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.logs import LineHandler, LogFormat, configure_logging
-from evenbeat.observe.readiness import ReadinessReport
 from evenbeat.settings import Settings
-from evenbeat.store.database import Database, place_of
 
 logger = logging.getLogger("evenbeat.worker")
 
@@ -34,16 +40,40 @@ ORPHAN_GRACE = 3.0
 LAST_PORT = 65535
 _MOST_NAMES = 20
 
+AppOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:ATTRIBUTE",
+        help="The application: shop.tasks:app, or path/to/tasks.py:app. "
+        "Default: one with the built-in tasks only.",
+    ),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The PostgreSQL database, before all other settings. Other users of this machine "
+        "can see arguments: a password is better kept in EVENBEAT_DATABASE_URL.",
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat, typer.Option(help="Log lines for people or for machines, on standard error.")
+]
+LogLevelOption = Annotated[
+    str, typer.Option(metavar="LEVEL", help="debug, info, warning, error or critical.")
+]
 
+worker_cli = typer.Typer(
+    invoke_without_command=True,
+    rich_markup_mode="markdown",
+    subcommand_metavar="[COMMAND] [ARGS]...",
+)
+
+
+@worker_cli.callback(invoke_without_command=True)
 def worker(  # noqa: PLR0917 - the options are named on the command line
-    app: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:ATTRIBUTE",
-            help="The application: shop.tasks:app, or path/to/tasks.py:app. "
-            "Default: one with the built-in tasks only.",
-        ),
-    ] = None,
+    context: typer.Context,
+    app: AppOption = None,
     queues: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,25 +83,16 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(metavar="N", help="How many jobs each process runs at once. Default: 100."),
+        typer.Option(
+            metavar="N", help="How many async jobs each process runs at once. Default: 100."
+        ),
     ] = None,
     processes: Annotated[
         int, typer.Option(metavar="N", min=1, max=512, help="How many processes to run.")
     ] = 1,
-    database: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="The PostgreSQL database, before all other settings. Other users of this machine "
-            "can see arguments: a password is better kept in EVENBEAT_DATABASE_URL.",
-        ),
-    ] = None,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Log lines for people or for machines, on standard error.")
-    ] = LogFormat.CONSOLE,
-    log_level: Annotated[
-        str, typer.Option(metavar="LEVEL", help="debug, info, warning, error or critical.")
-    ] = "info",
+    database: DatabaseOption = None,
+    log_format: LogFormatOption = LogFormat.CONSOLE,
+    log_level: LogLevelOption = "info",
     disable_removed: Annotated[
         bool,
         typer.Option("--disable-removed", help="Pause schedules that the code no longer declares."),
@@ -81,14 +102,16 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
         typer.Option(
             metavar="PORT",
             min=0,
-            max=65535,
+            max=LAST_PORT,
             help="Serve /metrics, /healthz and /readyz here; 0: any free port. Several processes "
             "take this port and the following ones.",
         ),
     ] = None,
     metrics_host: Annotated[
         str,
-        typer.Option(metavar="ADDRESS", help="Where to serve them; whoever reaches it may read."),
+        typer.Option(
+            metavar="ADDRESS", help="Where to serve them; anyone who reaches it may read."
+        ),
     ] = "127.0.0.1",
     supervisor_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
@@ -98,31 +121,48 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
     they are handed back to other workers. A second one ends the process at once (exit code 143 or
     130), and other workers take over its jobs.
     """
+    if context.invoked_subcommand is not None:
+        return 0  # `worker list` asks about workers, and runs none
     log = configure_logging(log_format, log_level)
+    names = [name.strip() for text in queues or () for name in text.split(",")]
+    if not all(names):
+        raise InvalidInput("--queues has an empty name in it.", field="queues")
+    queues = list(dict.fromkeys(names)) or None
     if processes > 1:
-        command = _command({
+        options = {
             "--app": app,
-            "--queues": ",".join(_split(queues) or []) or None,
+            "--queues": ",".join(queues or ()) or None,
             "--concurrency": concurrency,
             "--database": database,
             "--log-format": log_format,
             "--log-level": log_level,
             "--metrics-host": None if metrics_port is None else metrics_host,
-        })  # fmt: skip
-        first_only = ["--disable-removed"] if disable_removed else []
-        ports = _ports(metrics_port, processes)
-        return Supervisor(processes, command, first_only, of_each=ports).run()
-    loaded = with_builtins(configured(_application(app), concurrency, database))
+        }
+        shared = [f"{name}={value}" for name, value in options.items() if value is not None]
+        return Supervisor(
+            [sys.executable, "-m", "evenbeat", "worker", *shared],
+            _port_arguments(metrics_port, processes),
+            first_only=["--disable-removed"] if disable_removed else [],
+        ).run()
+    loaded = Evenbeat() if app is None else load_app(app)
+    if app is None and not loaded.settings.builtin_tasks:
+        raise InvalidInput(
+            "There is nothing to run: no --app is given, and EVENBEAT_BUILTIN_TASKS is off. Name "
+            "the application whose jobs to run, such as --app shop.tasks:app.",
+            field="app",
+        )
+    loaded = with_builtins(configured(loaded, database=database, concurrency=concurrency))
     with Signals(on_second=lambda number: end_at_once(number, log)) as signals:
-        return _serve(
+        _serve(
             loaded,
             signals,
             target=app or "built-in tasks",
-            queues=_split(queues),
+            queues=queues,
             disable_removed=disable_removed,
             supervisor_fd=supervisor_fd,
             metrics=None if metrics_port is None else (metrics_host, metrics_port),
         )
+    return 0
 
 
 def _serve(
@@ -134,116 +174,39 @@ def _serve(
     disable_removed: bool,
     supervisor_fd: int | None,
     metrics: tuple[str, int] | None,
-) -> int:
+) -> None:
     check_database(app.settings)
-    with app, _exporter(app, metrics):
-        report = app.sync_schedules(disable_removed=disable_removed)
-        serving = app.worker(queues=queues)
-        logger.info("Serving", extra=_description(app, target, queues, report))
+    with app, ExitStack() as stack:
+        if metrics is not None:
+            from evenbeat.observe.metrics_server import MetricsServer  # noqa: PLC0415 - seldom used
+
+            server = MetricsServer(
+                app.metrics,
+                lambda: app.readiness.report(expects_worker=True),
+                host=metrics[0],
+                port=metrics[1],
+            )
+            stack.callback(server.stop)
+            server.start()
+        changes = app.sync_schedules(disable_removed=disable_removed)
+        worker = app.worker(queues=queues)
+        extra: dict[str, object] = {
+            "app": target,
+            "tasks": shortened(app.registry.named()),
+            "queues": ",".join(queues or ["*"]),
+            "database": database_place(app.settings),
+            "schedules": len(app.schedules),
+        }
+        for change in ("created", "updated", "resumed", "stopped", "removed"):
+            if labels := getattr(changes, change):
+                extra[f"schedules_{change}"] = shortened(labels)
+        logger.info("Serving", extra=extra)
         settle_process()
-        serving.start()
-        stop_worker(serving, app.settings, _wait(signals, supervisor_fd))
-    return 0
+        worker.start()
+        stop_worker(worker, app.settings, _wait_for_stop(signals, supervisor_fd))
 
 
-@contextmanager
-def _exporter(app: Evenbeat, where: tuple[str, int] | None) -> Iterator[None]:
-    """Serve the metrics while the worker is at work, from before its start until after its end."""
-    if where is None:
-        yield
-        return
-    from evenbeat.observe.metrics_server import MetricsServer  # noqa: PLC0415 - only those who ask pay for it
-
-    def readiness() -> ReadinessReport:
-        return app.readiness.report(expects_worker=True)
-
-    exporter = MetricsServer(app.metrics, readiness, host=where[0], port=where[1])
-    exporter.start()
-    try:
-        yield
-    finally:
-        exporter.stop()
-
-
-def _wait(signals: Signals, supervisor_fd: int | None) -> Signal | None:
-    """Until a signal says stop; None when the supervisor has vanished instead."""
-    if supervisor_fd is None:
-        while not (arrived := signals.take()):
-            signals.wait()
-        return arrived[0]
-    os.set_inheritable(supervisor_fd, False)
-    with socket.socket(fileno=supervisor_fd) as supervisor:
-        with suppress(OSError):  # gone already: the wait will tell
-            supervisor.send(b"r")  # ready
-        while not (arrived := signals.take()):
-            if signals.wait(supervisor):
-                return None
-        return arrived[0]
-
-
-def stop_worker(serving: Worker, settings: Settings, why: Signal | None) -> None:
-    grace = settings.stop_seconds if why else min(settings.stop_seconds, ORPHAN_GRACE)
-    logger.info(
-        "Stopping",
-        extra={
-            "reason": why.name if why else "supervisor_gone",
-            "running": serving.running,
-            "grace": f"{grace:g}s",
-        },
-    )
-    serving.stop(grace)
-
-
-def end_at_once(number: Signal, log: LineHandler) -> None:
-    """Runs in a signal handler. Leases stay behind; whoever finds this process gone takes over."""
-    logger.warning("Ending at once, others take over", extra={"reason": number.name})
-    writing = threading.Thread(target=log.flush, daemon=True)
-    writing.start()
-    writing.join(0.5)
-    os._exit(128 + number)
-
-
-# -- options -------------------------------------------------------------------------------------
-
-
-def _application(target: str | None) -> Evenbeat:
-    """The application that is named, or one without tasks of its own."""
-    app = Evenbeat() if target is None else load_app(target)
-    if target is None and not app.settings.builtin_tasks:
-        raise InvalidInput(
-            "There is nothing to run: no --app is given, and EVENBEAT_BUILTIN_TASKS is off. Name "
-            "the application whose jobs to run, such as --app shop.tasks:app.",
-            field="app",
-        )
-    return app
-
-
-def with_builtins(app: Evenbeat) -> Evenbeat:
-    """The application with the built-in tasks beside its own, unless the settings say no."""
-    if app.settings.builtin_tasks:
-        app.include_builtins()
-    return app
-
-
-def configured(app: Evenbeat, concurrency: int | None, database: str | None) -> Evenbeat:
-    if database is not None and not database.strip():
-        raise InvalidInput("--database is empty. Leave it out, or give a URL.", field="database")
-    given = {"concurrency": concurrency, "database_url": database}
-    if chosen := {name: value for name, value in given.items() if value is not None}:
-        app.configure(**chosen)
-    return app
-
-
-def _split(queues: Sequence[str] | None) -> list[str] | None:
-    if not queues:
-        return None
-    names = [name.strip() for given in queues for name in given.split(",")]
-    if not all(names):
-        raise InvalidInput("--queues has an empty name in it.", field="queues")
-    return list(dict.fromkeys(names))
-
-
-def _ports(first: int | None, processes: int) -> list[list[str]]:
+def _port_arguments(first: int | None, processes: int) -> list[list[str]]:
     """For each process its own port: the first one and those that follow, or any free ones."""
     if first is None:
         return [[] for _ in range(processes)]
@@ -256,53 +219,105 @@ def _ports(first: int | None, processes: int) -> list[list[str]]:
     return [[f"--metrics-port={first + n if first else 0}"] for n in range(processes)]
 
 
-def _command(options: Mapping[str, object]) -> list[str]:
-    """What a process under the supervisor runs: this very command, for one process."""
-    given = [f"{name}={value}" for name, value in options.items() if value is not None]
-    return [sys.executable, "-m", "evenbeat", "worker", *given]
+def _wait_for_stop(signals: Signals, supervisor_fd: int | None) -> Signal | None:
+    """The signal that says stop; None when the supervisor has vanished instead."""
+    with ExitStack() as stack:
+        links = []
+        if supervisor_fd is not None:
+            os.set_inheritable(supervisor_fd, False)
+            link = stack.enter_context(socket.socket(fileno=supervisor_fd))
+            with suppress(OSError):  # gone already: the wait will tell
+                link.send(b"r")  # ready
+            links.append(link)
+        while not (arrived := signals.take()):
+            if signals.wait(*links):
+                return None
+        return arrived[0]
 
 
-# -- telling what is served ----------------------------------------------------------------------
+def stop_worker(worker: Worker, settings: Settings, why: Signal | None) -> None:
+    """Stop with grace, and little of it when the supervisor is gone (`why` is None)."""
+    grace = settings.stop_seconds if why else min(settings.stop_seconds, ORPHAN_GRACE)
+    logger.info(
+        "Stopping",
+        extra={
+            "reason": why.name if why else "supervisor_gone",
+            "running": worker.running,
+            "grace": f"{grace:g}s",
+        },
+    )
+    worker.stop(grace)
 
 
-def check_database(settings: Settings) -> None:
-    """Fail now, with the reason; the pools would try for half a minute first."""
-    if settings.database_url is not None:
-        database = Database(settings.database_url.get_secret_value(), schema=settings.db_schema)
-        database.connect().close()
+def end_at_once(number: Signal, log: LineHandler) -> None:
+    """Runs in a signal handler. Leases stay behind; other workers find this process gone."""
+    logger.warning("Ending at once, others take over", extra={"reason": number.name})
+    writing = threading.Thread(target=log.flush, daemon=True)
+    writing.start()
+    writing.join(0.5)
+    os._exit(128 + number)
 
 
-def _description(
-    app: Evenbeat, target: str, queues: list[str] | None, report: SyncReport
-) -> dict[str, object]:
-    changes = {
-        "created": report.created,
-        "updated": report.updated,
-        "resumed": report.resumed,
-        "stopped": report.stopped,
-        "removed": report.removed,
-    }
-    return {
-        "app": target,
-        "tasks": some(app.registry.named()),
-        "queues": ",".join(queues or ["*"]),
-        "database": database_place(app.settings),
-        "schedules": len(app.schedules),
-    } | {f"schedules_{name}": some(labels) for name, labels in changes.items() if labels}
+def shortened(names: Sequence[str]) -> str:
+    """Names with commas; of very many, the first ones."""
+    text = ",".join(names[:_MOST_NAMES])
+    return text if len(names) <= _MOST_NAMES else f"{text},… ({len(names)})"
 
 
-def some(names: Sequence[str]) -> str:
-    shown = ",".join(names[:_MOST_NAMES])
-    return shown if len(names) <= _MOST_NAMES else f"{shown},… ({len(names)})"
+# -- asking about workers --------------------------------------------------------------------------
 
 
-def database_place(settings: Settings) -> str:
-    """Where the database is, without who may enter it and how."""
-    if settings.database_url is None:
-        return f"embedded:{_short(settings.server_dir)}"
-    return place_of(settings.database_url.get_secret_value())
+@worker_cli.command("list")
+@api_command
+def list_workers(session: ApiSession) -> None:
+    """List the workers with a heartbeat in the last hour."""
+    document = session.client.get("/api/v1/workers")
+    workers = document["workers"]
+    session.show_list(
+        document,
+        workers,
+        lambda: worker_table(workers, session.client),
+        "No worker is known. Start one: evenbeat worker --app yourmodule:app",
+    )
 
 
-def _short(path: Path) -> str:
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+def worker_table(workers: list[Document], client: Client) -> RenderableType:
+    """One line for each worker."""
+    more = ("tasks…", "version") if is_wide() else ()
+    lines = table(
+        "id", "status", "host…", "pid", "running", "queues…", "heartbeat", *more, right=("pid",)
+    )
+    short = short_ids([one["id"] for one in workers])
+    for one in workers:
+        state = "draining" if one["status"] == "draining" else "alive"
+        queues, tasks = (
+            "all" if one[kind] is None else ",".join(one[kind]) for kind in ("queues", "tasks")
+        )
+        lines.add_row(
+            short[one["id"]],
+            status(state if one["alive"] else "silent"),
+            cell(one["host"].split("/")[0]),
+            str(one["pid"]),
+            f"{one['running']}/{one['concurrency']}",
+            cell(queues),
+            relative(one["heartbeat_at"], client.now()),
+            *((cell(tasks), cell(one["version"])) if more else ()),
+        )
+    return lines
+
+
+@worker_cli.command()
+@api_command
+def drain(
+    session: ApiSession,
+    worker: Annotated[str, typer.Argument(metavar="ID", help="The id, or its beginning.")],
+) -> None:
+    """Ask a worker to take no more jobs. It finishes what it has."""
+    worker_id = worker
+    if not is_id(worker):
+        workers = session.client.get("/api/v1/workers")["workers"]
+        worker_id = find_listed(workers, worker, "worker")["id"]
+    drained = session.client.post(f"/api/v1/workers/{worker_id}/drain")
+    running = f"{drained['running']} running" if drained["running"] else "none running"
+    host = drained["host"].split("/")[0]
+    session.show(drained, f"{host} (pid {drained['pid']}) takes no more jobs; {running}.")

@@ -86,6 +86,11 @@ def listing(names: Sequence[str], most: int = 3) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
+def shorten(text: str, longest: int) -> str:
+    """The text, cut with an ellipsis if it is too long."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def _two_units(whole: int) -> str:
     """The largest unit, and the next one if there is any of it."""
     for (size, unit, _), (next_size, next_unit, _) in pairwise((*_UNITS, (0, "", ""))):

@@ -89,7 +89,7 @@ def test_a_run_in_progress_is_seen_and_can_be_cancelled(site: Site, gate: thread
     expect(page.get_by_role("heading", name="It has not run yet")).to_be_visible()
     page.get_by_role("button", name="Run now").click()
     expect(page.locator("#runs .status-running")).to_be_visible()
-    expect(page.locator("#why")).to_contain_text("It runs on")
+    expect(page.locator("#why")).to_contain_text("It has been running on")
     page.locator("#runs summary").click()
     expect(page.locator("#runs progress")).to_be_visible()
     page.get_by_role("button", name="Cancel").click()
@@ -196,14 +196,14 @@ def test_backfill_runs_the_plans_of_a_period_once(site: Site) -> None:
     dialog = page.get_by_role("dialog")
     day_ago = datetime.now(UTC) - timedelta(hours=5)
     dialog.get_by_label("From").fill(f"{day_ago:%Y-%m-%dT%H:%M}")
-    expect(dialog).to_contain_text("5 plans would run now")
+    expect(dialog).to_contain_text("5 past runs would start now")
     dialog.get_by_label("To (UTC)").fill("2999-01-01T00:00")
-    dialog.get_by_role("button", name="Run them").click()
+    dialog.get_by_role("button", name="Start").click()
     expect(dialog.locator("#backfill-to-error")).to_contain_text("must not be in the future")
     site.of(page).tolerate("422")
     dialog.get_by_label("To (UTC)").fill(f"{datetime.now(UTC):%Y-%m-%dT%H:%M}")
-    dialog.get_by_role("button", name="Run them").click()
-    expect(page.locator(".notice")).to_contain_text("Started 5 plans of the past")
+    dialog.get_by_role("button", name="Start").click()
+    expect(page.locator(".notice")).to_contain_text("Started 5 past runs")
     assert site.app.store.read.jobs(JobFilter(parent_id=job_id)).total == 5
 
 

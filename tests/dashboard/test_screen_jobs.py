@@ -125,7 +125,7 @@ def test_every_verb_on_one_job(site: Site, jobs: dict[str, UUID], gate: threadin
     page.locator(".menu-list").get_by_role("button", name="Cancel").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("heading")).to_have_text("Cancel job 05?")
-    dialog.get_by_role("link", name="Keep it as it is").click()
+    dialog.get_by_role("link", name="Back").click()
     expect(dialog).to_be_hidden()
     assert _status(site, one) == "scheduled"
     menu.click()
@@ -167,7 +167,7 @@ def test_all_that_match_are_more_than_the_page_shows(site: Site, jobs: dict[str,
     page.get_by_role("group").get_by_role("button", name="Pause").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Pause 30 jobs?")
-    expect(dialog).to_contain_text("This is every job there is.")
+    expect(dialog).to_contain_text("This affects every job.")
     dialog.get_by_role("button", name="Pause").click()
     expect(page.locator(".notice")).to_contain_text("Paused 29 jobs; 1 job was left alone.")
     assert site.app.store.read.counts_by_status() == {"paused": 30}

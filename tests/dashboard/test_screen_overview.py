@@ -53,7 +53,7 @@ def test_figures_move_and_failures_show_without_reload(site: Site, gate: threadi
     expect(page.locator("#live")).to_contain_text("Live")
     assert (_figure(page, "Jobs"), _figure(page, "Running")) == ("14", "0")
     expect(page.locator("#upcoming tbody tr")).to_have_count(10)
-    expect(page.locator("#attention")).to_contain_text("Nothing.")
+    expect(page.locator("#attention")).to_contain_text("All clear")
     expect(page.locator("#spread .chart-bars")).to_be_visible()
     page.evaluate("window.untouched = true")
 

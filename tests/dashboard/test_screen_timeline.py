@@ -86,7 +86,7 @@ def test_the_same_as_a_table(site: Site) -> None:
     add(site, "break_down", "told in words")
     add(site, "send_report", "later", start=10 * MINUTE)
     page = site.visit("viewer", "/timeline?hours=1")
-    page.get_by_role("link", name="The same as a table").focus()
+    page.get_by_role("link", name="Show as a table").focus()
     page.keyboard.press("Enter")
     row = page.locator("#ran tbody tr").first
     expect(row).to_contain_text("told in words")

@@ -35,7 +35,7 @@ def attempt(site: Site, message: object, **how: object) -> None:
 def test_endpoints_and_what_was_sent_to_them(site: Site, colours: str) -> None:
     store = site.app.store
     page = site.visit("operator", "/webhooks", color_scheme=colours)
-    expect(page.get_by_role("heading", name="Nobody is told when jobs end")).to_be_visible()
+    expect(page.get_by_role("heading", name="No webhooks yet")).to_be_visible()
     assert hindrances(page) == []
 
     well = store.webhooks.add("https://127.0.0.2:9/x", ["job.failed"], tags=["money"])
@@ -62,7 +62,7 @@ def test_endpoints_and_what_was_sent_to_them(site: Site, colours: str) -> None:
     expect(page.get_by_text('"type": "webhook.test"')).to_be_visible()
     assert hindrances(page) == []
     page.get_by_role("button", name="Redeliver").click()
-    expect(page.get_by_text("The message is sent again.")).to_be_visible()
+    expect(page.get_by_text("The message is being sent again.")).to_be_visible()
 
     page.goto(f"/webhooks?webhook={well.id}")
     page.get_by_role("button", name="Test 127.0.0.2:9").click()

@@ -1,4 +1,4 @@
-"""The dashboard: pages over the service's own objects, drawn on the server.
+"""The dashboard: pages over the service's own objects, rendered on the server.
 
 `install(api)` adds them to the service. They work under any prefix, need no build, and run no
 script but `static/evenbeat.js`, which only fetches pages and swaps parts of them; without it every
@@ -24,10 +24,10 @@ How to add a screen
    `Operator` (or `Admin`) and `form: FormDep`, and returns `pages.back(request, to, Notice("…"))`.
    Errors may just be raised. `Notice(text, "done", "Undo", path)` offers a follow-up button.
    Show controls only `{% if can_operate %}`.
-4. Live: an element with an `id` and `data-live` is fetched anew from the page's own address when an
-   event arrives, and swapped; open `<details id>`, ticked boxes and the focus survive. It is left
-   alone while a dialog is open over it. `data-live-for="UUID"` on it narrows to one job's events;
-   `data-pending` in it means that it is worth another look very soon.
+4. Live: an element with an `id` and `data-live` is fetched again from the page's own address when
+   an event arrives, and swapped; open `<details id>`, ticked boxes and the focus survive. It is
+   left alone while a dialog is open over it. `data-live-for="UUID"` on it narrows to one job's
+   events; `data-pending` in it means that it should be refreshed very soon.
 5. Dialogs: a link or form with `data-dialog` shows the element with `data-dialog-content` of the
    page that it leads to in a modal dialog. Without script it is just that page. A form inside of it
    is sent the same way; a button or link with `data-close` closes it. A POST whose answer has such
@@ -49,10 +49,8 @@ from starlette.exceptions import HTTPException
 
 from evenbeat.dashboard import (
     assets,
-    backfill,
     distribution,
     edit,
-    fleet,
     job,
     jobs,
     overview,
@@ -62,6 +60,7 @@ from evenbeat.dashboard import (
     sign_in,
     timeline,
     webhooks,
+    workers,
 )
 from evenbeat.plugins import provided
 
@@ -71,10 +70,9 @@ _ROUTERS = (
     jobs.router,
     edit.router,  # before `job`, whose /jobs/{job_id} would take /jobs/new for an id
     job.router,
-    backfill.router,
     distribution.router,
     timeline.router,
-    fleet.router,
+    workers.router,
     webhooks.router,
     settings.router,
     reference.router,
@@ -90,19 +88,15 @@ def install(api: FastAPI) -> None:
     # To the front, so that no path of the API shadows a page.
     routes = api.router.routes
     routes[:] = routes[before:] + routes[:before]
-    _show_unknown_paths(api)
+    problem = api.exception_handlers[HTTPException]
 
-
-def _show_unknown_paths(api: FastAPI) -> None:
-    """A browser that goes where nothing is sees a page; all others keep the problem document."""
-    otherwise = api.exception_handlers[HTTPException]
-
-    async def unknown(request: Request, error: Exception) -> Response:
+    async def unknown_path(request: Request, error: Exception) -> Response:
+        """A browser gets a page, everything else the problem document."""
         wants_page = "text/html" in request.headers.get("accept", "")
         path = request.url.path.removeprefix(pages.root_of(request))
         if wants_page and not path.startswith("/api/"):
-            return pages.refusal(request, error)
-        answer: Response = otherwise(request, error)  # type: ignore[assignment]
-        return answer
+            return pages.error_page(request, error)
+        response: Response = problem(request, error)  # type: ignore[assignment]
+        return response
 
-    api.add_exception_handler(HTTPException, unknown)
+    api.add_exception_handler(HTTPException, unknown_path)

@@ -1,4 +1,4 @@
-"""The few files that browsers keep: style sheet, script and icon, each named by its content.
+"""The few files that browsers cache: style sheet, script and icon, each versioned by its content.
 
 They are read once and served from memory by name, so no request can name any other file.
 """
@@ -13,35 +13,29 @@ from evenbeat.errors import NotFound
 
 _FOLDER = Path(__file__).parent / "static"
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_FOR_EVER = "public, max-age=31536000, immutable"
+_FOREVER = "public, max-age=31536000, immutable"
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.get("/static/{name}", name="asset")
 def asset(request: Request, name: str) -> Response:
-    """One file. Asked for by its present version it may be kept for ever, otherwise not at all."""
-    content, version = _load(name)
+    """One file. Under its current version it may be cached forever, otherwise not at all."""
+    if name not in _files():
+        raise NotFound("file", name)
+    content, version = _files()[name]
     current = request.query_params.get("v") == version
-    headers = {"Cache-Control": _FOR_EVER if current else "no-cache"}
+    headers = {"Cache-Control": _FOREVER if current else "no-cache"}
     media_type = _TYPES[Path(name).suffix] + "; charset=utf-8"
     return Response(content, headers=headers, media_type=media_type)
 
 
 def version_of(name: str) -> str:
-    """What changes in the address of a file when its content does."""
-    return _load(name)[1]
-
-
-def _load(name: str) -> tuple[bytes, str]:
-    found = _all().get(name)
-    if found is None:
-        raise NotFound("file", name)
-    return found
+    """The part of a file's address that changes with its content."""
+    return _files()[name][1]
 
 
 @cache
-def _all() -> dict[str, tuple[bytes, str]]:
-    files = (path for path in _FOLDER.iterdir() if path.suffix in _TYPES)
-    read = ((path.name, path.read_bytes()) for path in files)
-    return {name: (content, hashlib.sha256(content).hexdigest()[:12]) for name, content in read}
+def _files() -> dict[str, tuple[bytes, str]]:
+    contents = {p.name: p.read_bytes() for p in _FOLDER.iterdir() if p.suffix in _TYPES}
+    return {name: (data, hashlib.sha256(data).hexdigest()[:12]) for name, data in contents.items()}

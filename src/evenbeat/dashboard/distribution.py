@@ -11,7 +11,7 @@ from evenbeat import charts
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
-from evenbeat.dashboard.notices import Notice
+from evenbeat.dashboard.pages import Notice
 from evenbeat.errors import Conflict, InvalidInput
 from evenbeat.humanize import count
 from evenbeat.placement import SkippedJob

@@ -13,7 +13,7 @@ from evenbeat.api.tasks import known_task
 from evenbeat.dashboard import job_form, pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
 from evenbeat.dashboard.job_form import Refused, TaskChoice
-from evenbeat.dashboard.notices import Notice
+from evenbeat.dashboard.pages import Notice
 from evenbeat.domain.job import Job, JobSpec, Placement, with_settings
 from evenbeat.domain.schedule import Interval, Recurring, schedule_from_fields
 from evenbeat.domain.window import due_at

@@ -39,7 +39,7 @@ class Form:
 
 
 def id_of(text: str, kind: str = "job") -> UUID:
-    """An id in an address; what is none belongs to nothing."""
+    """An id in an address; anything else is the id of nothing."""
     try:
         return UUID(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Screen 1, the overview: is everything all right, what needs a person, what comes next."""
+"""Screen 1, the overview: is everything all right, what needs attention, what comes next."""
 
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -9,17 +9,16 @@ from fastapi import Request, Response
 from evenbeat import charts, humanize
 from evenbeat.api.dependencies import ServiceDep, Viewer
 from evenbeat.dashboard import pages
-from evenbeat.placement.distribution import Distribution
-from evenbeat.store.summaries import Attention, FailingJob, HourOutcomes, LostRun, WaitingLane
+from evenbeat.store.summaries import Attention
 
 router = pages.router()
 
-_NEXT = 10
-_SHOWN = 8
+_NEXT_RUNS = 10
+_MOST_CONCERNS = 8
 
 
 class Concern(NamedTuple):
-    """One thing to look at: what it is, about which job or which jobs, and since when."""
+    """Something that needs attention: what it is, about which job or lane, and since when."""
 
     title: str
     text: str
@@ -32,96 +31,73 @@ class Concern(NamedTuple):
 
 @router.get("/", name="overview")
 def overview(request: Request, _viewer: Viewer, service: ServiceDep) -> Response:
-    """The whole at a glance."""
-    read, now = service.app.store.read, pages.now_of(request)
-    told = read.overview(now=service.now)
-    states = read.counts_by_status()
-    concerns = concerns_of(read.attention(limit=_SHOWN, now=service.now))
-    spread = service.app.balancer.recent_distribution()
+    """The whole service on one page."""
+    read, now, zone = service.app.store.read, pages.now_of(request), pages.zone_of(request)
+    summary, states = read.overview(now=service.now), read.counts_by_status()
+    concerns = concerns_of(read.attention(limit=_MOST_CONCERNS, now=service.now))
+    completed = [hour.completed for hour in summary.hours]
+    failed = [hour.failed for hour in summary.hours]
+    ended = sum(completed) + sum(failed)
+    distribution, distribution_chart = service.app.balancer.recent_distribution(), None
+    if distribution is not None:
+        peak = distribution.peak_hour
+        distribution_chart = charts.bars(
+            distribution.jobs_per_hour,
+            title=f"Runs planned in each hour of the next day; the most at {peak}:00",
+            labels=[f"{hour:02d}" for hour in range(24)],
+            peak_index=peak,
+            unit="runs",
+            width=460,
+            height=150,
+        )
     return pages.render(
         request,
         "overview.html",
         now=now,
-        told=told,
+        summary=summary,
         jobs=sum(states.values()),
-        live=sum(states.get(state, 0) for state in ("pending", "scheduled", "running")),
+        active=sum(states.get(state, 0) for state in ("pending", "scheduled", "running")),
         states=states,
-        ended=sum(hour.completed + hour.failed for hour in told.hours),
-        hours_chart=_hours_chart(told.hours, pages.zone_of(request)),
-        concerns=concerns[:_SHOWN],
-        more_concerns=len(concerns) - _SHOWN,
-        upcoming=read.upcoming(_NEXT),
+        ended=ended,
+        hours_chart=charts.stacked(
+            completed,
+            failed,
+            title=f"Runs that ended in each of the last 24 hours: {humanize.count(ended, 'run')}, "
+            f"{sum(failed):,} failed",
+            labels=[f"{hour.hour.astimezone(zone):%H}" for hour in summary.hours],
+        ),
+        concerns=concerns[:_MOST_CONCERNS],
+        more_concerns=len(concerns) - _MOST_CONCERNS,
+        upcoming=read.upcoming(_NEXT_RUNS),
         following=next(iter(read.upcoming(1, after=now)), None),
-        spread=spread,
-        spread_chart=None if spread is None else _spread_chart(spread),
+        distribution=distribution,
+        distribution_chart=distribution_chart,
     )
 
 
-def _spread_chart(spread: Distribution) -> str:
-    return charts.bars(
-        spread.jobs_per_hour,
-        title=f"Runs planned in each hour of the coming day; the most at {spread.peak_hour}:00",
-        labels=[f"{hour:02d}" for hour in range(24)],
-        peak_index=spread.peak_hour,
-        unit="runs",
-        width=460,
-        height=150,
-    )
-
-
-def _hours_chart(hours: list[HourOutcomes], zone: tzinfo) -> str:
-    done, failed = [hour.completed for hour in hours], [hour.failed for hour in hours]
-    total = humanize.count(sum(done) + sum(failed), "run")
-    return charts.stacked(
-        done,
-        failed,
-        title=f"Runs that ended in each of the last 24 hours: {total}, {sum(failed):,} failed",
-        labels=[f"{hour.hour.astimezone(zone):%H}" for hour in hours],
-    )
-
-
-# -- what needs attention --------------------------------------------------------------------------
-
-
-def concerns_of(found: Attention) -> list[Concern]:
-    """Everything that needs a person, the newest of each kind first, the worst kind first."""
-    return [
-        *map(_unserved, found.unserved),
-        *map(_late, found.late),
-        *map(_failing, found.failing),
-        *map(_lost, found.lost),
-    ]
-
-
-def _unserved(lane: WaitingLane) -> Concern:
-    jobs = humanize.count(lane.jobs, "job waits", "jobs wait")
-    return Concern(
-        "No worker",
-        f"{jobs} for a worker with the task {lane.task} and the queue {lane.queue}.",
-        lane.oldest_due,
-        queue=lane.queue,
-        task=lane.task,
-    )
-
-
-def _late(lane: WaitingLane) -> Concern:
-    jobs = humanize.count(lane.jobs, "job is", "jobs are")
-    workers = humanize.count(lane.workers, "worker")
-    text = f"{jobs} late in the queue {lane.queue}; {workers} cannot keep up."
-    return Concern("Late", text, lane.oldest_due, queue=lane.queue, task=lane.task, is_bad=False)
-
-
-def _failing(job: FailingJob) -> Concern:
-    tries = ""
-    if job.current_retry_count:
-        tries = f" Retry {job.current_retry_count} of {job.max_retries} is to come."
-    title = job.name or job.task
-    first_line = job.error_message.strip().split("\n", 1)[0][:200]
-    return Concern(title, first_line + tries, job.completed_at, job_id=job.id)
-
-
-def _lost(run: LostRun) -> Concern:
-    title = run.name or run.task or "A deleted job"
-    text = "Its worker vanished during a run, and the run was given up."
-    job_id = run.job_id if run.task else None
-    return Concern(title, text, run.completed_at, job_id=job_id, is_bad=False)
+def concerns_of(attention: Attention) -> list[Concern]:
+    """Everything that needs attention, the worst kind first, the newest of each kind first."""
+    concerns = []
+    for lane in attention.unserved:
+        jobs = humanize.count(lane.jobs, "job is", "jobs are")
+        text = f"{jobs} waiting for a worker with the task {lane.task} and the queue {lane.queue}."
+        concerns.append(
+            Concern("No worker", text, lane.oldest_due, queue=lane.queue, task=lane.task)
+        )
+    for lane in attention.late:
+        jobs = humanize.count(lane.jobs, "job is", "jobs are")
+        workers = humanize.count(lane.workers, "worker")
+        text = f"{jobs} late in the queue {lane.queue}; {workers} cannot keep up."
+        concerns.append(
+            Concern("Late", text, lane.oldest_due, None, lane.queue, lane.task, is_bad=False)
+        )
+    for job in attention.failing:
+        text = job.error_message.strip().split("\n", 1)[0][:200]
+        if job.current_retry_count:
+            text += f" Retry {job.current_retry_count} of {job.max_retries} follows."
+        concerns.append(Concern(job.name or job.task, text, job.completed_at, job_id=job.id))
+    for run in attention.lost:
+        title, job_id = run.name or run.task or "A deleted job", run.job_id if run.task else None
+        text = "Its worker vanished during a run, and the run was given up."
+        concerns.append(Concern(title, text, run.completed_at, job_id, is_bad=False))
+    return concerns

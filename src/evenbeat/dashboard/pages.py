@@ -1,10 +1,12 @@
-"""Pages: templates, addresses, and the answers to whatever a page's endpoint raises.
+"""Pages: templates, addresses, notices, and the responses to whatever a page's endpoint raises.
 
 A view gathers values and ends with `render(request, "name.html", …)`; one that changes something
 ends with `back(request, to, Notice(…))`. Errors may simply be raised: `PageRoute` turns them into a
 page, or into the sign-in, in the look of the rest.
 """
 
+import base64
+import json
 import logging
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, tzinfo
@@ -25,11 +27,12 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import NoMatchFound
 
 from evenbeat import __version__
+from evenbeat.api.auth.sessions import cookie_path
 from evenbeat.api.auth.tokens import Principal, Role
 from evenbeat.api.dependencies import Service, maybe_principal
-from evenbeat.dashboard import filters, notices
+from evenbeat.dashboard import filters
 from evenbeat.dashboard.assets import version_of
-from evenbeat.dashboard.notices import Notice
+from evenbeat.dashboard.forms import Form
 from evenbeat.domain.moments import zone_named
 from evenbeat.errors import (
     AccessDenied,
@@ -40,17 +43,21 @@ from evenbeat.errors import (
     NotFound,
     StoreError,
 )
+from evenbeat.humanize import shorten
 from evenbeat.plugins import folders
 
 logger = logging.getLogger(__name__)
 
-THEME_COOKIE, ZONE_COOKIE = "evenbeat_theme", "evenbeat_zone"
+THEME_COOKIE, ZONE_COOKIE, NOTICE_COOKIE = "evenbeat_theme", "evenbeat_zone", "evenbeat_notice"
 REFRESH_HEADER = "x-evenbeat-refresh"
-"""Sent by the script when it looks for news: such an answer must not use up a notice."""
+"""Sent by the script when it refreshes a page: such a response must not use up a notice."""
+
+_MOST_NOTICES = 3
+_LONGEST_NOTICE = 900
 
 
-class Place(NamedTuple):
-    """An entry of the navigation: the route it leads to, its words and its icon."""
+class NavItem(NamedTuple):
+    """An entry of the navigation: the route it leads to, its label and its icon."""
 
     route: str
     label: str
@@ -58,15 +65,15 @@ class Place(NamedTuple):
 
 
 NAV = (
-    Place("overview", "Overview", "overview"),
-    Place("jobs", "Jobs", "jobs"),
-    Place("distribution", "Distribution", "distribution"),
-    Place("timeline", "Timeline", "timeline"),
-    Place("workers", "Workers", "workers"),
-    Place("documents", "Documents", "search"),
-    Place("webhooks", "Webhooks", "send"),
-    Place("settings", "Settings", "settings"),
-    Place("docs", "API", "code"),
+    NavItem("overview", "Overview", "overview"),
+    NavItem("jobs", "Jobs", "jobs"),
+    NavItem("distribution", "Distribution", "distribution"),
+    NavItem("timeline", "Timeline", "timeline"),
+    NavItem("workers", "Workers", "workers"),
+    NavItem("documents", "Documents", "search"),
+    NavItem("webhooks", "Webhooks", "send"),
+    NavItem("settings", "Settings", "settings"),
+    NavItem("docs", "API", "code"),
 )
 
 _templates = Environment(
@@ -79,7 +86,17 @@ _templates = Environment(
 _templates.filters |= filters.ALL
 
 
-# -- answering -----------------------------------------------------------------------------------
+# -- responses -----------------------------------------------------------------------------------
+
+
+class Notice(NamedTuple):
+    """One sentence about what just happened. `kind` is done, refused or failed; an offered action
+    is a form's address (of this dashboard) and the label of its button."""
+
+    text: str
+    kind: str = "done"
+    offer: str = ""
+    offer_path: str = ""
 
 
 def render(
@@ -90,29 +107,10 @@ def render(
     now: datetime | None = None,
     **values: Any,
 ) -> HTMLResponse:
-    """A page. Every template also has: `url`, `asset`, `principal`, `can_operate`, `can_admin`,
-    `now`, `zone`, `theme`, `nav`, `notices`, `version`, `root`, `request_base` and `can(route)`."""
-    said = notices.carried(request)
-    refreshing = REFRESH_HEADER in request.headers
-    context = _context(request, now) | {"notices": [] if refreshing else said} | values
-    response = HTMLResponse(_templates.get_template(template).render(context), status)
-    response.headers["Cache-Control"] = "no-store"
-    if said and not refreshing:
-        notices.drop(request, response)
-    return response
-
-
-def back(request: Request, to: str, *said: Notice) -> RedirectResponse:
-    """After a change: to a page of ours, which says what happened."""
-    response = RedirectResponse(to, 303)
-    if said:
-        notices.carry(request, response, list(said))
-    return response
-
-
-def _context(request: Request, now: datetime | None) -> dict[str, Any]:
-    principal = principal_of(request)
-    return {
+    """A page. Every template also gets the values that are collected here."""
+    principal, refreshing = principal_of(request), REFRESH_HEADER in request.headers
+    notices = [] if refreshing else read_notices(request)
+    context = {
         "root": root_of(request),
         "url": lambda name, **parts: url(request, name, **parts),
         "asset": lambda name: url(request, "asset", name=name, query={"v": version_of(name)}),
@@ -124,20 +122,45 @@ def _context(request: Request, now: datetime | None) -> dict[str, Any]:
         "zone": zone_of(request),
         "theme": theme_of(request),
         "can": lambda route: _exists(request, route),
-        "request_base": base_of(request),
-        "nav": [place for place in NAV if _exists(request, place.route)],
+        "request_base": f"{request.url.scheme}://{request.url.netloc}{root_of(request)}",
+        "nav": [item for item in NAV if _exists(request, item.route)],
         "here": "",
         "here_path": here(request),
         "version": __version__,
+        "notices": notices,
     }
+    response = HTMLResponse(_templates.get_template(template).render(context | values), status)
+    response.headers["Cache-Control"] = "no-store"
+    if notices:
+        response.delete_cookie(NOTICE_COOKIE, path=cookie_path(request))
+    return response
 
 
-def principal_of(request: Request) -> Principal | None:
-    """Who is signed in, if anybody."""
+def back(request: Request, to: str, *notices: Notice) -> RedirectResponse:
+    """After a change: to a page of ours, which shows the notices. A cookie carries them there."""
+    response = RedirectResponse(to, 303)
+    if notices:
+        shown = [n._replace(text=shorten(n.text, _LONGEST_NOTICE)) for n in notices[:_MOST_NOTICES]]
+        response.set_cookie(
+            NOTICE_COOKIE,
+            base64.urlsafe_b64encode(json.dumps(shown).encode()).decode(),
+            max_age=60,
+            path=cookie_path(request),
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="lax",
+        )
+    return response
+
+
+def read_notices(request: Request) -> list[Notice]:
+    """The notices of the page before; none if the cookie is not one of ours."""
+    cookie = request.cookies.get(NOTICE_COOKIE, "")
     try:
-        return maybe_principal(request)
-    except (HTTPException, EvenbeatError):
-        return None
+        entries = json.loads(base64.urlsafe_b64decode(cookie)) if cookie else []
+        return [Notice(*map(str, entry)) for entry in entries[:_MOST_NOTICES]]
+    except (ValueError, TypeError, RecursionError):
+        return []
 
 
 # -- addresses -----------------------------------------------------------------------------------
@@ -146,11 +169,6 @@ def principal_of(request: Request) -> Principal | None:
 def root_of(request: Request) -> str:
     """The path under which the service is mounted, without a slash at its end."""
     return str(request.scope.get("root_path", "")).rstrip("/")
-
-
-def base_of(request: Request) -> str:
-    """The service's whole address. Starlette's `base_url` forgets where it is mounted."""
-    return f"{request.url.scheme}://{request.url.netloc}{root_of(request)}"
 
 
 def url(request: Request, name: str, /, *, query: Any = None, **parts: Any) -> str:
@@ -162,11 +180,9 @@ def url(request: Request, name: str, /, *, query: Any = None, **parts: Any) -> s
 
 def urls(request: Request, name: str, part: str) -> Callable[[UUID], str]:
     """The paths of many things under one route, which is looked up once and not for each."""
-    path = url(request, name, **{part: _NOBODY})
-    return lambda id_: path.replace(str(_NOBODY), str(id_))
-
-
-_NOBODY = UUID(int=0)
+    placeholder = UUID(int=0)
+    path = url(request, name, **{part: placeholder})
+    return lambda id_: path.replace(str(placeholder), str(id_))
 
 
 def here(request: Request) -> str:
@@ -177,11 +193,11 @@ def here(request: Request) -> str:
     return f"{path}?{query}" if query else path
 
 
-def safe_path(request: Request, given: str, otherwise: str) -> str:
-    """`given` if it leads to a page of ours and nowhere else."""
-    ours = given.startswith(root_of(request) + "/") and given.isprintable()
-    plain = not given.startswith("//") and "\\" not in given and len(given) < 2_000
-    return given if ours and plain else otherwise
+def safe_path(request: Request, path: str, default: str) -> str:
+    """`path` if it leads to a page of ours and nowhere else."""
+    ours = path.startswith(root_of(request) + "/") and path.isprintable()
+    plain = not path.startswith("//") and "\\" not in path and len(path) < 2_000
+    return path if ours and plain else default
 
 
 def _exists(request: Request, route: str) -> bool:
@@ -192,7 +208,63 @@ def _exists(request: Request, route: str) -> bool:
     return True
 
 
-# -- what the visitor prefers ------------------------------------------------------------------
+# -- long lists ----------------------------------------------------------------------------------
+
+
+class Pager(NamedTuple):
+    """Which part of a list a page shows, and the addresses of the pages beside it."""
+
+    first: int
+    last: int
+    total: int
+    about: bool
+    before: str
+    after: str
+
+
+def page_number(query: Form, last: int = 1_000_000) -> int:
+    """The page that an address asks for."""
+    text = query.text("page") or "1"
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= last:
+        raise InvalidInput(
+            f"There is no page {text[:20]!r}: the list goes up to page {last:,}. "
+            "Narrow it by a filter to get further.",
+            field="page",
+        )
+    return int(text[:9])
+
+
+def pager(
+    number: int,
+    size: int,
+    shown: int,
+    total: int,
+    address: Callable[[int], str],
+    *,
+    about: bool = False,
+    last_page: int = 1_000_000,
+) -> Pager:
+    """The pager of page `number`, of `size` entries; `address` makes the address of a page."""
+    before = (number - 1) * size
+    return Pager(
+        before + 1 if shown else 0,
+        before + shown,
+        total,
+        about,
+        address(number - 1) if number > 1 else "",
+        address(number + 1) if before + shown < total and number < last_page else "",
+    )
+
+
+# -- the visitor ---------------------------------------------------------------------------------
+
+
+def principal_of(request: Request) -> Principal | None:
+    """Who is signed in, if anybody."""
+    try:
+        return maybe_principal(request)
+    except (HTTPException, EvenbeatError):
+        return None
 
 
 def service_of(request: Request) -> Service:
@@ -208,7 +280,7 @@ def now_of(request: Request) -> datetime:
 
 
 def zone_of(request: Request) -> tzinfo:
-    """The time zone that times are shown in: the visitor's own if asked for, else UTC."""
+    """The time zone of the page: the visitor's own if they chose it, otherwise UTC."""
     try:
         return zone_named(request.cookies.get(ZONE_COOKIE, "UTC"))
     except InvalidInput:
@@ -217,53 +289,13 @@ def zone_of(request: Request) -> tzinfo:
 
 def theme_of(request: Request) -> str:
     """`light`, `dark`, or `auto`: as the system has it."""
-    chosen = request.cookies.get(THEME_COOKIE, "auto")
-    return chosen if chosen in ("light", "dark") else "auto"
+    theme = request.cookies.get(THEME_COOKIE, "auto")
+    return theme if theme in ("light", "dark") else "auto"
 
 
-# -- what goes wrong ---------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
-
-class PageRoute(APIRoute):
-    """A route whose refusals are pages."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def with_pages(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except Exception as error:
-                return refusal(request, error)
-
-        return with_pages
-
-
-def refusal(request: Request, error: Exception) -> Response:
-    """The page for an error: the sign-in where nobody is signed in, else what went wrong."""
-    status, words = _status_and_words(error)
-    if status == 401:
-        return _to_sign_in(request)
-    if status == 500:
-        logger.error("A page failed by a bug", extra={"path": request.url.path}, exc_info=error)
-    title = HTTPStatus(status).phrase
-    words = "There is no page at this address." if words == title and status == 404 else words
-    response = render(request, "problem.html", status=status, title=title, words=words, code=status)
-    if status == 503:
-        response.headers["Retry-After"] = "5"
-    return response
-
-
-def _status_and_words(error: Exception) -> tuple[int, str]:
-    if isinstance(error, StarletteHTTPException):
-        return error.status_code, str(error.detail)
-    for kinds, status, words in _ANSWERS:
-        if isinstance(error, kinds):
-            return status, words or str(error)
-    return 500, "Evenbeat failed by a bug of its own; its log has the details."
-
-
-_ANSWERS: tuple[tuple[tuple[type[Exception], ...], int, str], ...] = (
+_ERRORS: tuple[tuple[tuple[type[Exception], ...], int, str], ...] = (
     ((NotAuthenticated,), 401, ""),
     ((AccessDenied,), 403, ""),
     ((NotFound,), 404, ""),
@@ -275,13 +307,46 @@ _ANSWERS: tuple[tuple[tuple[type[Exception], ...], int, str], ...] = (
         503,
         "The database cannot be reached right now. A change may or may not have been made.",
     ),
+    ((Exception,), 500, "Evenbeat failed by a bug of its own; its log has the details."),
 )
 
 
-def _to_sign_in(request: Request) -> RedirectResponse:
-    wanted = here(request) if request.method == "GET" else ""
-    query = {"next": wanted} if wanted and wanted != url(request, "overview") else None
-    return RedirectResponse(url(request, "login", query=query), 303)
+class PageRoute(APIRoute):
+    """A route whose errors are pages."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def with_pages(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except Exception as error:
+                return error_page(request, error)
+
+        return with_pages
+
+
+def error_page(request: Request, error: Exception) -> Response:
+    """The page for an error: the sign-in if nobody is signed in, otherwise what went wrong."""
+    if isinstance(error, StarletteHTTPException):
+        status, text = error.status_code, str(error.detail)
+    else:
+        _, status, text = next(entry for entry in _ERRORS if isinstance(error, entry[0]))
+    if status == 401:
+        to = here(request) if request.method == "GET" else ""
+        query = {"next": to} if to and to != url(request, "overview") else None
+        return RedirectResponse(url(request, "login", query=query), 303)
+    if status == 500:
+        logger.error("A page failed by a bug", extra={"path": request.url.path}, exc_info=error)
+    title = HTTPStatus(status).phrase
+    if status == 404 and text == title:
+        text = "There is no page at this address."
+    response = render(
+        request, "problem.html", status=status, title=title, text=text or str(error), code=status
+    )
+    if status == 503:
+        response.headers["Retry-After"] = "5"
+    return response
 
 
 def router() -> APIRouter:

@@ -15,7 +15,7 @@ from evenbeat.dashboard import pages
 router = pages.router()
 
 
-class Parameter(NamedTuple):
+class ParameterRow(NamedTuple):
     """A parameter of an operation, or a field of its body."""
 
     name: str
@@ -38,17 +38,17 @@ def docs(request: Request, _viewer: Viewer) -> Response:
     return pages.render(request, "docs.html", groups=groups)
 
 
-def _parameters(operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[Parameter]:
+def _parameters(operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[ParameterRow]:
     for one in operation.get("parameters", ()):
         type_ = type_of(one["schema"])
         text, required = one.get("description", ""), one.get("required", False)
-        yield Parameter(one["name"], one["in"], type_, required, text)
+        yield ParameterRow(one["name"], one["in"], type_, required, text)
     content = operation.get("requestBody", {}).get("content", {})
     body = content.get("application/json", {}).get("schema", {})
     schema = schemas.get(body.get("$ref", "").rpartition("/")[2], {})
     for name, field in schema.get("properties", {}).items():
         required = name in schema.get("required", ())
-        yield Parameter(name, "body", type_of(field), required, field.get("description", ""))
+        yield ParameterRow(name, "body", type_of(field), required, field.get("description", ""))
 
 
 def type_of(schema: Mapping[str, Any]) -> str:

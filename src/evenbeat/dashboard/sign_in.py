@@ -1,4 +1,4 @@
-"""Signing in with a token or a one-time link, signing out, and what a visitor prefers."""
+"""Signing in with a token or a one-time link, signing out, and the visitor's preferences."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -7,7 +7,6 @@ from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from evenbeat.api.auth.sessions import cookie_path, forget, keep_signed_in
-from evenbeat.api.auth.tokens import Access
 from evenbeat.api.dependencies import (
     MaybePrincipal,
     ServiceDep,
@@ -31,15 +30,20 @@ def login(
     service: ServiceDep,
     principal: MaybePrincipal,
     code: str | None = None,
-    wanted: Annotated[str, Query(alias="next")] = "",
+    to: Annotated[str, Query(alias="next")] = "",
 ) -> Response:
     """The sign-in. A link's code is redeemed and taken out of the address."""
-    request.scope["query_string"] = b""  # servers log the address when the answer starts
-    if principal is not None and not code:
-        return _on(request, wanted)
+    request.scope["query_string"] = b""  # servers log the address when the response starts
+    response = _redirect(request, to)
     if code and not service.access.is_open:
-        return _redeem(request, service.access, code, wanted, signed_in=principal is not None)
-    return _form(request, wanted)
+        try:
+            issued = service.access.redeem(code)
+        except NotAuthenticated as error:
+            # Someone who follows a used link and is signed in already just wants to get in.
+            return _form(request, to, str(error)) if principal is None else response
+        keep_signed_in(request, response, issued.token, issued.expires_at)
+        return response
+    return _form(request, to) if principal is None or code else response
 
 
 @router.post("/login", name="login_by_token")
@@ -47,7 +51,7 @@ def login_by_token(request: Request, service: ServiceDep, form: FormDep) -> Resp
     """Sign in with a token that was pasted."""
     with denials_answered():
         check_origin(request, browsers_only=True)
-    response = _on(request, form.text("next"))
+    response = _redirect(request, form.text("next"))
     if service.access.is_open:
         check_local(request)
         return response
@@ -64,7 +68,7 @@ def login_by_token(request: Request, service: ServiceDep, form: FormDep) -> Resp
 def logout(request: Request, service: ServiceDep, principal: MaybePrincipal) -> Response:
     """Sign out; the session of a link ends with it."""
     with denials_answered():
-        # Without its cookie, which another site's form does not carry, nobody has asked yet.
+        # Another site's form does not carry the cookie: without it, nobody has asked.
         check_origin(request, browsers_only=True)
     response = RedirectResponse(pages.url(request, "login"), 303)
     if principal is not None:
@@ -78,7 +82,7 @@ def preferences(request: Request, form: FormDep) -> Response:
     """Light or dark, UTC or the visitor's own time zone: remembered by the browser alone."""
     with denials_answered():
         check_origin(request, browsers_only=True)
-    response = _on(request, form.text("next"))
+    response = _redirect(request, form.text("next"))
     if form.text("theme") in ("light", "dark", "auto"):
         _remember(request, response, pages.THEME_COOKIE, form.text("theme"))
     if form.text("zone"):
@@ -87,32 +91,14 @@ def preferences(request: Request, form: FormDep) -> Response:
     return response
 
 
-def _redeem(
-    request: Request, access: Access, code: str, wanted: str, *, signed_in: bool
-) -> Response:
-    response = _on(request, wanted)
-    try:
-        issued = access.redeem(code)
-    except NotAuthenticated as error:
-        # Whoever follows a used link and is signed in already wants nothing but in.
-        return response if signed_in else _form(request, wanted, str(error))
-    keep_signed_in(request, response, issued.token, issued.expires_at)
-    return response
+def _form(request: Request, to: str, problem: str = "") -> Response:
+    to, status = pages.safe_path(request, to, ""), 401 if problem else 200
+    return pages.render(request, "login.html", status=status, to=to, problem=problem)
 
 
-def _form(request: Request, wanted: str, problem: str = "") -> Response:
-    wanted = pages.safe_path(request, wanted, "")
-    status = 401 if problem else 200
-    return pages.render(request, "login.html", status=status, wanted=wanted, problem=problem)
-
-
-def _on(request: Request, wanted: str) -> Response:
-    to = pages.safe_path(request, wanted, _home(request))
+def _redirect(request: Request, to: str) -> Response:
+    to = pages.safe_path(request, to, pages.url(request, "overview"))
     return RedirectResponse(to, 303, headers={"Referrer-Policy": "no-referrer"})
-
-
-def _home(request: Request) -> str:
-    return pages.url(request, "overview")
 
 
 def _remember(request: Request, response: Response, name: str, value: str) -> None:

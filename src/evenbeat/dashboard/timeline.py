@@ -13,8 +13,8 @@ from evenbeat import humanize
 from evenbeat.api.dependencies import Service, ServiceDep, Viewer
 from evenbeat.charts.timeline import Bar, Lane, TimelinePeriod, draw, together
 from evenbeat.dashboard import pages
-from evenbeat.dashboard.fleet import name_of
 from evenbeat.dashboard.forms import Form, QueryDep
+from evenbeat.dashboard.workers import name_of
 from evenbeat.domain.job import Job, recurring_of, window_of
 from evenbeat.domain.window import due_at
 from evenbeat.errors import InvalidInput

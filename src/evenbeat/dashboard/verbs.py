@@ -49,8 +49,8 @@ VERBS = {
             "Cancelled",
             "cancel",
             frozenset({_S.PENDING, _S.SCHEDULED, _S.RUNNING, _S.PAUSED}),
-            "A run in progress is stopped and its result thrown away. A cancelled job stays listed "
-            "and can be retried.",
+            "A run in progress is stopped and its result is discarded. A cancelled job "
+            "stays listed and can be retried.",
             always_ask=True,
         ),
         Verb(
@@ -59,7 +59,7 @@ VERBS = {
             "Deleted",
             "delete",
             frozenset(_S),
-            "The history goes with it, and nothing brings it back.",
+            "This also deletes its history and cannot be undone.",
             always_ask=True,
         ),
     )

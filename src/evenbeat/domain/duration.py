@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import NoReturn
 
 from evenbeat.errors import InvalidDuration
+from evenbeat.humanize import shorten
 
 # Far beyond any sensible wait, yet near enough that adding it to a date never overflows.
 MAX_DURATION = timedelta(days=36_500)
@@ -59,56 +60,48 @@ def format_duration(duration: timedelta) -> str:
     return sign + "".join(parts) if parts else "0s"
 
 
-def _from_text(given: str, field: str | None) -> timedelta:
-    text = given.strip()
+def _from_text(value: str, field: str | None) -> timedelta:
+    text = value.strip()
     if not text:
-        _refuse(given, "it is empty", field)
+        _refuse(value, "it is empty", field)
     if len(text) > _LONGEST_TEXT:
-        _refuse(given, f"it is longer than {_LONGEST_TEXT} characters", field)
+        _refuse(value, f"it is longer than {_LONGEST_TEXT} characters", field)
     if text.startswith("-"):
-        _refuse_size(given, True, field)
+        _refuse_size(value, True, field)
     if _NUMBER.fullmatch(text):
-        _refuse(given, f'it has no unit (seconds would be "{text}s")', field)
-    microseconds = round(_sum_of_parts(given, text, field))
-    if microseconds > MAX_DURATION // timedelta(microseconds=1):
-        _refuse_size(given, False, field)
-    return timedelta(microseconds=microseconds)
-
-
-def _sum_of_parts(given: str, text: str, field: str | None) -> Fraction:
+        _refuse(value, f'it has no unit (seconds would be "{text}s")', field)
     total, position = Fraction(0), 0
     while position < len(text):
         part = _PART.match(text, position)
         if part is None:
-            _refuse(given, f"{text[position:]!r} is not a number with a unit", field)
+            _refuse(value, f"{text[position:]!r} is not a number with a unit", field)
         number, unit = part.groups()
         if unit not in _MICROSECONDS:
-            _refuse(given, f"{unit!r} is not a unit", field)
+            _refuse(value, f"{unit!r} is not a unit", field)
         total += Fraction(number) * _MICROSECONDS[unit]
         position = part.end()
-    return total
+    if round(total) > MAX_DURATION // timedelta(microseconds=1):
+        _refuse_size(value, False, field)
+    return timedelta(microseconds=round(total))
 
 
-def _checked(duration: timedelta, given: object, field: str | None) -> timedelta:
+def _checked(duration: timedelta, value: object, field: str | None) -> timedelta:
     if not timedelta(0) <= duration <= MAX_DURATION:
-        _refuse_size(given, duration < timedelta(0), field)
+        _refuse_size(value, duration < timedelta(0), field)
     return duration
 
 
-def _refuse_size(given: object, negative: bool, field: str | None) -> NoReturn:
+def _refuse_size(value: object, negative: bool, field: str | None) -> NoReturn:
     limit = f"the most is {format_duration(MAX_DURATION)}"
-    _refuse(given, "it must not be negative" if negative else f"it is too long: {limit}", field)
+    _refuse(value, "it must not be negative" if negative else f"it is too long: {limit}", field)
 
 
-def _refuse(given: object, reason: str, field: str | None) -> NoReturn:
-    shown = format_duration(given) if isinstance(given, timedelta) else _shorten(given)
+def _refuse(value: object, reason: str, field: str | None) -> NoReturn:
+    shown = value
+    if isinstance(value, timedelta):
+        shown = format_duration(value)
+    elif isinstance(value, str):
+        shown = shorten(value, _LONGEST_TEXT)
+    elif isinstance(value, int) and value.bit_length() >= 200:  # too long to be printed in full
+        shown = float("inf") if value > 0 else float("-inf")
     raise InvalidDuration(f"{shown!r} is not a duration: {reason}. {_EXAMPLES}", field=field)
-
-
-def _shorten(given: object) -> object:
-    # A huge int cannot even be printed in full, and a huge text should not be.
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given if given.bit_length() < 200 else float("inf") if given > 0 else float("-inf")
-    if isinstance(given, str) and len(given) > _LONGEST_TEXT:
-        return given[: _LONGEST_TEXT - 1] + "…"
-    return given

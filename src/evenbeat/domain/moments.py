@@ -33,9 +33,9 @@ def as_utc(moment: datetime, *, field: str | None = None) -> datetime:
 
 
 def zone_named(key: str, *, error: type[InvalidInput] = InvalidSchedule) -> ZoneInfo:
-    """Look up an IANA time zone; a key that is none raises `error`."""
+    """Look up an IANA time zone; an unknown key raises `error`."""
     try:
-        # These two exist on some machines only, or mean something else on each.
+        # These exist only on some machines, or differ between them.
         if key != "localtime" and not key.startswith("right/"):
             return ZoneInfo(key)
     except (ValueError, LookupError, OSError, TypeError, AttributeError):
@@ -71,6 +71,7 @@ class Stretch:
 def stretches_between(
     timezone: str, after: datetime, until: datetime, newest_first: bool
 ) -> Iterator[Stretch]:
+    """The stretches that overlap (after, until]."""
     years = range(after.year, until.year + 1)
     for year in reversed(years) if newest_first else years:
         stretches = _stretches(timezone, year)
@@ -91,8 +92,8 @@ def _stretches(timezone: str, year: int) -> tuple[Stretch, ...]:
 
 
 def _offset_changes(zone: ZoneInfo, after: datetime, until: datetime) -> Iterator[datetime]:
-    # Looking once a day suffices: in all of tzdata no two changes come within three days. Nor
-    # does any fold reach over a new year (UTC), so cutting at years splits no seam.
+    # One sample a day is enough: in all of tzdata no two changes lie within three days. Nor does
+    # any fold cross a new year (UTC), so cutting at years splits none.
     days = (until - after) // timedelta(days=1)
     samples = [*(after + timedelta(days=day) for day in range(days + 1)), until]
     for earlier, later in pairwise(samples):

@@ -11,7 +11,7 @@ from evenbeat.domain.job import Job, OnFailure, recurring_of, schedule_of, windo
 from evenbeat.domain.schedule import Once
 from evenbeat.domain.states import FINISHED
 from evenbeat.errors import InvalidSchedule
-from evenbeat.humanize import count, duration, listing, milliseconds, relative, timestamp
+from evenbeat.humanize import count, duration, listing, milliseconds, relative, shorten, timestamp
 from evenbeat.store.reads import Circumstances
 
 PLANS_SHOWN = 5
@@ -344,9 +344,8 @@ def _last_ended(recent: Sequence[Execution]) -> Execution | None:
 def _because(message: str | None) -> str:
     if not message:
         return ""
-    line = " ".join(message.split())
-    shown = line if len(line) <= _LONGEST_ERROR else line[: _LONGEST_ERROR - 1] + "…"
-    return f", because: {shown.rstrip('.')}"
+    line = shorten(" ".join(message.split()), _LONGEST_ERROR)
+    return f", because: {line.rstrip('.')}"
 
 
 def _at(moment: datetime | None, now: datetime) -> str:

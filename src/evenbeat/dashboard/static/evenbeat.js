@@ -1,14 +1,14 @@
-// The dashboard's only script. It fetches pages of this service and swaps parts of them; what it
-// does to the page is said by attributes in the page (see dashboard/__init__.py). Everything works
-// without it, just with more reloading.
+// The dashboard's only script. It fetches pages of this service and swaps parts of them, as
+// attributes in the page say (see dashboard/__init__.py). Everything works without it, just with
+// more reloading.
 
-const QUIET = 700; // ms: many events at once cause one look, and slow answers fewer
+const DEBOUNCE = 700; // ms: many events at once cause one refresh, and slow responses fewer
 const SCROLLING = ".scroll, .chart-box, .lanes-box";
-const LOOK_ANYWAY = 15_000; // ms: without any event
+const REFRESH_EVERY = 15_000; // ms: without any event
 
 const dialog = document.getElementById("dialog");
 const parser = new DOMParser();
-let typing; // the timer behind a form that answers while one types
+let typing; // the timer of a form that is sent while the user types
 
 // On a phone the navigation may be wider than the screen: show where we are.
 document.querySelector(".nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
@@ -22,7 +22,7 @@ async function load(url, options = {}) {
     return null;
   }
   const type = response.headers.get("content-type") ?? "";
-  if (!type.includes("text/html")) throw new Error(`The service answered ${response.status}.`);
+  if (!type.includes("text/html")) throw new Error(`The service responded with ${response.status}.`);
   return { page: parser.parseFromString(await response.text(), "text/html"), response };
 }
 
@@ -34,7 +34,7 @@ function swap(old, fresh) {
   const node = document.importNode(fresh, true);
   for (const id of open) node.querySelector(`details[id="${CSS.escape(id)}"]`)?.setAttribute("open", "");
   for (const box of node.querySelectorAll("input[type=checkbox]")) if (ticked.has(keyOf(box))) box.checked = true;
-  keepOpened(old, node);
+  keepOpenRuns(old, node);
   const scrolled = [...old.querySelectorAll(SCROLLING)].map((one) => [one.scrollLeft, one.scrollTop]);
   old.replaceWith(node);
   node.querySelectorAll(SCROLLING).forEach((one, n) => scrolled[n] && one.scrollTo(...scrolled[n]));
@@ -44,13 +44,13 @@ function swap(old, fresh) {
 }
 
 // What was fetched into an opened run stays there; a run in progress is fetched again.
-function keepOpened(old, node) {
+function keepOpenRuns(old, node) {
   for (const was of old.querySelectorAll("details[open][data-source]")) {
     const now = node.querySelector(`details[id="${CSS.escape(was.id)}"]`);
     const body = was.querySelector("[data-part]");
     if (!now || !body) continue;
     now.querySelector(".runs-body").replaceWith(body);
-    if (was.dataset.running !== undefined) politely(() => fetchInto(now));
+    if (was.dataset.running !== undefined) reportingErrors(() => fetchInto(now));
   }
 }
 
@@ -66,7 +66,7 @@ async function fetchInto(details) {
 
 document.addEventListener("toggle", (event) => {
   const details = event.target;
-  if (details.open && details.dataset?.source && !details.querySelector("[data-part]")) politely(() => fetchInto(details));
+  if (details.open && details.dataset?.source && !details.querySelector("[data-part]")) reportingErrors(() => fetchInto(details));
 }, true);
 
 const keyOf = (box) => `${box.name}=${box.value}`;
@@ -80,7 +80,7 @@ function show(page, response) {
   }
   if (response.redirected && response.url !== location.href) history.pushState(null, "", response.url);
   document.body.dataset.now = page.body.dataset.now ?? document.body.dataset.now;
-  settle();
+  afterUpdate();
   const wrong = document.querySelector("main [aria-invalid=true]");
   (wrong ?? (focusId && document.getElementById(focusId)))?.focus();
 }
@@ -99,7 +99,7 @@ function notice(text) {
   document.getElementById("notices").replaceChildren(box);
 }
 
-async function politely(work, busy) {
+async function reportingErrors(work, busy) {
   busy?.setAttribute("aria-busy", "true");
   try {
     return await work();
@@ -121,7 +121,7 @@ function openDialog(content) {
   (dialog.querySelector("[autofocus]") ?? dialog).focus();
 }
 
-function answer(result) {
+function showResult(result) {
   if (!result) return;
   const problem = result.page.querySelector("[data-problem]");
   if (problem) return notice(problem.textContent);
@@ -150,7 +150,7 @@ document.addEventListener("click", (event) => {
   const link = near("a[data-dialog]");
   if (link && plain) {
     event.preventDefault();
-    politely(async () => answer(await load(link.href)), link);
+    reportingErrors(async () => showResult(await load(link.href)), link);
   }
   for (const menu of document.querySelectorAll("details.menu[open]"))
     if (!menu.contains(event.target)) menu.removeAttribute("open");
@@ -176,7 +176,7 @@ document.addEventListener("submit", (event) => {
     clearTimeout(typing);
     const target = event.submitter?.getAttribute("formaction") ?? form.getAttribute("action");
     const body = new URLSearchParams(new FormData(form, event.submitter));
-    politely(async () => answer(await load(target, { method: "POST", body })), event.submitter ?? form);
+    reportingErrors(async () => showResult(await load(target, { method: "POST", body })), event.submitter ?? form);
   }
 });
 
@@ -184,7 +184,7 @@ async function filter(form) {
   const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
   const url = new URL(form.action);
   url.search = query;
-  await politely(async () => {
+  await reportingErrors(async () => {
     const result = await load(url);
     if (!result) return;
     history.replaceState(null, "", url);
@@ -192,7 +192,7 @@ async function filter(form) {
       const fresh = result.page.querySelector(selector);
       if (fresh) swap(document.querySelector(selector), fresh);
     }
-    settle();
+    afterUpdate();
   });
 }
 
@@ -211,8 +211,8 @@ document.addEventListener("input", (event) => {
   if (event.target.matches("input[name=id], [data-all], [data-everything]")) countSelected();
   if (!form?.dataset.filter && !form?.dataset.preview) return;
   clearTimeout(typing);
-  const patience = event.target.matches("select, [type=checkbox], [type=radio]") ? 0 : 280;
-  typing = setTimeout(() => (form.dataset.filter ? filter(form) : politely(() => preview(form))), patience);
+  const delay = event.target.matches("select, [type=checkbox], [type=radio]") ? 0 : 280;
+  typing = setTimeout(() => (form.dataset.filter ? filter(form) : reportingErrors(() => preview(form))), delay);
 });
 
 // -- copying --------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ async function copy(button) {
     if (words) words.textContent = "Copied";
     button.setAttribute("title", "Copied");
   } catch {
-    getSelection().selectAllChildren(place); // without leave to write, one key is left to press
+    getSelection().selectAllChildren(place); // without permission to write, select the text for the user
   }
 }
 
@@ -239,21 +239,21 @@ function tickAll(box) {
 }
 
 function countSelected() {
-  const chosen = boxes().filter((box) => box.checked).length;
-  for (const place of document.querySelectorAll("[data-selected]")) place.textContent = `${chosen} selected`;
+  const selected = boxes().filter((box) => box.checked).length;
+  for (const place of document.querySelectorAll("[data-selected]")) place.textContent = `${selected} selected`;
   const everything = document.querySelector("[data-everything]")?.checked;
-  for (const button of document.querySelectorAll("[data-needs-selection]")) button.disabled = chosen === 0 && !everything;
+  for (const button of document.querySelectorAll("[data-needs-selection]")) button.disabled = selected === 0 && !everything;
   const all = document.querySelector("[data-all]");
   if (all) {
-    all.checked = chosen > 0 && chosen === boxes().length;
-    all.indeterminate = chosen > 0 && !all.checked;
+    all.checked = selected > 0 && selected === boxes().length;
+    all.indeterminate = selected > 0 && !all.checked;
   }
 }
 
-// -- times that move ------------------------------------------------------------------------------
+// -- relative times, in the notation of evenbeat/humanize.py --------------------------------------
 
 const STEPS = [[86_400, "d"], [3_600, "h"], [60, "min"], [1, "s"]];
-let ahead = 0; // how far the service's clock is before ours, in ms
+let clockOffset = 0; // how far the service's clock is ahead of ours, in ms
 
 function relative(seconds) {
   if (seconds === 0) return "now";
@@ -267,7 +267,7 @@ function relative(seconds) {
 }
 
 function tick() {
-  const now = Date.now() + ahead;
+  const now = Date.now() + clockOffset;
   for (const time of document.querySelectorAll("time[data-relative]")) {
     const text = relative(Math.round((Date.parse(time.dateTime) - now) / 1000));
     if (time.textContent !== text) time.textContent = text;
@@ -276,41 +276,46 @@ function tick() {
 
 // -- live -----------------------------------------------------------------------------------------
 
-const seen = new WeakMap(); // what a region was last made of
-let source, waiting, looking = false, took = 0;
+const shownHtml = new WeakMap(); // the HTML that a region was last replaced with
+let source, timer, refreshing = false, lastDuration = 0;
 
-async function look() {
-  clearTimeout(waiting);
-  waiting = undefined;
-  const regions = [...document.querySelectorAll("[data-live][id]")];
-  if (!regions.length || looking || document.hidden || dialog.open) return;
+const liveRegions = (page) => [...page.querySelectorAll("[data-live][id]")];
+// Not `region.id`: for a form that is its field called "id".
+const idOf = (region) => region.getAttribute("id");
+
+async function refresh() {
+  clearTimeout(timer);
+  timer = undefined;
+  const regions = liveRegions(document);
+  if (!regions.length || refreshing || document.hidden || dialog.open) return;
   if (document.querySelector("details.menu[open]")) return;
-  looking = true;
-  const begun = performance.now();
+  refreshing = true;
+  const start = performance.now();
   try {
-    const asked = location.href;
-    const result = await load(asked, { headers: { "X-Evenbeat-Refresh": "1" } });
+    const address = location.href;
+    const result = await load(address, { headers: { "X-Evenbeat-Refresh": "1" } });
     if (result?.response.status === 404) location.reload(); // it was deleted
-    if (!result?.response.ok || location.href !== asked || dialog.open) return;
+    if (!result?.response.ok || location.href !== address || dialog.open) return;
+    if (`${regions.map(idOf)}` !== `${liveRegions(result.page).map(idOf)}`) // no longer empty, or empty now
+      document.getElementById("main").replaceWith(document.importNode(result.page.getElementById("main"), true));
     for (const region of regions) {
-      // Not `region.id`: a form answers that with a field of its own called "id".
-      const fresh = result.page.getElementById(region.getAttribute("id"));
-      if (fresh && region.isConnected && fresh.innerHTML !== seen.get(region)) seen.set(swap(region, fresh), fresh.innerHTML);
+      const fresh = result.page.getElementById(idOf(region));
+      if (fresh && region.isConnected && fresh.innerHTML !== shownHtml.get(region)) shownHtml.set(swap(region, fresh), fresh.innerHTML);
     }
     document.body.dataset.now = result.page.body.dataset.now;
-    settle();
+    afterUpdate();
   } catch {
     live(false);
   } finally {
-    looking = false;
-    took = performance.now() - begun;
+    refreshing = false;
+    lastDuration = performance.now() - start;
   }
 }
 
-function heard(event) {
-  const wanted = document.querySelector("[data-live-for]")?.dataset.liveFor;
-  if (wanted && event.type === "execution" && !event.data.includes(wanted)) return;
-  waiting ??= setTimeout(look, Math.max(QUIET, 5 * took));
+function onEvent(event) {
+  const jobId = document.querySelector("[data-live-for]")?.dataset.liveFor;
+  if (jobId && event.type === "execution" && !event.data.includes(jobId)) return;
+  timer ??= setTimeout(refresh, Math.max(DEBOUNCE, 5 * lastDuration));
 }
 
 function live(on) {
@@ -327,25 +332,25 @@ function listen() {
   source = new EventSource(document.body.dataset.events);
   source.onopen = () => live(true);
   source.onerror = () => live(false);
-  for (const kind of ["execution", "figures", "summary", "reset"]) source.addEventListener(kind, heard);
+  for (const kind of ["execution", "figures", "summary", "reset"]) source.addEventListener(kind, onEvent);
 }
 
-// -- setting out ----------------------------------------------------------------------------------
+// -- start ----------------------------------------------------------------------------------------
 
-function settle() {
-  ahead = Date.parse(document.body.dataset.now) - Date.now();
+function afterUpdate() {
+  clockOffset = Date.parse(document.body.dataset.now) - Date.now();
   tick();
   countSelected();
-  if (document.querySelector("[data-pending]")) waiting ??= setTimeout(look, QUIET);
+  if (document.querySelector("[data-pending]")) timer ??= setTimeout(refresh, DEBOUNCE);
 }
 
 document.addEventListener("visibilitychange", () => {
   listen();
-  if (!document.hidden) look();
+  if (!document.hidden) refresh();
 });
 addEventListener("popstate", () => location.reload());
 addEventListener("pagehide", () => source?.close());
 setInterval(tick, 1000);
-setInterval(look, LOOK_ANYWAY);
-settle();
+setInterval(refresh, REFRESH_EVERY);
+afterUpdate();
 listen();

@@ -1,15 +1,15 @@
-"""The words that every screen shares, and how the worst is told first. No browser, no database."""
+"""Forms, notices and filters that all screens share, and the order of concerns. No browser."""
 
 from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
-from fastapi import Request, Response
+from fastapi import Request
 
 from evenbeat.dashboard.filters import NOTHING, share
 from evenbeat.dashboard.forms import parse
-from evenbeat.dashboard.notices import COOKIE, Notice, carried, carry
 from evenbeat.dashboard.overview import concerns_of
+from evenbeat.dashboard.pages import NOTICE_COOKIE, Notice, back, read_notices
 from evenbeat.errors import InvalidInput
 from evenbeat.store.summaries import Attention, FailingJob, LostRun, WaitingLane
 
@@ -18,26 +18,26 @@ ID = UUID(int=7)
 
 
 @pytest.mark.parametrize(
-    ("part", "told"),
+    ("part", "words"),
     [(None, NOTHING), (0, "0 %"), (1, "100 %"), (0.9999, "> 99.9 %"), (0.00001, "< 0.1 %"),
      (0.5, "50 %"), (0.054, "5.4 %"), (0.995, "99.5 %")],
 )  # fmt: skip
-def test_shares(part: float | None, told: str) -> None:
-    assert share(part) == told
+def test_shares(part: float | None, words: str) -> None:
+    assert share(part) == words
 
 
-def test_what_stands_still_is_told_before_what_fails() -> None:
+def test_what_stands_still_comes_before_what_fails() -> None:
     lane = WaitingLane("mail", "send", 3, NOW, None, 0)
     failing = FailingJob(
         ID, None, "sync", "default", "scheduled", "interval", 1, 3, "boom\nmore", NOW, None
     )
     lost = LostRun(ID, ID, "gone", "sync", "default", ID, NOW, NOW, "lease_expired")
-    found = concerns_of(Attention([failing], [lane._replace(workers=2)], [lane], [lost], 1))
-    assert [one.title for one in found] == ["No worker", "Late", "sync", "gone"]
-    assert "3 jobs wait for a worker" in found[0].text
-    assert "3 jobs are late in the queue mail; 2 workers cannot keep up." in found[1].text
-    assert found[2].text == "boom Retry 1 of 3 is to come."
-    assert "worker vanished" in found[3].text
+    concerns = concerns_of(Attention([failing], [lane._replace(workers=2)], [lane], [lost], 1))
+    assert [one.title for one in concerns] == ["No worker", "Late", "sync", "gone"]
+    assert "3 jobs are waiting for a worker" in concerns[0].text
+    assert "3 jobs are late in the queue mail; 2 workers cannot keep up." in concerns[1].text
+    assert concerns[2].text == "boom Retry 1 of 3 follows."
+    assert "worker vanished" in concerns[3].text
 
 
 @pytest.mark.parametrize("body", [b"a=%ff", b"\xff=1", b"&".join([b"a=1"] * 5_001)])
@@ -54,23 +54,22 @@ def test_a_form_gives_the_last_text_and_every_choice() -> None:
 
 
 def test_notices_survive_a_redirect_and_nothing_else_does() -> None:
-    response = Response()
-    said = [Notice("Paused “ä”.", "refused", "Undo", "/x"), Notice("y" * 2_000)]
-    carry(_with_cookie(""), response, said)
+    notices = [Notice("Paused “ä”.", "refused", "Undo", "/x"), Notice("y" * 2_000)]
+    response = back(_with_cookie(""), "/jobs", *notices)
     header = response.headers["set-cookie"]
     assert "Path=/ops" in header
     assert "HttpOnly" in header
     assert "Secure" in header
-    kept = header.partition(";")[0].partition("=")[2].strip('"')
-    first, second = carried(_with_cookie(kept))
+    cookie = header.partition(";")[0].partition("=")[2].strip('"')
+    first, second = read_notices(_with_cookie(cookie))
     assert first == Notice("Paused “ä”.", "refused", "Undo", "/x")
     assert second.text.endswith("…")
     for strange in ("", "x", "W10=", "e30=", "bnVsbA==", "[[[[", "WzFd"):
-        assert carried(_with_cookie(strange)) == []
+        assert read_notices(_with_cookie(strange)) == []
 
 
 def _with_cookie(value: str) -> Request:
-    cookie = f"{COOKIE}={value}".encode()
+    cookie = f"{NOTICE_COOKIE}={value}".encode()
     scope = {
         "type": "http",
         "scheme": "https",

@@ -48,7 +48,7 @@ def test_a_queue_is_paused_and_resumed(site: Site) -> None:
     empty(site)
     page = site.visit("operator", "/workers")
     page.get_by_role("button", name="Pause the queue mail").click()
-    expect(page.locator(".notice")).to_contain_text("The queue mail is paused")
+    expect(page.locator(".notice")).to_contain_text("Paused queue mail")
     row = page.locator("#queues tbody tr").filter(has=page.get_by_role("link", name="mail"))
     expect(row).to_contain_text("paused")
     added = site.app.add(NewJob(JobSpec("send_report", "mail"), {"to": "a@b.c"}))
@@ -59,7 +59,7 @@ def test_a_queue_is_paused_and_resumed(site: Site) -> None:
     assert site.app.store.read.job(added.id).status == "pending"
 
     page.get_by_role("button", name="Resume the queue mail").click()
-    expect(page.locator(".notice")).to_contain_text("The queue mail goes on.")
+    expect(page.locator(".notice")).to_contain_text("Resumed queue mail.")
     expect(row.locator("td").nth(1)).to_have_text("0")
     expect(row).not_to_contain_text("paused")
 
@@ -73,11 +73,11 @@ def test_a_worker_is_drained(site: Site) -> None:
         drain.click()
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("takes no more jobs")
-        dialog.get_by_role("link", name="Let it work").click()
+        dialog.get_by_role("link", name="Cancel").click()
         expect(dialog).to_be_hidden()
         drain.click()
         dialog.get_by_role("button", name="Drain").click()
-        expect(page.locator(".notice")).to_contain_text("finishes what it has")
+        expect(page.locator(".notice")).to_contain_text("finishes those that it has")
         expect(page.locator("#workers")).to_contain_text("draining")
         expect(drain).to_have_count(0)
     finally:
@@ -122,7 +122,7 @@ def test_where_nothing_is_yet_each_screen_says_what_to_do(empty_database_url: st
         assert "No worker is running" in workers
         assert "evenbeat worker --app" in workers
         assert "Queues appear with the first job" in workers
-        assert "Nothing recurs yet" in httpx.get(f"{url}/distribution").text
+        assert "No recurring jobs yet" in httpx.get(f"{url}/distribution").text
         assert "nothing is scheduled" in httpx.get(f"{url}/timeline").text
         assert httpx.get(f"{url}/settings").status_code == 200
 

@@ -34,7 +34,7 @@ def crowd(app: Evenbeat) -> None:
 def _remember_scores(app: Evenbeat) -> None:
     now, told = app.store.clock(), app.balancer.distribution()
     for n in range(7 * 24, 0, -1):
-        app.store.placement.note(
+        app.store.placement.record_distribution(
             score=told.score + 0.0011 * n + 0.012 * sin(n / 3),
             peak_load=told.peak_load,
             mean_load=told.mean_load,

@@ -192,7 +192,7 @@ def test_history_is_drawn_once_there_is_some(site: Site) -> None:
     bunched(site)
     now = site.app.store.clock()
     for hours, score in ((30, 0.4), (20, 0.5), (1, 0.8)):
-        site.app.store.placement.note(
+        site.app.store.placement.record_distribution(
             score=score, peak_load=2, mean_load=1, total_jobs=9, now=now - hours * HOUR
         )
     page = site.visit("viewer", "/distribution")

@@ -220,9 +220,9 @@ def test_what_was_seen_is_not_read_again_and_again(world, monkeypatch):
     balancer._load._look_seconds = 0
     balancer.refresh(world.now)
     placement, seen = world.app.store.placement, []
-    really = placement.placed
+    really = placement.placed_jobs
     monkeypatch.setattr(
-        placement, "placed", lambda since: seen.append(found := really(since=since)) or found
+        placement, "placed_jobs", lambda since: seen.append(found := really(since=since)) or found
     )
     for _ in range(3):
         world.harness.clock.move_to(world.now + 61 * SECOND)
@@ -249,7 +249,7 @@ def test_a_balancer_that_cannot_read_does_not_cost_the_job(world, monkeypatch, c
     def gone(**_: object) -> None:
         raise DatabaseUnavailable("gone")
 
-    monkeypatch.setattr(world.app.store.placement, "beats", gone)
+    monkeypatch.setattr(world.app.store.placement, "interval_counts", gone)
     job = world.add(HOUR)
     assert START < job.next_run_at <= START + HOUR
     assert "could not be read" in caplog.text

@@ -227,7 +227,7 @@ def test_of_previews_only_so_many_moves_are_remembered(world, monkeypatch):
     world.bunch(12)
     balancer = world.app.balancer
     previews = [balancer.preview(max_moves) for max_moves in (8, 9, 10)]
-    monkeypatch.setattr("evenbeat.balance.rebalancer._REMEMBERED_MOVES", 20)
+    monkeypatch.setattr("evenbeat.balance.rebalancer._MOST_PREVIEWED_MOVES", 20)
     last = balancer.preview()
     assert last.plan_id not in {preview.plan_id for preview in previews}
     world.harness.clock.move_to(world.now + MINUTE)

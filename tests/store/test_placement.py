@@ -59,7 +59,7 @@ def apply(store: Store, *moves: JobMove, now: datetime = T0) -> tuple[UUID, set[
 
     def work(connection):
         _, moved = store.placement.rebalance(id_, moves, FIGURES, connection, by="me", now=now)
-        store.placement.close(id_, len(moved), {"cron": 2}, FIGURES, connection)
+        store.placement.complete_rebalance(id_, len(moved), {"cron": 2}, FIGURES, connection)
         return moved
 
     return id_, store.database.atomically(work)
@@ -120,17 +120,17 @@ def test_beats_are_counted_and_young_placements_listed(advised):
     store, _ = advised
     store.add_many([NewJob(HOURLY)] * 3, now=T0)
     young = store.add(NewJob(JobSpec("noop", schedule=Interval(DAY))), now=T0).id
-    (counted,) = store.placement.beats(until=T0 - MINUTE)
+    (counted,) = store.placement.interval_counts(until=T0 - MINUTE)
     assert counted == (3600, int((T0 + HOUR).timestamp()), 9000, 3)
-    assert sum(beat.jobs for beat in store.placement.beats(until=T0)) == 4
-    (listed,) = store.placement.placed(since=T0 - MINUTE)
+    assert sum(beat.jobs for beat in store.placement.interval_counts(until=T0)) == 4
+    (listed,) = store.placement.placed_jobs(since=T0 - MINUTE)
     assert listed == (young, 86_400, int((T0 + 20 * MINUTE).timestamp()), None, True)
-    assert store.placement.placed(since=T0) == []
+    assert store.placement.placed_jobs(since=T0) == []
     store.control.pause([young], now=T0)
-    assert store.placement.placed(since=T0 - MINUTE) == [listed._replace(live=False)]
-    assert sum(beat.jobs for beat in store.placement.beats(until=T0)) == 3
+    assert store.placement.placed_jobs(since=T0 - MINUTE) == [listed._replace(live=False)]
+    assert sum(beat.jobs for beat in store.placement.interval_counts(until=T0)) == 3
     cron = store.add(NewJob(JobSpec("noop", schedule=Cron("@daily"))), now=T0).id
-    assert store.placement.crons() == [(cron, "noop", "@daily", "UTC", None)]
+    assert store.placement.cron_jobs() == [(cron, "noop", "@daily", "UTC", None)]
 
 
 def test_the_load_is_read_through_its_index_whatever_else_there_is(store):
@@ -139,7 +139,7 @@ def test_the_load_is_read_through_its_index_whatever_else_there_is(store):
     with store.database.transaction() as connection:
         connection.execute("ANALYZE evenbeat.jobs")
         for name, params in {
-            "interval_beats": {"until": T0},
+            "interval_counts": {"until": T0},
             "placed_since": {"since": T0},
             "cron_loads": {},
             "load_snapshot": {},
@@ -207,7 +207,7 @@ def test_a_move_shifts_plan_delay_and_rhythm_alike_and_undo_takes_it_back(store)
     assert (record.created_by, record.moved, record.skipped) == ("me", 1, {"cron": 2})
     assert (record.undone_by, record.restored) == ("me", 1)
     assert store.placement.totals() == RebalanceTotals(1, 1, 1, 2)
-    assert store.placement.forget(before=T0 + DAY) == 1
+    assert store.placement.prune(before=T0 + DAY) == 1
     assert store.placement.moves_of(id_) == []
     assert len(store.placement.rebalances(10)) == 1
 

@@ -4,7 +4,7 @@
 rebalances. It is made on first use, because NumPy takes a while to import.
 """
 
-from evenbeat.balance.balancer import Balancer, PlacementTotals
+from evenbeat.balance.balancer import Balancer
 from evenbeat.balance.rebalancer import PlanPreview, Rebalance
 
-__all__ = ["Balancer", "PlacementTotals", "PlanPreview", "Rebalance"]
+__all__ = ["Balancer", "PlanPreview", "Rebalance"]

@@ -4,11 +4,10 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from math import ceil
-from typing import NamedTuple
 from uuid import UUID
 
 from evenbeat.balance.load_cache import LOOK_SECONDS, LoadCache
@@ -25,6 +24,7 @@ from evenbeat.store.placement import (
     DistributionPoint,
     MoveRecord,
     PlacementRequest,
+    PlacementTotals,
     RebalanceRecord,
     UndoResult,
 )
@@ -43,16 +43,6 @@ _NOTED = (
 )  # fmt: skip
 
 Observer = Callable[[str, float], None]
-
-
-class PlacementTotals(NamedTuple):
-    """Totals for metrics. `placements` by type: `new` and `reschedule` count what this process has
-    placed, `rebalance` every move in this database, like the other figures."""
-
-    placements: Mapping[str, int]
-    rebalances: int
-    last_moved: int | None
-    last_skipped: int | None
 
 
 class Balancer:
@@ -172,14 +162,14 @@ class Balancer:
     def watch(self) -> int:
         """Note how even the schedule is, and speak up once when it has become uneven."""
         now, current = self._override(), self.distribution()
-        at = self._store.placement.note(
+        at = self._store.placement.record_distribution(
             score=current.score,
             peak_load=current.peak_load,
             mean_load=current.mean_load,
             total_jobs=current.total_jobs,
             now=now,
         )
-        pruned = self._store.placement.forget(before=at - HISTORY)
+        pruned = self._store.placement.prune(before=at - HISTORY)
         figure = {name: getattr(current, name) for name in _NOTED} | {"low": self.is_low(current)}
         alert = {
             "score": round(current.score, 4),

@@ -152,9 +152,9 @@ class LoadCache:
         begun = self._looked_at = time.monotonic()
         self._outdated = False
         recent_from, placement = now - _OVERLAP, self._store.placement
-        counted = placement.beats(until=recent_from)
-        crons = placement.crons()
-        recent = placement.placed(since=recent_from)
+        counted = placement.interval_counts(until=recent_from)
+        crons = placement.cron_jobs()
+        recent = placement.placed_jobs(since=recent_from)
         model = LoadModel(now)
         model.add_many(
             [Beat(b.interval_seconds, b.second, duration_ms(b.cost_ms)) for b in counted],
@@ -181,7 +181,7 @@ class LoadCache:
         long for a minute: then it may take a twentieth of the time."""
         begun = self._looked_at = time.monotonic()
         since = max(current.recent_from, self._looked_until - _OVERLAP)
-        recent = self._store.placement.placed(since=since)
+        recent = self._store.placement.placed_jobs(since=since)
         with self._using:
             current.count_recent(recent)
         self._looked_until = moment

@@ -159,7 +159,8 @@ class Rebalancer:
         after = _projected(snapshot, moved, now)[1] if changed else plan.after
         skipped = [*plan.skipped, *changed]
         reasons = dict(Counter(job.reason for job in skipped))
-        placement.close(id_, len(moved), reasons, _figures(plan.before, after), connection)
+        figures = _figures(plan.before, after)
+        placement.complete_rebalance(id_, len(moved), reasons, figures, connection)
         return Rebalance(id_, created_at, by, moved, skipped, plan.before, after)
 
 

@@ -20,7 +20,7 @@ from evenbeat.observe.collectors import (
 )
 from evenbeat.observe.counters import EngineCounters
 from evenbeat.observe.database_snapshot import take_snapshot
-from evenbeat.observe.placement_metrics import Balancing, PlacementCollector
+from evenbeat.observe.placement_metrics import BalancerFigures, PlacementCollector
 from evenbeat.observe.single_flight import SingleFlight
 from evenbeat.store.store import Store
 
@@ -44,7 +44,7 @@ class Metrics:
         *,
         store: Callable[[], Store],
         tasks: Callable[[], Iterable[str]],
-        balancer: Callable[[], Balancing],
+        balancer: Callable[[], BalancerFigures],
         now: Callable[[], datetime | None] = lambda: None,
         pools: PoolFigures = dict,
         silent_seconds: float = 60.0,

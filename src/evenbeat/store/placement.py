@@ -1,6 +1,6 @@
-"""Placement as the store sees it: whom it asks for a place, and the records of rebalances."""
+"""Placement as the store sees it: who is asked for a place, and the records of rebalances."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -31,13 +31,13 @@ class PlacementRequest(NamedTuple):
 
 
 class Placer(Protocol):
-    """Who knows the load. It never fails: at worst it has no advice."""
+    """Knows the load. It never fails: at worst it has no place to suggest."""
 
     def refresh(self, now: datetime | None) -> None:
-        """Learn what has happened; asks the database, so call it outside of transactions."""
+        """Catch up with the database; call it outside of transactions."""
 
     def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:
-        """The first run of each, later than now by one interval at most; None: no advice."""
+        """The first run of each, later than now by one interval at most; None: no suggestion."""
 
     def confirm(
         self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
@@ -84,7 +84,8 @@ def rescheduled(job: Job, request: PlacementRequest) -> PlacementRequest:
 
 
 def placed_run(spec: JobSpec, at: datetime | None, now: datetime) -> FirstRun:
-    """The first run of a job whose place was chosen; without advice, one interval from now."""
+    """The first run of a job at the place that the placer suggests; without one, one interval from
+    now."""
     return first_run(spec, at, now)._replace(placed_at=None if at is None else now)
 
 
@@ -94,7 +95,7 @@ def placed_run(spec: JobSpec, at: datetime | None, now: datetime) -> FirstRun:
 class LoadEntry(NamedTuple):
     """What placement needs to know of a recurring job; `cost_ms` is expected, None if unknown.
 
-    An `unproven` one was placed anew and has not run since.
+    An `unproven` one was placed again and has not run since.
     """
 
     id: UUID
@@ -117,8 +118,8 @@ class LoadEntry(NamedTuple):
     unproven: bool = False
 
 
-class BeatCount(NamedTuple):
-    """So many interval jobs that share their interval, the second of their next run, their cost."""
+class IntervalCount(NamedTuple):
+    """How many interval jobs share an interval, the second of their next run, and their cost."""
 
     interval_seconds: int
     second: int
@@ -137,7 +138,7 @@ class CronEntry(NamedTuple):
 
 
 class PlacedJob(NamedTuple):
-    """An interval job that was placed lately; not `live`: paused or ended."""
+    """An interval job that was placed recently; not `live`: paused or ended."""
 
     id: UUID
     interval_seconds: int
@@ -200,6 +201,16 @@ class UndoResult(NamedTuple):
     left_alone: list[LeftAlone]
 
 
+class PlacementTotals(NamedTuple):
+    """Totals for metrics. `placements` by type: `new` and `reschedule` count what this process has
+    placed, `rebalance` every move in this database, like the other figures."""
+
+    placements: Mapping[str, int]
+    rebalances: int
+    last_moved: int | None
+    last_skipped: int | None
+
+
 class RebalanceTotals(NamedTuple):
     """All rebalances so far in figures, and what the last one did."""
 
@@ -229,15 +240,16 @@ class Placements:
         """Every recurring job that will run again, for a rebalance."""
         return [LoadEntry._make(row) for row in self._database.rows("load_snapshot", {})]
 
-    def beats(self, *, until: datetime) -> list[BeatCount]:
+    def interval_counts(self, *, until: datetime) -> list[IntervalCount]:
         """The interval jobs that were placed up to a moment, counted."""
-        return [BeatCount._make(r) for r in self._database.rows("interval_beats", {"until": until})]
+        rows = self._database.rows("interval_counts", {"until": until})
+        return [IntervalCount._make(row) for row in rows]
 
-    def crons(self) -> list[CronEntry]:
+    def cron_jobs(self) -> list[CronEntry]:
         """The cron jobs that are not paused."""
         return [CronEntry._make(row) for row in self._database.rows("cron_loads", {})]
 
-    def placed(self, *, since: datetime) -> list[PlacedJob]:
+    def placed_jobs(self, *, since: datetime) -> list[PlacedJob]:
         """The interval jobs that were placed after a moment, on any node."""
         return [PlacedJob._make(r) for r in self._database.rows("placed_since", {"since": since})]
 
@@ -254,16 +266,26 @@ class Placements:
         now: datetime | None = None,
     ) -> tuple[datetime, set[UUID]]:
         """Make the moves whose jobs are as they were, and remember them; says when, and which.
-        `close` completes the record in the same transaction."""
+        `complete_rebalance` finishes the record in the same transaction."""
         opening = {**figures, "id": rebalance_id, "created_by": by, "now": now}
         created_at = self._database.rows("add_rebalance", opening, connection)[0][0]
         moved: set[UUID] = set()
         for first in range(0, len(moves), _CHUNK):
-            params = self._move_params(rebalance_id, moves[first : first + _CHUNK], now)
+            chunk = moves[first : first + _CHUNK]
+            params = {
+                "rebalance_id": rebalance_id,
+                "ids": [move.job_id for move in chunk],
+                "old_times": [move.old_time for move in chunk],
+                "new_times": [move.new_time for move in chunk],
+                "anchors": [move.anchor_at for move in chunk],
+                "versions": [move.schedule_version for move in chunk],
+                "channel": self._database.channel,
+                "now": now,
+            }
             moved |= {row[0] for row in self._database.rows("move_jobs", params, connection)}
         return created_at, moved
 
-    def close(
+    def complete_rebalance(
         self,
         rebalance_id: UUID,
         moved: int,
@@ -273,13 +295,33 @@ class Placements:
     ) -> None:
         """Complete the record of a rebalance."""
         params = {**figures, "id": rebalance_id, "moved": moved, "skipped": Jsonb(skipped)}
-        self._database.rows("close_rebalance", params, connection)
+        self._database.rows("complete_rebalance", params, connection)
 
     def undo(
         self, rebalance_id: UUID, *, by: str | None = None, now: datetime | None = None
     ) -> UndoResult:
         """Put back what is still where a rebalance put it; once only."""
-        return self._database.atomically(lambda open_: self._undo(rebalance_id, by, now, open_))
+        rows = self._database.rows
+        params = {"id": rebalance_id, "channel": self._database.channel, "now": now}
+
+        def undo(connection: Connection) -> UndoResult:
+            row = self._database.row("rebalance_for_update", {"id": rebalance_id}, connection)
+            if row is None:
+                raise NotFound("rebalance", rebalance_id)
+            record = RebalanceRecord._make(row)
+            if record.undone_at is not None:
+                raise Conflict(
+                    f"The rebalance {rebalance_id} was undone already, on "
+                    f"{record.undone_at:%Y-%m-%d at %H:%M:%S} UTC. It can be undone only once; "
+                    "preview another rebalance instead."
+                )
+            restored = [row[0] for row in rows("restore_jobs", params, connection)]
+            left_alone = [LeftAlone._make(row) for row in rows("not_restored", params, connection)]
+            closing = {**params, "undone_by": by, "restored": len(restored)}
+            undone_at = rows("close_undo", closing, connection)[0][0]
+            return UndoResult(rebalance_id, undone_at, restored, left_alone)
+
+        return self._database.atomically(undo)
 
     def rebalances(self, limit: int) -> list[RebalanceRecord]:
         """The newest rebalances."""
@@ -295,9 +337,9 @@ class Placements:
         """All rebalances in figures."""
         return RebalanceTotals._make(self._database.rows("rebalance_totals", {})[0])
 
-    # -- the course of the score -----------------------------------------------------------------
+    # -- the history of the score ----------------------------------------------------------------
 
-    def note(
+    def record_distribution(
         self, *, score: float, peak_load: float, mean_load: float, total_jobs: int,
         now: datetime | None = None,
     ) -> datetime:  # fmt: skip
@@ -309,7 +351,7 @@ class Placements:
             "total_jobs": total_jobs,
             "now": now,
         }
-        at: datetime = self._database.rows("note_distribution", params)[0][0]
+        at: datetime = self._database.rows("record_distribution", params)[0][0]
         return at
 
     def history(self, since: datetime | None = None) -> list[DistributionPoint]:
@@ -317,42 +359,6 @@ class Placements:
         rows = self._database.rows("distribution_history", {"since": since})
         return [DistributionPoint._make(row) for row in rows]
 
-    def forget(self, *, before: datetime) -> int:
+    def prune(self, *, before: datetime) -> int:
         """Drop points and single moves older than a moment."""
-        return int(self._database.rows("forget_placement", {"before": before})[0][0])
-
-    # --------------------------------------------------------------------------------------------
-
-    def _move_params(
-        self, rebalance_id: UUID, moves: Sequence[JobMove], now: datetime | None
-    ) -> dict[str, Any]:
-        return {
-            "rebalance_id": rebalance_id,
-            "ids": [move.job_id for move in moves],
-            "old_times": [move.old_time for move in moves],
-            "new_times": [move.new_time for move in moves],
-            "anchors": [move.anchor_at for move in moves],
-            "versions": [move.schedule_version for move in moves],
-            "channel": self._database.channel,
-            "now": now,
-        }
-
-    def _undo(
-        self, rebalance_id: UUID, by: str | None, now: datetime | None, connection: Connection
-    ) -> UndoResult:
-        row = self._database.row("rebalance_for_update", {"id": rebalance_id}, connection)
-        if row is None:
-            raise NotFound("rebalance", rebalance_id)
-        record = RebalanceRecord._make(row)
-        if record.undone_at is not None:
-            raise Conflict(
-                f"The rebalance {rebalance_id} was undone already, on "
-                f"{record.undone_at:%Y-%m-%d at %H:%M:%S} UTC. It can be undone only once; "
-                "preview another rebalance instead."
-            )
-        params = {"id": rebalance_id, "channel": self._database.channel, "now": now}
-        restored = [row[0] for row in self._database.rows("restore_jobs", params, connection)]
-        left = self._database.rows("not_restored", params, connection)
-        closing = {**params, "undone_by": by, "restored": len(restored)}
-        undone_at = self._database.rows("close_undo", closing, connection)[0][0]
-        return UndoResult(rebalance_id, undone_at, restored, [LeftAlone._make(row) for row in left])
+        return int(self._database.rows("prune_placement", {"before": before})[0][0])

@@ -1,7 +1,7 @@
 -- Placement: what the load model reads, and rebalances that are applied, remembered and undone.
 
 -- name: load_snapshot
--- What a rebalance needs to know of every job that will run again. A job that was placed anew and
+-- What a rebalance needs to know of every job that will run again. A job that was placed again and
 -- has not run since is `unproven`: another move could push its run out further and further.
 SELECT j.id, j.name, j.task, j.queue, j.schedule_kind, j.interval_seconds, j.cron_expression,
        j.timezone, j.anchor_at, j.plan_time, j.next_run_at, j.status, j.placement, j.placed_at,
@@ -12,7 +12,7 @@ WHERE j.schedule_kind IN ('interval', 'cron')
   AND j.status IN ('pending', 'scheduled', 'running', 'paused')
 ORDER BY j.id;
 
--- name: interval_beats
+-- name: interval_counts
 -- Every interval job that is not paused as (interval, second of its next run, cost), counted; those
 -- placed after `until` are left to `placed_since`, which knows them by id.
 SELECT j.interval_seconds,
@@ -99,7 +99,7 @@ told AS (
 )
 SELECT id FROM moved WHERE (SELECT count(*) FROM told) >= 0;
 
--- name: close_rebalance
+-- name: complete_rebalance
 -- Completes the record of a rebalance with what came of it.
 UPDATE evenbeat.rebalances
 SET moved = %(moved)s, skipped = %(skipped)s, new_score = %(new_score)s, new_peak = %(new_peak)s
@@ -191,8 +191,8 @@ SELECT count(*), coalesce(sum(moved), 0)::bigint,
                   ORDER BY created_at DESC, id DESC))[1]
 FROM evenbeat.rebalances;
 
--- name: note_distribution
--- Adds to the course of the score; one point for a moment.
+-- name: record_distribution
+-- Adds to the history of the score; one point for a moment.
 INSERT INTO evenbeat.distribution_history (at, score, peak_load, mean_load, total_jobs)
 VALUES (coalesce(%(now)s::timestamptz, now()), %(score)s, %(peak_load)s, %(mean_load)s, %(total_jobs)s)
 ON CONFLICT (at) DO UPDATE
@@ -201,14 +201,14 @@ SET score = excluded.score, peak_load = excluded.peak_load, mean_load = excluded
 RETURNING at;
 
 -- name: distribution_history
--- The course of the score since a moment, oldest first.
+-- The history of the score since a moment, oldest first.
 SELECT at, score, peak_load, mean_load, total_jobs
 FROM evenbeat.distribution_history
 WHERE %(since)s::timestamptz IS NULL OR at >= %(since)s::timestamptz
 ORDER BY at;
 
--- name: forget_placement
--- Drops what is older than a moment: points of the course, and the single moves of rebalances.
+-- name: prune_placement
+-- Drops what is older than a moment: points of the history, and the single moves of rebalances.
 WITH points AS (
     DELETE FROM evenbeat.distribution_history WHERE at < %(before)s RETURNING 1
 ),

@@ -1,21 +1,12 @@
-"""The table of states: closed, and the only judge of what may follow what."""
+"""The tables of states and verbs: closed, and agreeing with each other and with every face."""
+
+from typing import get_args
 
 import pytest
 
-from evenbeat.domain.states import (
-    FINISHED,
-    LIVE,
-    TRANSITIONS,
-    JobStatus,
-    can_become,
-    check_transition,
-    sources_of,
-)
-from evenbeat.errors import Conflict, IllegalTransition
-
-PAIRS = [(state, wanted) for state in JobStatus for wanted in JobStatus]
-LEGAL = [pair for pair in PAIRS if pair[1] in TRANSITIONS[pair[0]]]
-ILLEGAL = [pair for pair in PAIRS if pair not in LEGAL]
+from evenbeat.api.bulk import BulkVerb
+from evenbeat.cli.job_verbs import VERBS as COMMANDS
+from evenbeat.domain.states import FINISHED, LIVE, TRANSITIONS, VERBS, JobStatus
 
 # The table of the design, said once more: a change of the code alone is not enough.
 DESIGNED = {
@@ -46,28 +37,22 @@ def test_every_state_is_either_live_or_finished():
 
 @pytest.mark.parametrize("state", JobStatus)
 def test_no_state_follows_itself(state):
-    assert not can_become(state, state)
+    assert state not in TRANSITIONS[state]
 
 
-@pytest.mark.parametrize(("state", "wanted"), LEGAL)
-def test_a_step_of_the_table_is_allowed(state, wanted):
-    assert can_become(state, wanted)
-    check_transition(state, wanted)
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+def test_a_verb_goes_only_where_the_table_of_states_allows(verb):
+    for state in verb.sources - {verb.leads_to}:
+        assert verb.leads_to is None or verb.leads_to in TRANSITIONS[state]
 
 
-@pytest.mark.parametrize(("state", "wanted"), ILLEGAL)
-def test_any_other_step_is_refused_with_the_states_that_are_allowed(state, wanted):
-    assert not can_become(state, wanted)
-    with pytest.raises(IllegalTransition) as caught:
-        check_transition(state, wanted)
-    error = caught.value
-    assert isinstance(error, Conflict)
-    assert (error.state, error.wanted) == (state, wanted)
-    assert error.allowed == tuple(sorted(TRANSITIONS[state]))
-    assert f"is {state} cannot become {wanted}" in str(error)
-    assert all(allowed in str(error) for allowed in TRANSITIONS[state])
+def test_a_run_that_is_to_be_paused_counts_as_paused():
+    assert VERBS["pause"].suits("running", is_paused=False)
+    assert not VERBS["pause"].suits("running", is_paused=True)
+    assert VERBS["resume"].suits("running", is_paused=True)
 
 
-@pytest.mark.parametrize("wanted", JobStatus)
-def test_the_sources_of_a_state_are_those_that_lead_to_it(wanted):
-    assert sources_of(wanted) == {state for state, target in LEGAL if target is wanted}
+def test_every_verb_is_offered_by_the_api_and_the_command_line():
+    assert {*get_args(BulkVerb), "delete"} == set(VERBS)
+    assert {"run", "pause", "resume", "retry", "cancel", "delete"} == set(VERBS)
+    assert set(VERBS) - {"delete"} <= set(COMMANDS)

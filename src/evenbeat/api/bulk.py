@@ -1,6 +1,6 @@
 """Many jobs at once over HTTP: adding them, and the verbs by ids or by filter."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
@@ -18,11 +18,15 @@ from evenbeat.api.queries import JobFilterFields
 from evenbeat.api.schemas import MAX_BULK, BulkCreate, Id, Request
 from evenbeat.api.tasks import ResolvedTask, known_task
 from evenbeat.domain.job import NewJob
+from evenbeat.domain.states import VERBS
 from evenbeat.errors import InvalidInput, RoleTooLow
 from evenbeat.store.control import Changes
 from evenbeat.store.database import Connection
 
 router = APIRouter(prefix="/api/v1/jobs/bulk", tags=["bulk"], responses=DENIED)
+
+BulkVerb = Literal["pause", "resume", "cancel", "retry", "run"]
+"""Every verb but `delete`, which takes more to be allowed."""
 
 _CHUNK = 500
 _REFUSALS_SHOWN = 100
@@ -115,27 +119,15 @@ def bulk_delete(body: Deletion, service: ServiceDep, principal: Operator) -> Bul
     "/{verb}", summary="Pause, resume, cancel, retry or run many jobs", responses=responses(409)
 )
 def bulk_change(
-    verb: Literal["pause", "resume", "cancel", "retry", "run"],
+    verb: BulkVerb,
     body: Selection,
     service: ServiceDep,
     _principal: Operator,
 ) -> BulkChanged:
     """Apply a verb to every selected job. A job whose state forbids it is left alone and counted as
     refused; the others are changed all the same."""
-    return bulk_changed(apply_verb(service, verb, ids) for ids in _chunks(service, body))
-
-
-def apply_verb(service: Service, verb: str, ids: Sequence[UUID]) -> Changes:
-    """Pause, resume, cancel, retry or run jobs by their ids."""
-    control = service.app.store.control
-    verbs: dict[str, Callable[..., Changes]] = {
-        "pause": control.pause,
-        "resume": control.resume,
-        "cancel": control.cancel,
-        "retry": control.retry,
-        "run": control.run_now,
-    }
-    return verbs[verb](ids, now=service.now)
+    apply, now = service.app.store.control.apply, service.now
+    return bulk_changed(apply(VERBS[verb], ids, now=now) for ids in _chunks(service, body))
 
 
 def bulk_changed(

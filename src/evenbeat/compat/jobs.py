@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from evenbeat.api.answers import BulkChanged, JobDocument, Number, RefusedDocument
-from evenbeat.api.bulk import apply_verb, bulk_changed
+from evenbeat.api.bulk import bulk_changed
 from evenbeat.api.dependencies import DENIED, Admin, Operator, ServiceDep
 from evenbeat.api.documents import job_document
 from evenbeat.api.fields import Limit, Offset
@@ -23,7 +23,7 @@ from evenbeat.api.schemas import MAX_BULK, Json, Request
 from evenbeat.compat.states import WORD_OF, WORDS, states_of, verb_to
 from evenbeat.domain.ids import parse_id
 from evenbeat.domain.job import Job
-from evenbeat.domain.states import JobStatus
+from evenbeat.domain.states import JobStatus, Verb
 from evenbeat.errors import EvenbeatError, IllegalTransition, NotFound
 from evenbeat.store.control import Changes
 from evenbeat.store.filters import JobFilter
@@ -233,21 +233,23 @@ def admin_bulk_status(
     rows = map(Job._make, service.app.store.database.rows("jobs", {"ids": ids}))
     jobs = {job.id: job for job in rows}
     refused = [_refused(id_, NotFound("job", id_)) for id_ in ids if id_ not in jobs]
-    ids_by_verb: dict[str | None, list[UUID]] = defaultdict(list)
+    ids_by_verb: dict[Verb | None, list[UUID]] = defaultdict(list)
     for job in jobs.values():
         try:
             ids_by_verb[_verb_to(job, body.status)].append(job.id)
         except IllegalTransition as error:
             refused.append(_refused(job.id, error))
     unchanged = len(ids_by_verb.pop(None, ()))
-    changes = [apply_verb(service, verb, ids) for verb, ids in ids_by_verb.items() if verb]
+    apply, now = service.app.store.control.apply, service.now
+    changes = [apply(verb, ids, now=now) for verb, ids in ids_by_verb.items() if verb]
     return _bulk_changed(changes, refused, unchanged)
 
 
 @router.post("/bulk/retry", summary="Retry many jobs")
 def admin_bulk_retry(body: BulkIds, service: ServiceDep, _principal: Admin) -> AdminBulkChanged:
     """Run failed and cancelled jobs again, now, with their retries back at 0; refuse others."""
-    return _bulk_changed([apply_verb(service, "retry", list(dict.fromkeys(body.job_ids)))])
+    ids = list(dict.fromkeys(body.job_ids))
+    return _bulk_changed([service.app.store.control.retry(ids, now=service.now)])
 
 
 def _refused(id_: UUID, error: EvenbeatError) -> RefusedDocument:
@@ -272,7 +274,9 @@ def admin_set_status(
     `failed`: asking for those is a 409 that lists what can be set."""
     job = service.app.store.read.job(job_id)
     verb = _verb_to(job, body.status)
-    return admin_job(apply_verb(service, verb, [job_id]).only() if verb else job)
+    if verb is None:
+        return admin_job(job)
+    return admin_job(service.app.store.control.apply(verb, [job_id], now=service.now).only())
 
 
 @router.put("/{job_id}/priority", summary="Set a job's priority", responses=_NO_JOB)
@@ -293,10 +297,10 @@ def admin_boost(job_id: JobId, body: BoostBody, service: ServiceDep, _principal:
 @router.post("/{job_id}/retry", summary="Retry a job", responses=_NOT_NOW)
 def admin_retry(job_id: JobId, service: ServiceDep, _principal: Admin) -> AdminJob:
     """Run a failed or cancelled job again, now, with its retries back at 0."""
-    return admin_job(apply_verb(service, "retry", [job_id]).only())
+    return admin_job(service.app.store.control.retry([job_id], now=service.now).only())
 
 
-def _verb_to(job: Job, word: str) -> str | None:
+def _verb_to(job: Job, word: str) -> Verb | None:
     if word == "paused" and job.is_paused:
         return None  # it pauses after the run in progress
     return verb_to(JobStatus(job.status), word)

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from evenbeat.api.answers import JobDocument
 from evenbeat.api.building import CRAWL
-from evenbeat.api.bulk import apply_verb
 from evenbeat.api.dependencies import DENIED, Admin, Operator, Service, ServiceDep
 from evenbeat.api.documents import job_document
 from evenbeat.api.fields import (
@@ -35,7 +34,7 @@ from evenbeat.api.schemas import JobCreate, JobEdit, Json, Request
 from evenbeat.compat.jobs import AdminPage, AdminPageQuery, JobId, StatusWord, admin_fields, paging
 from evenbeat.domain.job import Job
 from evenbeat.domain.schedule import RECURRING_KINDS
-from evenbeat.domain.states import FINISHED
+from evenbeat.domain.states import FINISHED, PAUSE, RESUME
 from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.store.filters import JobFilter
 
@@ -229,7 +228,8 @@ def _set_enabled(service: Service, job: Job, enabled: bool) -> Job:
     if enabled:
         _check_not_ended(job)
     if enabled == job.is_paused:
-        return apply_verb(service, "resume" if enabled else "pause", [job.id]).only()
+        verb = RESUME if enabled else PAUSE
+        return service.app.store.control.apply(verb, [job.id], now=service.now).only()
     return job
 
 

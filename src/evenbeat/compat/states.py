@@ -11,7 +11,7 @@ Nobody writes a state: setting one means a verb that leads there. Only a run mak
 
 from collections.abc import Sequence
 
-from evenbeat.domain.states import JobStatus
+from evenbeat.domain.states import VERBS, JobStatus, Verb
 from evenbeat.errors import IllegalTransition, InvalidInput
 
 _S = JobStatus
@@ -29,26 +29,18 @@ WORD_OF: dict[JobStatus, str] = {
 }
 """The word that responses have for each state."""
 
-_LEAVE = {"paused": "pause", "cancelled": "cancel"}
-_AGAIN = {"queued": "retry", "pending": "retry"}
 
-_VERBS: dict[JobStatus, dict[str, str]] = {
-    _S.PENDING: _LEAVE,
-    _S.SCHEDULED: _LEAVE | {"pending": "run"},
-    _S.RUNNING: _LEAVE,
-    _S.PAUSED: {"queued": "resume", "scheduled": "resume", "cancelled": "cancel"},
-    _S.COMPLETED: {"queued": "run", "pending": "run"},
-    _S.FAILED: _AGAIN,
-    _S.CANCELLED: _AGAIN,
-}
-
-
-def verb_to(state: JobStatus, word: str) -> str | None:
+def verb_to(state: JobStatus, word: str) -> Verb | None:
     """The verb that leads from a state to the one that the word names; None where the job is there
     already. Raises `IllegalTransition`, which lists the words that can be set from here."""
     if state in states_of([word]):
         return None
-    verbs = _VERBS[state]
+    verbs: dict[str, Verb] = {}
+    # Several verbs may lead there: the one for fewer states is meant, such as retry before run.
+    for verb in sorted(VERBS.values(), key=lambda verb: -len(verb.sources)):
+        if state in verb.sources:
+            words = (name for name, states in WORDS.items() if state not in states)
+            verbs |= {name: verb for name in words if verb.leads_to in WORDS[name]}
     if word not in verbs:
         raise IllegalTransition(WORD_OF[state], word, verbs)
     return verbs[word]

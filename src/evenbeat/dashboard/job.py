@@ -14,8 +14,8 @@ from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
 from evenbeat.dashboard.job_form import Refused
 from evenbeat.dashboard.jobs import tags_of
 from evenbeat.dashboard.pages import Notice
-from evenbeat.dashboard.verbs import VERBS
 from evenbeat.domain.job import Job, recurring_of, spec_of
+from evenbeat.domain.states import VERBS
 from evenbeat.observe.explain import describe_schedule, explain
 from evenbeat.store.backfill import MOST_PLANS
 from evenbeat.store.summaries import PastRun
@@ -71,7 +71,7 @@ def job(
         awaited=awaited,
         dependents=dependencies.dependents_of(job.id),
         tags=tags_of(job),
-        verbs=[verb for verb in VERBS.values() if verb.suits(job)],
+        verbs=[verb for verb in VERBS.values() if verb.suits(job.status, job.is_paused)],
         why=explain(read.circumstances(job.id, now=service.now)),
         figures=figures,
         chart=_chart(past, figures, pages.zone_of(request)),

@@ -14,9 +14,9 @@ from evenbeat.api.queries import FilterFields
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of, parse
 from evenbeat.dashboard.pages import Notice
-from evenbeat.dashboard.verbs import VERBS, Verb, apply, verb_named
+from evenbeat.dashboard.verbs import apply, verb_named
 from evenbeat.domain.job import Job
-from evenbeat.domain.states import JobStatus
+from evenbeat.domain.states import VERBS, JobStatus, Verb
 from evenbeat.errors import InvalidInput, RoleTooLow
 from evenbeat.observe.explain import describe_schedule
 from evenbeat.store.filters import JobFilter
@@ -196,7 +196,7 @@ def _row(job: Job, runs: list[PastRun]) -> JobRow:
         runs[-1] if runs else None,
         charts.outcome_strip([run.status for run in runs], RUNS_SHOWN) if runs else "",
         median(durations) if durations else None,
-        [verb for verb in VERBS.values() if verb.suits(job)],
+        [verb for verb in VERBS.values() if verb.suits(job.status, job.is_paused)],
     )
 
 

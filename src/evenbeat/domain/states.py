@@ -1,8 +1,10 @@
-"""The states of a job and of an execution, and the one table of what may follow what."""
+"""The states of a job and of an execution, what may follow what, and what an operator can do.
 
+These tables are the only ones: the store, the API, the dashboard and the messages read them.
+"""
+
+from dataclasses import dataclass
 from enum import StrEnum
-
-from evenbeat.errors import IllegalTransition
 
 
 class JobStatus(StrEnum):
@@ -47,17 +49,49 @@ LIVE = frozenset({_S.PENDING, _S.SCHEDULED, _S.RUNNING, _S.PAUSED})
 FINISHED = frozenset(_S) - LIVE
 
 
-def can_become(state: JobStatus, wanted: JobStatus) -> bool:
-    """Whether the table allows this step."""
-    return wanted in TRANSITIONS[state]
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What an operator can do to a job: the states it is for, the state it leads to, its words."""
+
+    name: str
+    label: str
+    participle: str
+    """As in "cannot be paused"."""
+    notice: str
+    """What was done, at the beginning of a sentence."""
+    sources: frozenset[JobStatus]
+    leads_to: JobStatus | None
+    effect: str = ""
+    always_ask: bool = False
+
+    def suits(self, status: str, is_paused: bool) -> bool:
+        """Whether it can be done to such a job. One that will be paused after its run counts as
+        paused."""
+        return (_S.PAUSED if is_paused else _S(status)) in self.sources
 
 
-def check_transition(state: JobStatus, wanted: JobStatus) -> None:
-    """Raise `IllegalTransition`, which lists what is allowed, unless the table allows this step."""
-    if not can_become(state, wanted):
-        raise IllegalTransition(state, wanted, TRANSITIONS[state])
+RUN = Verb(
+    "run", "Run now", "run now", "Started",
+    frozenset({_S.PENDING, _S.SCHEDULED}) | FINISHED, _S.PENDING,
+)  # fmt: skip
+PAUSE = Verb(
+    "pause", "Pause", "paused", "Paused",
+    frozenset({_S.PENDING, _S.SCHEDULED, _S.RUNNING}), _S.PAUSED,
+)  # fmt: skip
+RESUME = Verb("resume", "Resume", "resumed", "Resumed", frozenset({_S.PAUSED}), _S.SCHEDULED)
+RETRY = Verb(
+    "retry", "Retry", "retried", "Retried", frozenset({_S.FAILED, _S.CANCELLED}), _S.PENDING
+)
+CANCEL = Verb(
+    "cancel", "Cancel", "cancelled", "Cancelled", LIVE, _S.CANCELLED,
+    "A run in progress is stopped and its result is discarded. A cancelled job stays listed and "
+    "can be retried.",
+    always_ask=True,
+)  # fmt: skip
+DELETE = Verb(
+    "delete", "Delete", "deleted", "Deleted", frozenset(_S), None,
+    "This also deletes its history and cannot be undone.",
+    always_ask=True,
+)  # fmt: skip
 
-
-def sources_of(wanted: JobStatus) -> frozenset[JobStatus]:
-    """Every state from which a job can become `wanted`."""
-    return frozenset(state for state, targets in TRANSITIONS.items() if wanted in targets)
+VERBS = {verb.name: verb for verb in (RUN, PAUSE, RESUME, RETRY, CANCEL, DELETE)}

@@ -19,7 +19,18 @@ from evenbeat.domain.first_run import (
 from evenbeat.domain.job import BY_NAME, Job, JobSpec, scope_of, spec_columns, spec_of
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.setting_kinds import check_name
-from evenbeat.domain.states import FINISHED, TRANSITIONS, JobStatus, sources_of
+from evenbeat.domain.states import (
+    CANCEL,
+    DELETE,
+    FINISHED,
+    PAUSE,
+    RESUME,
+    RETRY,
+    RUN,
+    TRANSITIONS,
+    JobStatus,
+    Verb,
+)
 from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.dependencies import Dependencies, refusal_to_delete
@@ -39,14 +50,6 @@ from evenbeat.store.rows import MAX_JSON_BYTES, encode_json
 _CHUNK = 1000
 
 
-class OperatorVerb(NamedTuple):
-    """What an operator does: its name in a sentence, where it leads, and from which states."""
-
-    done: str
-    wanted: JobStatus
-    sources: frozenset[JobStatus]
-
-
 class RefusedJob(NamedTuple):
     """A job that a verb left alone, with the state that forbade it; no state: no such job.
     `replaced_by` is a live job that has its dedup key by now, `awaited_by` are those that wait
@@ -54,7 +57,7 @@ class RefusedJob(NamedTuple):
 
     id: UUID
     status: JobStatus | None
-    verb: OperatorVerb
+    verb: Verb
     replaced_by: UUID | None = None
     awaited_by: tuple[str, ...] = ()
 
@@ -71,9 +74,9 @@ class RefusedJob(NamedTuple):
             )
         return IllegalTransition(
             self.status,
-            self.verb.wanted,
+            self.verb.leads_to or "gone",
             TRANSITIONS[self.status],
-            verb=self.verb.done,
+            verb=self.verb.participle,
             sources=self.verb.sources,
         )
 
@@ -98,23 +101,8 @@ class Tally(NamedTuple):
     refused: int
 
 
-_PAUSE = OperatorVerb("paused", JobStatus.PAUSED, sources_of(JobStatus.PAUSED))
-_RESUME = OperatorVerb("resumed", JobStatus.SCHEDULED, frozenset({JobStatus.PAUSED}))
-_CANCEL = OperatorVerb("cancelled", JobStatus.CANCELLED, sources_of(JobStatus.CANCELLED))
-_RETRY = OperatorVerb(
-    "retried", JobStatus.PENDING, frozenset({JobStatus.FAILED, JobStatus.CANCELLED})
-)
-_RUN_NOW = OperatorVerb(
-    "run now",
-    JobStatus.PENDING,
-    frozenset({JobStatus.PENDING, JobStatus.SCHEDULED}) | FINISHED,
-)
 # An edited job in these states waits for a verb, which finds it a place then.
 _AT_REST = (FINISHED - {JobStatus.COMPLETED}) | {JobStatus.PAUSED}
-_ANY = OperatorVerb("changed", JobStatus.PENDING, frozenset(JobStatus))
-
-
-Verb = Callable[[Sequence[UUID]], Changes]
 
 
 class Control:
@@ -134,6 +122,17 @@ class Control:
         self._max_json_bytes = max_json_bytes
         self._placer = placer
 
+    def apply(self, verb: Verb, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
+        """Do what a verb of the table says; the methods below say what that is."""
+        match verb.name:
+            case "delete":
+                return self.delete(ids)
+            case "run":
+                return self.run_now(ids, now=now)
+            case name:
+                act: Callable[..., Changes] = getattr(self, name)
+                return act(ids, now=now)
+
     def pause(
         self,
         ids: Sequence[UUID],
@@ -142,7 +141,7 @@ class Control:
         connection: Connection | None = None,
     ) -> Changes:
         """Keep jobs from running; a run in progress is finished first."""
-        return self._step("pause", ids, _PAUSE, now, connection)
+        return self._step("pause", ids, PAUSE, now, connection)
 
     def resume(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
         """Let paused jobs run again: balanced intervals where there is room for them now, other
@@ -153,11 +152,11 @@ class Control:
         if waiting := _after_others(changed):
             self._dependencies.start_if_possible(only=waiting, now=now)
             changed = self._as_they_are(changed)
-        return self._with_refused(ids, changed, _RESUME)
+        return self._with_refused(ids, changed, RESUME)
 
     def cancel(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
         """End jobs for good; a run in progress is stopped and its result thrown away."""
-        done = self._step("cancel", ids, _CANCEL, now)
+        done = self._step("cancel", ids, CANCEL, now)
         ended = [job.id for job in done.changed]
         if ended:
             self._dependencies.start_if_possible(awaiting=ended, now=now)
@@ -166,11 +165,11 @@ class Control:
 
     def retry(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
         """Run failed or cancelled jobs again, now, with their retries back at 0."""
-        return self._step("run_again", ids, _RETRY, now)
+        return self._step("run_again", ids, RETRY, now)
 
     def run_now(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
         """Run jobs now, besides their schedule: waiting ones, or finished ones once more."""
-        return self._step("run_again", ids, _RUN_NOW, now)
+        return self._step("run_again", ids, RUN, now)
 
     def set_priority(
         self, ids: Sequence[UUID], priority: int, *, now: datetime | None = None
@@ -226,12 +225,12 @@ class Control:
             self._limits.note([limits], now=now)
         return job
 
-    def everywhere(self, chosen: JobFilter, verb: Verb) -> Tally:
+    def everywhere(self, chosen: JobFilter, act: Callable[[Sequence[UUID]], Changes]) -> Tally:
         """Apply a verb to all that match, in chunks: `everywhere(failed, control.retry)`."""
         changed = refused = 0
         after: UUID | None = None
         while ids := self._reads.ids(chosen, after=after, limit=_CHUNK):
-            done = verb(ids)
+            done = act(ids)
             changed += len(done.changed)
             refused += len(done.refused)
             after = ids[-1]
@@ -307,7 +306,7 @@ class Control:
         awaited = {} if force else self._dependencies.still_awaited(ids, connection)
         gone = self._jobs("delete", {"ids": [i for i in ids if i not in awaited]}, connection)
         done = self._any_state([id_ for id_ in ids if id_ not in awaited], gone)
-        kept = [RefusedJob(id_, JobStatus.PENDING, _ANY, None, by) for id_, by in awaited.items()]
+        kept = [RefusedJob(id_, JobStatus.PENDING, DELETE, None, by) for id_, by in awaited.items()]
         return Changes(done.changed, [*done.refused, *kept])
 
     def _as_they_are(self, jobs: Sequence[Job], connection: Connection | None = None) -> list[Job]:
@@ -318,7 +317,7 @@ class Control:
         self,
         statement: str,
         ids: Sequence[UUID],
-        verb: OperatorVerb,
+        verb: Verb,
         now: datetime | None,
         connection: Connection | None = None,
     ) -> Changes:
@@ -350,7 +349,7 @@ class Control:
             self._database.rows("notify", hint, connection)
         return jobs
 
-    def _with_refused(self, ids: Sequence[UUID], changed: list[Job], verb: OperatorVerb) -> Changes:
+    def _with_refused(self, ids: Sequence[UUID], changed: list[Job], verb: Verb) -> Changes:
         done = {job.id for job in changed}
         rest = [id_ for id_ in dict.fromkeys(ids) if id_ not in done]
         if not rest:
@@ -362,7 +361,7 @@ class Control:
     def _any_state(self, ids: Sequence[UUID], changed: list[Job]) -> Changes:
         done = {job.id for job in changed}
         missing = [id_ for id_ in dict.fromkeys(ids) if id_ not in done]
-        return Changes(changed, [RefusedJob(id_, None, _ANY) for id_ in missing])
+        return Changes(changed, [RefusedJob(id_, None, DELETE) for id_ in missing])
 
     def _replanned(self, job: Job, spec: JobSpec, now: datetime) -> dict[str, Any]:
         """Status, plan and version after an edit."""
@@ -438,7 +437,7 @@ def _resumed(job: Job, place: datetime | None, now: datetime) -> FirstRun:
     return placed_run(unanchored(spec_of(job)), place, now)
 
 
-def _refused(id_: UUID, row: tuple[Any, ...] | None, verb: OperatorVerb) -> RefusedJob:
+def _refused(id_: UUID, row: tuple[Any, ...] | None, verb: Verb) -> RefusedJob:
     """The refusal; a running job that is to be paused after its run counts as paused."""
     if row is None:
         return RefusedJob(id_, None, verb)

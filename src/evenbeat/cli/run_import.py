@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from evenbeat.cli.client import ApiError, Client, Document, path_segment
@@ -35,55 +35,53 @@ def run_import(session: ApiSession, source: ImportSource, *, apply: bool) -> int
     templates = [one for one in source.templates if existing.get(one["name"]) != one]
     plan.remarks.extend(Remark("template", one["name"], "is kept") for one in templates)
     if not apply:
-        session.show(_document(plan), lambda: _view(plan))
-        if not session.as_json:
-            planned = plan.doing("add") or plan.doing("change") or templates
-            next_step = "Dry run: --apply applies it." if planned else "There is nothing to do."
-            say(f"{_summary(plan)}. {next_step}")
+        _show_plan(session, plan)
         return 0
     for one in templates:
         fields = {name: value for name, value in one.items() if name != "name"}
         client.put(f"{_TEMPLATES}/{path_segment(one['name'])}", fields)
     result = _apply(client, plan)
-    session.show(_document(plan, result), lambda: _result_view(plan, result))
+    if not session.as_json:
+        for warning in result["warnings"]:
+            say(f"Note: {warning}")
+        for refused in result["refused"]:
+            say(f"{refused['where']}: {refused['why']}")
+    numbers = result | {"refused": len(result["refused"])}
+    words = ("added", "changed", "unchanged", "refused")
+    text = ", ".join(f"{numbers[word]:,} {word}" for word in words if numbers[word])
+    session.show(_document(plan, result), Text(f"{text or 'Nothing to do'}."), *_reviews(plan))
     return 1 if result["refused"] else 0
 
 
 def _checked(source: ImportSource) -> ImportSource:
     """The source without documents that the API would refuse. Where others wrote them, they need
     review; where they are ours, the file is wrong."""
-    valid: list[ParsedJob] = []
-    reviews = list(source.reviews)
-    for job in source.jobs:
-        problem = _problem_of(job.document)
-        if problem is None:
-            valid.append(job)
-        elif source.tag is None:
-            raise InvalidInput(f"{job.where}: {problem}", field="jobs")
-        else:
-            reviews.append(NeedsReview(job.where, job.text, problem))
-    return ImportSource(source.tag, valid, reviews, source.remarks, source.templates)
-
-
-def _problem_of(document: Document) -> str | None:
     from pydantic import ValidationError  # noqa: PLC0415 - the API's own rules, when needed
 
     from evenbeat.api.building import new_job, task_of  # noqa: PLC0415
     from evenbeat.api.schemas import JobCreate  # noqa: PLC0415
     from evenbeat.domain.job import JobSpec  # noqa: PLC0415
 
-    try:
-        request = JobCreate.model_validate(document)
-        new_job(request, JobSpec(task=task_of(request)), {}, "import")
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        unknown = first["type"] == "extra_forbidden"
-        message = str(first["msg"]).removeprefix("Value error, ")
-        return f"there is no field {field!r}." if unknown else f"{field}: {message}"
-    except InvalidInput as error:
-        return str(error)
-    return None
+    valid: list[ParsedJob] = []
+    reviews = list(source.reviews)
+    for job in source.jobs:
+        try:
+            request = JobCreate.model_validate(job.document)
+            new_job(request, JobSpec(task=task_of(request)), {}, "import")
+            valid.append(job)
+            continue
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            problem = f"{field}: {str(first['msg']).removeprefix('Value error, ')}"
+            if first["type"] == "extra_forbidden":
+                problem = f"there is no field {field!r}."
+        except InvalidInput as error:
+            problem = str(error)
+        if source.tag is None:
+            raise InvalidInput(f"{job.where}: {problem}", field="jobs")
+        reviews.append(NeedsReview(job.where, job.text, problem))
+    return ImportSource(source.tag, valid, reviews, source.remarks, source.templates)
 
 
 # -- existing jobs -------------------------------------------------------------------------------
@@ -246,34 +244,53 @@ def _document(plan: Plan, result: Document | None = None) -> Document:
     }
 
 
-def _view(plan: Plan) -> RenderableType:
+def _show_plan(session: ApiSession, plan: Plan) -> None:
     parts: list[RenderableType] = []
     if plan.steps:
         rows = table("where", "what", "job…", "when…", "next run", "remark…")
         for step in plan.steps:
-            rows.add_row(*map(cell, _row(step)))
+            document, changed = step.parsed.document, step.action == "change"
+            label = document.get("name") or document.get("task") or step.parsed.text
+            remark = ", ".join(sorted(step.changes)) if changed else step.parsed.remark or ""
+            next_run = _next_run(step)
+            texts = (
+                step.parsed.where,
+                _ACTIONS[step.action],
+                str(label),
+                step.says,
+                next_run,
+                remark,
+            )
+            rows.add_row(*map(cell, texts))
         parts.append(rows)
     if plan.remarks:
         parts += [Text(), heading("Also in there")]
         parts += [Text(f"  {safe(f'{r.where}: {r.text}')}: {r.what}") for r in plan.remarks]
-    return Group(*parts, *_reviews(plan))
+    session.show(_document(plan), *parts, *_reviews(plan))
+    if session.as_json:
+        return
+    adds, changes, keeps = (len(plan.doing(action)) for action in ("add", "change", "keep"))
+    numbers = ((adds, "to add"), (changes, "to change"), (keeps, "unchanged"))
+    summary = [f"{number:,} {words}" for number, words in numbers if number]
+    if plan.reviews:
+        summary.append(f"{count(len(plan.reviews), 'line')} to review")
+    planned = adds or changes or any(remark.where == "template" for remark in plan.remarks)
+    next_step = "Dry run: --apply applies it." if planned else "There is nothing to do."
+    say(f"{', '.join(summary) or 'Nothing was found'}. {next_step}")
 
 
-def _row(step: Step) -> tuple[str, ...]:
-    document, next_run = step.parsed.document, ""
+def _next_run(step: Step) -> str:
+    document = step.parsed.document
     if step.next_run is not None:
-        next_run = f"{step.next_run:%Y-%m-%d %H:%M:%S} UTC"
-    elif step.action == "add" and document.get("paused"):
-        next_run = "paused"
-    elif step.action == "add" and document.get("after") is not None:
-        next_run = "after those"
-    elif step.action == "add":
-        recurring = any(document.get(name) is not None for name in _RECURRING)
-        next_run = "in a balanced place" if recurring else "at once"
-    changed = step.action == "change"
-    remark = ", ".join(sorted(step.changes)) if changed else step.parsed.remark or ""
-    label = document.get("name") or document.get("task") or step.parsed.text
-    return step.parsed.where, _ACTIONS[step.action], str(label), step.says, next_run, remark
+        return f"{step.next_run:%Y-%m-%d %H:%M:%S} UTC"
+    if step.action != "add":
+        return ""
+    if document.get("paused"):
+        return "paused"
+    if document.get("after") is not None:
+        return "after those"
+    recurring = any(document.get(name) is not None for name in _RECURRING)
+    return "in a balanced place" if recurring else "at once"
 
 
 def _reviews(plan: Plan) -> list[RenderableType]:
@@ -284,24 +301,3 @@ def _reviews(plan: Plan) -> list[RenderableType]:
         parts.append(Text(f"  {safe(f'{review.where}: {review.text}')}"))
         parts.append(Text(f"    {safe(review.why)}", style="dim"))
     return parts
-
-
-def _summary(plan: Plan) -> str:
-    adds, changes, keeps = (len(plan.doing(action)) for action in ("add", "change", "keep"))
-    numbers = ((adds, "to add"), (changes, "to change"), (keeps, "unchanged"))
-    parts = [f"{number:,} {words}" for number, words in numbers if number]
-    if plan.reviews:
-        parts.append(f"{count(len(plan.reviews), 'line')} to review")
-    return ", ".join(parts) or "Nothing was found"
-
-
-def _result_view(plan: Plan, result: Document) -> RenderableType:
-    for warning in result["warnings"]:
-        say(f"Note: {warning}")
-    for refused in result["refused"]:
-        say(f"{refused['where']}: {refused['why']}")
-    words = ("added", "changed", "unchanged")
-    parts = [f"{result[word]:,} {word}" for word in words if result[word]]
-    if result["refused"]:
-        parts.append(f"{len(result['refused']):,} refused")
-    return Group(Text(f"{', '.join(parts) or 'Nothing to do'}."), *_reviews(plan))

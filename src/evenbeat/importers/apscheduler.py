@@ -281,7 +281,12 @@ def _timing(trigger: Record, now: datetime, balance: bool) -> Timing:
     start = _moment(trigger.get("start_date"))
     match trigger.kind:
         case "CronTrigger":
-            cron = Cron(_expression(trigger.get("fields") or []), _zone_name(trigger))
+            zone = trigger.get("timezone") or UTC
+            if not isinstance(zone, ZoneInfo) or not zone.key:
+                if not isinstance(zone, tzinfo) or zone.utcoffset(None) != timedelta(0):
+                    raise InvalidInput("Its time zone has no IANA name, such as Europe/Berlin.")
+                zone = ZoneInfo("UTC")
+            cron = Cron(_expression(trigger.get("fields") or []), zone.key)
             timing = cron_timing(cron, balance=balance)
             if start is not None and start > now:
                 first = cron.next_after(start - timedelta(microseconds=1))
@@ -307,15 +312,6 @@ def _timing(trigger: Record, now: datetime, balance: bool) -> Timing:
 
 def _moment(value: Any) -> datetime | None:
     return as_utc(value) if isinstance(value, datetime) else None
-
-
-def _zone_name(trigger: Record) -> str:
-    zone = trigger.get("timezone")
-    if isinstance(zone, ZoneInfo) and zone.key:
-        return zone.key
-    if zone is None or (isinstance(zone, tzinfo) and zone.utcoffset(None) == timedelta(0)):
-        return "UTC"
-    raise InvalidInput("Its time zone has no IANA name, such as Europe/Berlin.")
 
 
 # -- cron ----------------------------------------------------------------------------------------

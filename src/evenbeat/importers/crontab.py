@@ -183,7 +183,12 @@ def read_crontab(
         where, why = f"line {line.number}", None
         match line:
             case CrontabVariable():
-                source.remarks.append(Remark(where, line.text, _use_of(line.name)))
+                exported = line.name not in _NOT_FOR_COMMANDS
+                use = "given to the commands of the lines below" if exported else "not carried over"
+                if line.name in _ZONES:
+                    commands = ", and given to their commands" if exported else ""
+                    use = f"the time zone of the lines below{commands}"
+                source.remarks.append(Remark(where, line.text, use))
                 if line.name == "MAILTO" and line.value:
                     why = (
                         "Evenbeat sends no mail. What a command prints is kept with its run; a "
@@ -198,14 +203,6 @@ def read_crontab(
         if why is not None:
             source.reviews.append(NeedsReview(where, line.text, why))
     return source
-
-
-def _use_of(variable: str) -> str:
-    if variable in _NOT_FOR_COMMANDS:
-        return "the time zone of the lines below" if variable in _ZONES else "not carried over"
-    if variable in _ZONES:
-        return "the time zone of the lines below, and given to their commands"
-    return "given to the commands of the lines below"
 
 
 def _not_ours(entry: CrontabEntry, user: str) -> str | None:

@@ -141,11 +141,18 @@ def read_job_file(path: Path, form: str) -> ImportSource:
             document: Document = as_json(row)
         except InvalidInput as error:
             raise InvalidInput(f"{place}: {error}", field="jobs") from error
-        for key in _keys(document):
-            if key in owners:
+        scope = document.get("scope")
+        scope = scope if isinstance(scope, dict) else {}
+        owner = str(scope.get("kind", "global")), str(scope.get("id", "global"))
+        for key in (
+            ("name", *owner, document.get("name")),
+            ("dedup_key", document.get("dedup_key")),
+        ):
+            if isinstance(key[-1], str) and key in owners:
                 problem = f"{key[0]} {key[-1]!r} was given to {owners[key]} already."
                 raise InvalidInput(f"{place}: {problem}", field="jobs")
-            owners[key] = where
+            if isinstance(key[-1], str):
+                owners[key] = where
         label = document.get("name") or document.get("task") or document.get("url") or ""
         source.jobs.append(ParsedJob(where, str(label), document))
     return source
@@ -163,15 +170,3 @@ def _templates(content: Any, path: Path) -> list[Document]:
             where = f"template {number}{line_of(rows[number - 1])}"
             raise InvalidInput(f"{path}, {where} has no name.", field="templates")
     return templates
-
-
-def _keys(document: Document) -> list[tuple[Any, ...]]:
-    """What no other job of the file may have."""
-    scope = document.get("scope")
-    scope = scope if isinstance(scope, dict) else {}
-    owner = str(scope.get("kind", "global")), str(scope.get("id", "global"))
-    keys: list[tuple[Any, ...]] = [
-        ("name", *owner, document.get("name")),
-        ("dedup_key", document.get("dedup_key")),
-    ]
-    return [key for key in keys if isinstance(key[-1], str)]

@@ -10,7 +10,7 @@ from pydantic import create_model as make_model
 from evenbeat.errors import InvalidInput
 from evenbeat.tasks.context import Context
 
-_Kind = inspect.Parameter
+_Parameter = inspect.Parameter
 
 
 class Signature:
@@ -20,13 +20,23 @@ class Signature:
     def __init__(self, task: str, handler: Callable[..., Any]) -> None:
         self.task = task
         self._signature = inspect.signature(handler)
-        hints = _hints(handler)
-        self.context_name = _context_name(self._signature, hints)
+        try:
+            hints = get_type_hints(handler, include_extras=True)
+        except (NameError, TypeError):
+            # Annotations under TYPE_CHECKING cannot be read; such arguments go unchecked.
+            hints = {}
+        contexts = [
+            name
+            for name in self._signature.parameters
+            if _is_context(hints.get(name)) or (name == "ctx" and hints.get(name) is None)
+        ]
+        self.context_name = contexts[0] if contexts else None
         self._model = _argument_model(task, self._signature, hints, self.context_name)
         self._check = self._model.__pydantic_validator__.validate_python
         self._dump = self._model.__pydantic_serializer__.to_python
         self._arguments = [name for name in self._signature.parameters if name != self.context_name]
-        self._takes_nothing = not self._model.model_fields and not self._takes_any
+        takes_any = self._model.model_config.get("extra") == "allow"
+        self._takes_nothing = not self._model.model_fields and not takes_any
         self._names = {
             field: info.alias or field for field, info in self._model.model_fields.items()
         }
@@ -55,17 +65,13 @@ class Signature:
             checked = self._check(payload)
         except ValidationError as error:
             raise InvalidInput(self._explain(error), field="payload") from None
-        given, values = checked.model_fields_set, checked.__dict__
-        named = {name: values[field] for field, name in self._names.items() if field in given}
+        fields, values = checked.model_fields_set, checked.__dict__
+        named = {name: values[field] for field, name in self._names.items() if field in fields}
         return named | checked.model_extra if checked.model_extra else named
 
     def json_schema(self) -> dict[str, Any]:
         """The payload's JSON schema, for documentation and forms."""
         return self._model.model_json_schema()
-
-    @property
-    def _takes_any(self) -> bool:
-        return any(p.kind is _Kind.VAR_KEYWORD for p in self._signature.parameters.values())
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if not args and self.context_name not in kwargs:
@@ -93,34 +99,18 @@ class Signature:
 
     def _usage(self) -> str:
         parameters = [
-            parameter.replace(annotation=_plain(parameter.annotation))
+            # Without the rules that `Annotated` adds.
+            parameter.replace(annotation=get_args(parameter.annotation)[0])
+            if get_origin(parameter.annotation) is Annotated
+            else parameter
             for name, parameter in self._signature.parameters.items()
             if name != self.context_name
         ]
         return f"It takes {inspect.Signature(parameters)}."
 
 
-def _plain(annotation: Any) -> Any:
-    """An annotation without the rules that `Annotated` adds to it."""
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-
-
-def _hints(handler: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(handler, include_extras=True)
-    except (NameError, TypeError):
-        # Annotations under TYPE_CHECKING cannot be read; such arguments go unchecked.
-        return {}
-
-
-def _context_name(signature: inspect.Signature, hints: Mapping[str, Any]) -> str | None:
-    for name in signature.parameters:
-        hint = hints.get(name)
-        if (isinstance(hint, type) and issubclass(hint, Context)) or (
-            name == "ctx" and hint is None
-        ):
-            return name
-    return None
+def _is_context(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Context)
 
 
 def _argument_model(
@@ -129,16 +119,16 @@ def _argument_model(
     fields: dict[str, Any] = {}
     extra: str = "forbid"
     for number, (name, parameter) in enumerate(signature.parameters.items()):
-        if parameter.kind is _Kind.VAR_KEYWORD:
+        if parameter.kind is _Parameter.VAR_KEYWORD:
             extra = "allow"
-        elif parameter.kind in (_Kind.VAR_POSITIONAL, _Kind.POSITIONAL_ONLY):
+        elif parameter.kind in (_Parameter.VAR_POSITIONAL, _Parameter.POSITIONAL_ONLY):
             raise InvalidInput(
                 f"The task {task!r} takes {parameter}, but a payload is made of named arguments. "
                 f"Give the parameter {name!r} a name that can be used as a keyword.",
                 field="payload",
             )
         elif name != context:
-            default = ... if parameter.default is _Kind.empty else parameter.default
+            default = ... if parameter.default is _Parameter.empty else parameter.default
             # Numbered fields with aliases: an argument may be called anything, even `copy`.
             fields[f"argument_{number}"] = (hints.get(name, Any), Field(default, alias=name))
     config = ConfigDict(extra=extra, arbitrary_types_allowed=False)  # type: ignore[typeddict-item]

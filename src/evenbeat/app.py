@@ -127,7 +127,10 @@ class Evenbeat:
         retries spelled out. `ctx.plan_time` is the bucket, `ctx.scope` the shard."""
 
         def declare(function: Callable[P, R]) -> Task[P, R]:
-            task = self._declare(function, {"name": name, **options})
+            try:
+                task = self._declare(function, {"name": name, **options})
+            except InvalidInput as error:
+                raise InvalidInput(f"Job {name!r}: {error}", field=error.field) from None
             spec = periodic_spec(
                 name,
                 task.spec,

@@ -176,7 +176,7 @@ def spec_with(
     changes = {name: value for name, value in settings.items() if value is not None}
     if unknown := changes.keys() - BY_NAME.keys():
         known = ", ".join(sorted(BY_NAME))
-        raise TypeError(f"{taker} has no setting {min(unknown)!r}. The settings are: {known}.")
+        raise TypeError(f"{taker} has no option {min(unknown)!r}. Its settings are: {known}.")
     if "concurrency_key" in changes:
         arguments_in(changes["concurrency_key"])
     return with_settings(spec if retry is None else replace(spec, retry=retry), changes)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from evenbeat.api.answers import JobDocument
-from evenbeat.api.schemas import JobCreate
+from evenbeat.api.requests import JobCreate
+from evenbeat.api.responses import JobDocument
 from evenbeat.errors import InvalidInput
 from evenbeat.importers import export
 from evenbeat.importers.export import written

@@ -10,8 +10,8 @@ from typer.main import get_command
 
 import settings_docs
 from evenbeat import Evenbeat, cli
-from evenbeat.api.answers import JobDocument
-from evenbeat.api.schemas import JobCreate, JobEdit
+from evenbeat.api.requests import JobCreate, JobEdit
+from evenbeat.api.responses import JobDocument
 from evenbeat.dashboard import job_form
 from evenbeat.declared import ScheduleOptions, TaskOptions
 from evenbeat.domain.job import (
@@ -70,7 +70,7 @@ def test_python_takes_each_and_type_checkers_know_it():
 
 
 def test_an_unknown_setting_is_refused_with_the_known_ones():
-    with pytest.raises(TypeError, match=r"no setting 'prioritty'.*max_retries"):
+    with pytest.raises(TypeError, match=r"no option 'prioritty'.*max_retries"):
         Evenbeat().task(prioritty=5)(print)
 
 

@@ -7,15 +7,15 @@ from uuid import UUID
 from fastapi import APIRouter, Response
 from pydantic import Field, model_validator
 
-from evenbeat.api.answers import AddedDocument, BulkChanged, BulkCreated, RefusedDocument
 from evenbeat.api.auth.tokens import Role
-from evenbeat.api.building import task_of
 from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, denials_answered
 from evenbeat.api.idempotency import KeyHeader, done_once, json_response
+from evenbeat.api.job_requests import task_of
 from evenbeat.api.jobs import job_from
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import JobFilterFields
-from evenbeat.api.schemas import MAX_BULK, BulkCreate, Id, Request
+from evenbeat.api.requests import MAX_BULK, BulkCreate, Id, Request
+from evenbeat.api.responses import AddedDocument, BulkChanged, BulkCreated, RefusedDocument
 from evenbeat.api.tasks import ResolvedTask, known_task
 from evenbeat.domain.job import NewJob
 from evenbeat.domain.states import VERBS

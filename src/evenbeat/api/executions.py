@@ -5,12 +5,17 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from evenbeat.api.answers import ExecutionDocument, ExecutionList, JobStatsDocument
 from evenbeat.api.dependencies import DENIED, ServiceDep, Viewer
-from evenbeat.api.documents import execution_document, stats_document
 from evenbeat.api.idempotency import json_response
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import ExecutionQuery, RecentQuery, filled
+from evenbeat.api.responses import (
+    ExecutionDocument,
+    ExecutionList,
+    JobStatsDocument,
+    execution_document,
+    stats_document,
+)
 
 router = APIRouter(prefix="/api/v1", tags=["executions"], responses=DENIED)
 

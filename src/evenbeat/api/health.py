@@ -14,10 +14,9 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 
-from evenbeat.api.answers import Number
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import DENIED, DocumentedToken, ServiceDep, Viewer, at_least
-from evenbeat.api.documents import plain
+from evenbeat.api.responses import Number, plain
 from evenbeat.api.row_models import row_model
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe import doctor

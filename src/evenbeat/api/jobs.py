@@ -7,9 +7,10 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
-from evenbeat.api.answers import JobDocument, JobList
 from evenbeat.api.auth.tokens import Principal
-from evenbeat.api.building import (
+from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
+from evenbeat.api.idempotency import REPLAYED, KeyHeader, done_once, json_response
+from evenbeat.api.job_requests import (
     edited_metadata,
     edited_payload,
     edited_spec,
@@ -18,12 +19,10 @@ from evenbeat.api.building import (
     schedule_for,
     task_of,
 )
-from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
-from evenbeat.api.documents import job_document
-from evenbeat.api.idempotency import REPLAYED, KeyHeader, done_once, json_response
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import JobQuery
-from evenbeat.api.schemas import JobCreate, JobEdit
+from evenbeat.api.requests import JobCreate, JobEdit
+from evenbeat.api.responses import JobDocument, JobList, job_document
 from evenbeat.api.tasks import ResolvedTask, known_task
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.job import Job, JobSpec, NewJob

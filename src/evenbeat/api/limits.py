@@ -7,10 +7,10 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
-from evenbeat.api.fields import Limit, Offset, RateText
+from evenbeat.api.field_types import Limit, Offset, RateText
 from evenbeat.api.problems import responses
+from evenbeat.api.requests import Request
 from evenbeat.api.row_models import row_model
-from evenbeat.api.schemas import Request
 from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
 from evenbeat.domain.setting_kinds import MAX_NAME
 

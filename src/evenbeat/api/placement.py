@@ -7,12 +7,12 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from evenbeat.api.answers import Number
 from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
-from evenbeat.api.fields import QueryMoment
+from evenbeat.api.field_types import QueryMoment
 from evenbeat.api.problems import responses
+from evenbeat.api.requests import Request
+from evenbeat.api.responses import Number
 from evenbeat.api.row_models import row_model
-from evenbeat.api.schemas import Request
 from evenbeat.store.placement import DistributionPoint, LeftAlone, RebalanceRecord, UndoResult
 
 if TYPE_CHECKING:  # NumPy comes with it, and most processes that load the API never need it

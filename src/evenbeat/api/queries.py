@@ -13,8 +13,8 @@ from pydantic import (
     StringConstraints,
 )
 
-from evenbeat.api.fields import MAX_TAGS, Limit, Moment, Offset, QueryMoment, check_json
-from evenbeat.api.schemas import Id, Request
+from evenbeat.api.field_types import MAX_TAGS, Limit, Moment, Offset, QueryMoment, check_json
+from evenbeat.api.requests import Id, Request
 from evenbeat.domain.schedule import KINDS
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.errors import InvalidInput

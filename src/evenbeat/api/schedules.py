@@ -7,11 +7,16 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from evenbeat.api.answers import BackfilledDocument, PlacedDocument, PlansDocument, PreviewDocument
 from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
-from evenbeat.api.documents import plain
 from evenbeat.api.problems import responses
-from evenbeat.api.schemas import BackfillRequest, PreviewRequest
+from evenbeat.api.requests import BackfillRequest, PreviewRequest
+from evenbeat.api.responses import (
+    BackfilledDocument,
+    PlacedDocument,
+    PlansDocument,
+    PreviewDocument,
+    plain,
+)
 from evenbeat.domain.schedule import Interval, Recurring, schedule_from_fields
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput, InvalidSchedule

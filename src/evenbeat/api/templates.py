@@ -7,15 +7,15 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel, Field, ValidationError
 
-from evenbeat.api.answers import JobDocument, Number
-from evenbeat.api.building import new_job, task_of
 from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
-from evenbeat.api.fields import MAX_DESCRIPTION, Limit, Offset
+from evenbeat.api.field_types import MAX_DESCRIPTION, Limit, Offset
 from evenbeat.api.idempotency import KeyHeader
+from evenbeat.api.job_requests import new_job, task_of
 from evenbeat.api.jobs import CREATED, create
 from evenbeat.api.problems import responses
+from evenbeat.api.requests import JobCreate, Json, Request
+from evenbeat.api.responses import JobDocument, Number
 from evenbeat.api.row_models import row_model
-from evenbeat.api.schemas import JobCreate, Json, Request
 from evenbeat.domain.job import JobSpec
 from evenbeat.domain.templates import (
     LONGEST_NAME,

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from evenbeat.api.auth.tokens import Principal, Role
 from evenbeat.api.dependencies import DENIED, Admin, Operator, ServiceDep, Viewer
-from evenbeat.api.fields import (
+from evenbeat.api.field_types import (
     MAX_DESCRIPTION,
     MAX_TAGS,
     Limit,
@@ -26,8 +26,8 @@ from evenbeat.api.fields import (
 )
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import Words, one_of
+from evenbeat.api.requests import Id, Json, Request
 from evenbeat.api.row_models import row_model
-from evenbeat.api.schemas import Id, Json, Request
 from evenbeat.domain.webhooks import (
     Webhook,
     WebhookEvent,

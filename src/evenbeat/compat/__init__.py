@@ -5,8 +5,8 @@ Nothing else imports this package; `asgi.py` adds it to the service.
 
 from fastapi import FastAPI
 
-from evenbeat.api.answers import JOB_EXTRAS
-from evenbeat.api.schemas import DIALECTS
+from evenbeat.api.requests import DIALECTS
+from evenbeat.api.responses import JOB_EXTRAS
 from evenbeat.compat import job_fields, jobs, scheduled_jobs
 
 DIALECTS.append(job_fields.modern_fields)

@@ -12,14 +12,13 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from evenbeat.api.answers import BulkChanged, JobDocument, Number, RefusedDocument
 from evenbeat.api.bulk import bulk_changed
 from evenbeat.api.dependencies import DENIED, Admin, Operator, ServiceDep
-from evenbeat.api.documents import job_document
-from evenbeat.api.fields import Limit, Offset
+from evenbeat.api.field_types import Limit, Offset
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import Words
-from evenbeat.api.schemas import MAX_BULK, Json, Request
+from evenbeat.api.requests import MAX_BULK, Json, Request
+from evenbeat.api.responses import BulkChanged, JobDocument, Number, RefusedDocument, job_document
 from evenbeat.compat.states import WORD_OF, WORDS, states_of, verb_to
 from evenbeat.domain.ids import parse_id
 from evenbeat.domain.job import Job

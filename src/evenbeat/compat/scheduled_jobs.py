@@ -14,11 +14,8 @@ from fastapi import APIRouter, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel, ConfigDict, Field
 
-from evenbeat.api.answers import JobDocument
-from evenbeat.api.building import CRAWL
 from evenbeat.api.dependencies import DENIED, Admin, Operator, Service, ServiceDep
-from evenbeat.api.documents import job_document
-from evenbeat.api.fields import (
+from evenbeat.api.field_types import (
     MAX_DESCRIPTION,
     JobName,
     QueueName,
@@ -28,9 +25,11 @@ from evenbeat.api.fields import (
     Url,
 )
 from evenbeat.api.idempotency import REPLAYED, KeyHeader, json_response
+from evenbeat.api.job_requests import CRAWL
 from evenbeat.api.jobs import create, update_job
 from evenbeat.api.problems import responses
-from evenbeat.api.schemas import JobCreate, JobEdit, Json, Request
+from evenbeat.api.requests import JobCreate, JobEdit, Json, Request
+from evenbeat.api.responses import JobDocument, job_document
 from evenbeat.compat.jobs import AdminPage, AdminPageQuery, JobId, StatusWord, admin_fields, paging
 from evenbeat.domain.job import Job
 from evenbeat.domain.schedule import RECURRING_KINDS

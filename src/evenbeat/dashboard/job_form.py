@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from evenbeat.api.dependencies import Service
-from evenbeat.api.schemas import JobCreate, JobEdit
+from evenbeat.api.requests import JobCreate, JobEdit
 from evenbeat.dashboard.forms import Form
 from evenbeat.domain import webhooks
 from evenbeat.domain.dependencies import Dependency

@@ -36,7 +36,7 @@ from evenbeat.api.dependencies import (
     check_origin,
     denials_answered,
 )
-from evenbeat.api.fields import Duration, Limit, Offset
+from evenbeat.api.field_types import Duration, Limit, Offset
 from evenbeat.api.problems import responses
 from evenbeat.errors import InvalidInput
 from evenbeat.store.access import Token

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from evenbeat.api.fields import (
+from evenbeat.api.field_types import (
     MAX_DESCRIPTION,
     MAX_TAGS,
     DedupKey,
@@ -104,7 +104,7 @@ SCHEDULE_FIELDS = frozenset({
 
 
 READ_ONLY: set[str] = set()
-"""What the answer of a job has and a request has not; `answers.py` fills it in."""
+"""What the answer of a job has and a request has not; `responses.py` fills it in."""
 
 
 class AwaitedFields(Request):

@@ -1,15 +1,27 @@
-"""What the answers of /api/v1 look like."""
+"""What /api/v1 answers, and how rows become that."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
-from evenbeat.api.schemas import READ_ONLY, AfterEnd, JobEdit, Json
-from evenbeat.domain.job import SETTINGS, Job, JobSpec, Setting
-from evenbeat.domain.schedule import KINDS
+from evenbeat.api.requests import READ_ONLY, AfterEnd, JobEdit, Json
+from evenbeat.domain.dependencies import Dependency, Dependent
+from evenbeat.domain.execution import Execution
+from evenbeat.domain.job import (
+    BY_NAME,
+    SETTINGS,
+    Job,
+    JobSpec,
+    Setting,
+    schedule_of,
+    settings_of_row,
+)
+from evenbeat.domain.schedule import KINDS, Recurring
+from evenbeat.observe.explain import describe_schedule
+from evenbeat.store.reads import JobStats
 
 JobState = Literal["pending", "scheduled", "running", "paused", "completed", "failed", "cancelled"]
 ExecutionState = Literal["running", "completed", "failed", "cancelled"]
@@ -84,7 +96,7 @@ class JobDocument(_SettingFields):
     url: str | None
     source_id: str | None
     source_name: str | None
-    aged: int = Field(description="What waiting has added to the priority.")
+    aging_bonus: int = Field(description="What waiting has added to the priority.")
     status: JobState
     schedule: str | None
     schedule_kind: ScheduleKind
@@ -249,3 +261,95 @@ class PreviewDocument(BaseModel):
     explanation: str
     plans: list[datetime]
     placement: PlacedDocument | None = _only_when_any("Where a new job would come to run.")
+
+
+# -- from rows to answers ------------------------------------------------------------------------
+
+_SAME_NAME = tuple((set(JobDocument.model_fields) & set(Job._fields)) - BY_NAME.keys())
+_EXECUTION_FIELDS = tuple(
+    set(ExecutionDocument.model_fields) & set(Execution._fields)
+    - {"items_crawled", "items_indexed", "metadata", "result"}
+)  # fmt: skip
+
+
+def job_document(
+    job: Job,
+    *,
+    warnings: Sequence[str] = (),
+    duplicate: bool = False,
+    awaited: Sequence[Dependency] = (),
+    dependents: Sequence[Dependent] = (),
+) -> JobDocument:
+    """A job as answered. Columns go by their names; the rest is worked out here."""
+    schedule = schedule_of(job)
+    extras: dict[str, Any] = {}
+    for more in JOB_EXTRAS:
+        extras |= more(job)
+    return JobDocument(
+        **{name: plain(getattr(job, name)) for name in _SAME_NAME},
+        **settings_of_row(job),
+        **extras,
+        url=_text(job.payload.get("url")),
+        source_id=_text(job.payload.get("source_id")),
+        source_name=_text(job.payload.get("source_name")),
+        description=_text(job.metadata.get("description")),
+        tags=_tags(job.metadata.get("tags")),
+        schedule=schedule.text,
+        schedule_text=describe_schedule(job, awaited),
+        schedule_enabled=isinstance(schedule, Recurring),
+        scope=ScopeDocument(kind=job.scope_kind, id=job.scope_id),
+        after=[_awaited(one) for one in awaited] or None,
+        dependents=[_dependent(one) for one in dependents] or None,
+        duplicate=duplicate or None,
+        warnings=list(warnings) or None,
+    )
+
+
+def _awaited(one: Dependency) -> AwaitedDocument:
+    return AwaitedDocument.model_validate({
+        "job": one.id,
+        "name": one.name,
+        "on": one.wanted,
+        "satisfied": one.satisfied,
+        "status": one.status,
+        "scope": None if one.scope == "global/global" else one.scope,
+    })  # fmt: skip
+
+
+def _dependent(one: Dependent) -> DependentDocument:
+    return DependentDocument.model_validate(
+        {"job": one.id, "name": one.name, "on": one.wanted, "status": one.status}
+    )
+
+
+def execution_document(execution: Execution) -> ExecutionDocument:
+    """An execution as answered."""
+    return ExecutionDocument(
+        **{name: plain(getattr(execution, name)) for name in _EXECUTION_FIELDS},
+        items_crawled=execution.items_crawled or 0,
+        items_indexed=execution.items_indexed or 0,
+        result=execution.result,
+        metadata=execution.metadata or {},
+    )
+
+
+def stats_document(stats: JobStats) -> JobStatsDocument:
+    """A job's history in figures, as answered."""
+    return JobStatsDocument(**{name: plain(value) for name, value in stats._asdict().items()})
+
+
+def plain(value: Any) -> Any:
+    """Whole numbers without a fraction, others to the thousandth; all else as it is."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else round(value, 3)
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _tags(value: Any) -> list[str]:
+    return [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from evenbeat.api.schemas import JobCreate, JobEdit
+from evenbeat.api.requests import JobCreate, JobEdit
 from evenbeat.domain.job import BY_NAME, JobSpec, NewJob, with_settings
 from evenbeat.domain.limits import filled_key
 from evenbeat.domain.schedule import Once, Schedule, schedule_from_fields

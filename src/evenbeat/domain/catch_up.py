@@ -32,14 +32,27 @@ class CatchUp:
     max_plans_per_tick: int = 10
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mode", _mode(self.mode))
+        try:
+            object.__setattr__(self, "mode", CatchUpMode(self.mode))
+        except ValueError:
+            raise InvalidInput(
+                f"{self.mode!r} is not a catch-up mode; choose one of {', '.join(CatchUpMode)}, "
+                "for example 'latest_only'.",
+                field="catch_up",
+            ) from None
         if self.window is not None and self.window <= timedelta(0):
             raise InvalidInput(
                 f"The catch-up window {format_duration(self.window)!r} must be longer than zero; "
                 "for example '6h', or none for no limit.",
                 field="catch_up_window",
             )
-        _check_count(self.max_plans_per_tick)
+        most: object = self.max_plans_per_tick
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            raise InvalidInput(
+                f"max_plans_per_tick is {most!r}; it must be a whole number above zero, "
+                "for example 10.",
+                field="max_plans_per_tick",
+            )
 
 
 class Upcoming(NamedTuple):
@@ -58,47 +71,14 @@ def upcoming(schedule: Recurring, policy: CatchUp, earliest: datetime, now: date
     if earliest > now:
         return Upcoming(earliest, 0)
     if policy.mode is CatchUpMode.EVERY_PLAN:
-        chosen = _oldest_within(schedule, policy.window, earliest, now)
+        plan = earliest
+        if policy.window is not None and now - earliest > policy.window:
+            # The first plan at or after now - window; if none is left, the next one to come.
+            plan = schedule.next_after(now - policy.window - _MICROSECOND)
     else:
-        grace = SKIP_GRACE if policy.mode is CatchUpMode.SKIP else None
-        chosen = _newest_within(schedule, policy.window or grace, earliest, now)
-    # (earliest, chosen] has as many plans as [earliest, chosen): both ends count as plans.
-    return Upcoming(chosen, schedule.count(earliest, chosen))
-
-
-def _newest_within(
-    schedule: Recurring, window: timedelta | None, earliest: datetime, now: datetime
-) -> datetime:
-    latest = max(schedule.latest_until(now) or earliest, earliest)
-    if window is not None and now - latest > window:
-        return schedule.next_after(now)
-    return latest
-
-
-def _oldest_within(
-    schedule: Recurring, window: timedelta | None, earliest: datetime, now: datetime
-) -> datetime:
-    if window is None or now - earliest <= window:
-        return earliest
-    # The first plan at or after now - window; when none is left, that is the next one to come.
-    return schedule.next_after(now - window - _MICROSECOND)
-
-
-def _check_count(given: object) -> None:
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise InvalidInput(
-            f"max_plans_per_tick is {given!r}; it must be a whole number above zero, "
-            "for example 10.",
-            field="max_plans_per_tick",
-        )
-
-
-def _mode(given: str) -> CatchUpMode:
-    try:
-        return CatchUpMode(given)
-    except ValueError:
-        modes = ", ".join(CatchUpMode)
-        raise InvalidInput(
-            f"{given!r} is not a catch-up mode; choose one of {modes}, for example 'latest_only'.",
-            field="catch_up",
-        ) from None
+        plan = max(schedule.latest_until(now) or earliest, earliest)
+        window = policy.window or (SKIP_GRACE if policy.mode is CatchUpMode.SKIP else None)
+        if window is not None and now - plan > window:
+            plan = schedule.next_after(now)
+    # (earliest, plan] has as many plans as [earliest, plan): both ends count as plans.
+    return Upcoming(plan, schedule.count(earliest, plan))

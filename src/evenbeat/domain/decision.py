@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from evenbeat.domain.catch_up import SKIP_GRACE, CatchUpMode, Upcoming, upcoming
+from evenbeat.domain.catch_up import SKIP_GRACE, CatchUpMode, upcoming
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, OnFailure, catch_up_of, recurring_of, retry_of, window_of
 from evenbeat.domain.schedule import LONGEST_INTERVAL
@@ -124,9 +124,17 @@ def revise(job: Job, now: datetime) -> Revision | None:
 
     A `start_at` in the future means: start nothing now, wait until then.
     """
-    if job.plan_time is None:
+    plan, skipped = job.plan_time, 0
+    if plan is None:
         return None
-    plan, skipped = _overtaking(job, job.plan_time, now)
+    schedule = recurring_of(job)
+    if schedule is not None and not job.current_retry_count and not job.release_count:
+        policy = catch_up_of(job)
+        revised = upcoming(schedule, policy, plan, now - _delay(job))
+        # A plan that was held back by its execution window is late by its due time only.
+        late = now - (job.next_run_at or plan)
+        if due_time(job, revised.plan_time) <= now or late > (policy.window or SKIP_GRACE):
+            plan, skipped = revised
     start = _start_time(job, plan, now)
     if plan == job.plan_time and start <= now:
         return None
@@ -160,20 +168,6 @@ def own_plans(job: Job, now: datetime) -> OwnPlans:
         onward = plan if revision is None else revision.plan_time
         single = {onward}
     return OwnPlans(frozenset(single), onward if job.catch_up == CatchUpMode.EVERY_PLAN else None)
-
-
-def _overtaking(job: Job, plan: datetime, now: datetime) -> Upcoming:
-    """The plan that a late recurring job's catch-up policy puts in place of its stored one."""
-    schedule = recurring_of(job)
-    if schedule is None or job.current_retry_count or job.release_count:
-        return Upcoming(plan, 0)
-    policy = catch_up_of(job)
-    revised = upcoming(schedule, policy, plan, now - _delay(job))
-    # A plan that was held back by its execution window is late by its due time only.
-    late = now - (job.next_run_at or plan)
-    if due_time(job, revised.plan_time) > now and late <= (policy.window or SKIP_GRACE):
-        return Upcoming(plan, 0)
-    return revised
 
 
 def due_time(job: Job, plan_time: datetime) -> datetime:

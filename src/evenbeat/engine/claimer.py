@@ -100,12 +100,12 @@ class Claimer(Loop):
         try:
             if connection is not None and self._claiming.acquire(blocking=False):
                 try:
-                    if not self._stopping and not self._is_held_up():
+                    if not self._stopping and self._pipeline.backlog <= self._most_unwritten:
                         self._claimed_on_hint = not self._claim_all(connection)
                 finally:
                     self._claiming.release()
         finally:
-            self.wake()
+            self._alarm.wake()
 
     def run_once(self) -> float:
         """Claim once for every runner that has capacity; returns how long to rest unless woken."""
@@ -120,7 +120,7 @@ class Claimer(Loop):
             for run in runner.give_back(WAITED_TOO_LONG):  # for another worker to take
                 run.stop(StopReason.SHUTDOWN)
                 self._pipeline.end(run, None)
-        if self._is_held_up():
+        if self._pipeline.backlog > self._most_unwritten:  # more runs would not help
             return LINGER_SECONDS
         has_claimed, self._claimed_on_hint = self._claimed_on_hint, False
         if not has_claimed and self._claim_all():
@@ -141,10 +141,6 @@ class Claimer(Loop):
         if due is None:
             return self._poll_seconds
         return min(max(0.0, (due - self._clock.now()).total_seconds()), self._poll_seconds)
-
-    def _is_held_up(self) -> bool:
-        """Whether ends of runs pile up unwritten: more runs would not help."""
-        return self._pipeline.backlog > self._most_unwritten
 
     def _claim_all(self, connection: Connection | None = None) -> bool:
         """Claim for every runner that has capacity; returns whether there may be more to claim."""

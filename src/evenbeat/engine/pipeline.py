@@ -40,6 +40,14 @@ logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 1000
 IDLE_SECONDS = 0.5
+
+_STOPPED_AS = {
+    StopReason.SHUTDOWN: EndKind.RELEASED,
+    StopReason.CANCELLED: EndKind.CANCELLED,
+    StopReason.LOST: EndKind.LOST,
+    StopReason.TIMEOUT: EndKind.LOST,
+    None: EndKind.LOST,
+}
 _spread = partial(random.uniform, -1, 1)
 
 
@@ -50,6 +58,7 @@ class Timer(Protocol):
         """The run has ended in time."""
 
 
+EndedRun = tuple[Run, Outcome | None]
 CallLater = Callable[[float, Callable[[StopReason], None], StopReason], Timer]
 
 
@@ -81,8 +90,8 @@ class Pipeline(Loop):
         self._alarm = alarm
         self._reporter = reporter
         self._ending = threading.Lock()
-        self._ended: deque[tuple[Run, Outcome | None]] = deque()
-        self._batch: list[tuple[Run, Outcome | None]] = []
+        self._ended: deque[EndedRun] = deque()
+        self._batch: list[EndedRun] = []
         self._unsure = False
         self._idle = False
 
@@ -136,7 +145,7 @@ class Pipeline(Loop):
     # -- decide → finish → report ----------------------------------------------------------------
 
     def has_work(self) -> bool:
-        return bool(self.backlog) or not self._stopping
+        return not self._stopping or bool(self._ended or self._batch)
 
     def trouble(self) -> str:
         return f"cannot write {len(self._batch)} outcomes yet"
@@ -151,10 +160,13 @@ class Pipeline(Loop):
             return 0.0 if self._ended else IDLE_SECONDS
         begun = time.perf_counter()
         try:
-            ends = self._finish_batch()
+            ends = self._decide_and_finish(self._batch)
         except StoreError:
             self._unsure = True
             raise
+        except Exception:
+            logger.exception("writing %d outcomes failed, trying each", len(self._batch))
+            ends = self._finish_each(self._batch)
         self._telemetry.finished(len(ends), time.perf_counter() - begun)
         runs = [run for run, _ in self._batch]
         self._unsure, self._batch = False, []
@@ -162,74 +174,23 @@ class Pipeline(Loop):
         self._report(ends)
         return 0.0
 
-    def _finish_batch(self) -> list[RunEnd]:
-        try:
-            return self._decide_and_finish(self._batch)
-        except StoreError:
-            raise
-        except Exception:
-            logger.exception("writing %d outcomes failed, trying each", len(self._batch))
-        ends: list[RunEnd] = []
-        for run, outcome in self._batch:
-            try:
-                ends += self._decide_and_finish([(run, outcome)])
-            except StoreError:
-                raise
-            except Exception:  # left to the reaper; the others of its batch are not
-                logger.exception("the outcome of job %s cannot be written", run.job.id)
-                ends.append(RunEnd(run.job, EndKind.LOST))
-        return ends
-
-    def _decide_and_finish(self, batch: list[tuple[Run, Outcome | None]]) -> list[RunEnd]:
+    def _decide_and_finish(self, batch: list[EndedRun]) -> list[RunEnd]:
         """Write what became of these runs; an end that was not this worker's to write is lost."""
         now = self._clock.now()
-        ends = [
-            decide(run.job, outcome, now, _spread())
-            for run, outcome in batch
-            if outcome is not None
-        ]
+        ends = [decide(run.job, o, now, _spread()) for run, o in batch if o is not None]
         if ends:
-            held = self._finish(ends)
-            ends = [
-                end if end.job.lock_token in held else RunEnd(end.job, EndKind.LOST) for end in ends
-            ]
+            try:
+                held = self._store.finish(ends, now=self._clock.override())
+            except InvalidInput:  # one outcome that cannot be stored must not cost the others
+                held = self._finish_storable(ends)
+            if self._unsure and len(held) < len(ends):
+                held |= self._written_before(ends)
+            ends = [e if e.job.lock_token in held else RunEnd(e.job, EndKind.LOST) for e in ends]
         stopped = [run for run, outcome in batch if outcome is None]
         released = [run.job for run in stopped if run.stop_reason is StopReason.SHUTDOWN]
         if released:
             self._store.release([Release(job) for job in released], now=self._clock.override())
-            ends += [RunEnd(job, EndKind.RELEASED) for job in released]
-        return ends + [
-            RunEnd(
-                run.job,
-                EndKind.CANCELLED if run.stop_reason is StopReason.CANCELLED else EndKind.LOST,
-            )
-            for run in stopped
-            if run.stop_reason is not StopReason.SHUTDOWN
-        ]
-
-    def _finish(self, ends: list[RunEnd]) -> set[UUID | None]:
-        """Write, and return the tokens whose leases held."""
-        held: set[UUID | None] = set()
-        try:
-            held |= self._store.finish(ends, now=self._clock.override())
-        except InvalidInput:  # one outcome that cannot be stored must not cost the others
-            for end in ends:
-                try:
-                    held |= self._store.finish([end], now=self._clock.override())
-                except InvalidInput as error:
-                    held |= self._store.finish([_bare(end, error)], now=self._clock.override())
-            return held
-        if self._unsure and len(held) < len(ends):
-            # The last try broke off, but it may have been written: then the leases are gone by our
-            # own hand.
-            held |= self._store.read.ended_as({
-                end.job.lock_token: end.outcome
-                for end in ends
-                if end.job.lock_token is not None
-                and end.job.lock_token not in held
-                and end.outcome is not None
-            })  # fmt: skip
-        return held
+        return ends + [RunEnd(run.job, _STOPPED_AS[run.stop_reason]) for run in stopped]
 
     def _report(self, ends: list[RunEnd]) -> None:
         """Tell claimer, metrics, logs and listeners what became of these runs."""
@@ -251,16 +212,45 @@ class Pipeline(Loop):
         self._telemetry.ended(ends)
         self._reporter.ended(ends)
 
+    # -- when a batch cannot be written as it is -------------------------------------------------
 
-def _bare(end: RunEnd, error: InvalidInput) -> RunEnd:
-    """The same end without what the database cannot hold."""
-    outcome = end.outcome or Outcome()
-    return end._replace(
-        outcome=Outcome(
-            outcome.status,
-            duration_ms=outcome.duration_ms,
-            queued_ms=outcome.queued_ms,
-            error_code=outcome.error_code,
-            error_message=f"What the run left cannot be stored: {error}",
-        )
-    )
+    def _finish_each(self, batch: list[EndedRun]) -> list[RunEnd]:
+        """One end that cannot be written is left to the reaper, the others of its batch are not."""
+        ends: list[RunEnd] = []
+        for run, outcome in batch:
+            try:
+                ends += self._decide_and_finish([(run, outcome)])
+            except StoreError:
+                raise
+            except Exception:
+                logger.exception("the outcome of job %s cannot be written", run.job.id)
+                ends.append(RunEnd(run.job, EndKind.LOST))
+        return ends
+
+    def _finish_storable(self, ends: list[RunEnd]) -> set[UUID]:
+        """Write each end by itself, without what the database cannot hold."""
+        held: set[UUID] = set()
+        for end in ends:
+            try:
+                held |= self._store.finish([end], now=self._clock.override())
+            except InvalidInput as error:
+                outcome = end.outcome or Outcome()
+                bare = Outcome(
+                    outcome.status,
+                    duration_ms=outcome.duration_ms,
+                    queued_ms=outcome.queued_ms,
+                    error_code=outcome.error_code,
+                    error_message=f"What the run left cannot be stored: {error}",
+                )
+                bare_end = end._replace(outcome=bare)
+                held |= self._store.finish([bare_end], now=self._clock.override())
+        return held
+
+    def _written_before(self, ends: list[RunEnd]) -> set[UUID]:
+        """The last try broke off, but it may have been written: then leases are gone by our own
+        hand. These are the tokens of such runs."""
+        return self._store.read.ended_as({
+            end.job.lock_token: end.outcome
+            for end in ends
+            if end.job.lock_token is not None and end.outcome is not None
+        })  # fmt: skip

@@ -22,14 +22,14 @@ def words(values: Iterable[str]) -> str:
 
 def numbers(values: Sequence[float | None]) -> str | None:
     """Whole numbers or floats."""
-    if not _any(values):
+    if values.count(None) == len(values):
         return None
     return "{" + ",".join(["NULL" if value is None else repr(value) for value in values]) + "}"
 
 
 def times(values: Sequence[datetime | None]) -> str | None:
     """Moments with a timezone."""
-    if not _any(values):
+    if values.count(None) == len(values):
         return None
     return (
         "{" + ",".join(["NULL" if value is None else value.isoformat() for value in values]) + "}"
@@ -38,13 +38,9 @@ def times(values: Sequence[datetime | None]) -> str | None:
 
 def texts(values: Sequence[str | None]) -> str | None:
     """Any texts."""
-    if not _any(values):
+    if values.count(None) == len(values):
         return None
     return "{" + ",".join(["NULL" if value is None else quoted(value) for value in values]) + "}"
-
-
-def _any(values: Sequence[object]) -> bool:
-    return values.count(None) < len(values)
 
 
 def quoted(text: str) -> str:

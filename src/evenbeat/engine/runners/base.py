@@ -36,6 +36,8 @@ class Runner(ABC):
         self._alarm = alarm
         self._waiting: deque[Run] = deque()
         self._lock = threading.Lock()
+        self._stuck = False
+        """Whether it cannot start what it has, although slots are free."""
         self._taken = 0
         self._over = 0
         self._returned = 0
@@ -46,6 +48,8 @@ class Runner(ABC):
 
     def capacity(self) -> int:
         """How many runs this runner would take now."""
+        if self._stuck:
+            return 0
         now = time.monotonic()
         elapsed = now - self._pace_at
         if elapsed >= 0.05:

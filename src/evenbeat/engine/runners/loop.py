@@ -29,7 +29,6 @@ class LoopRunner(Runner):
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="evenbeat-loop", daemon=True)
         self._started = 0
-        self._stuck = False
         self._closing = False
         self._late = 0.0
         self._tick_due = float("inf")
@@ -49,9 +48,6 @@ class LoopRunner(Runner):
 
     def start(self) -> None:
         self._thread.start()
-
-    def capacity(self) -> int:
-        return 0 if self._stuck else super().capacity()
 
     def give_back(self, waited_seconds: float) -> list[Run]:
         """If runs wait although slots are free, a handler blocks the loop. Until it ends no more

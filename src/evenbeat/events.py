@@ -1,4 +1,4 @@
-"""Events: what happens to jobs in this process, told to whoever listens."""
+"""Events: what happens to jobs in this process, for whatever listens."""
 
 import asyncio
 import inspect
@@ -84,15 +84,23 @@ class EventBus:
 
     def on(self, kind: str, listener: Listener) -> None:
         """Call `listener` (plain or async) with every event of this kind; `*` means all kinds."""
-        for wanted in list(EventKind) if kind == "*" else [_kind(kind)]:
-            self._listeners.setdefault(wanted, []).append(listener)
+        try:
+            kinds = list(EventKind) if kind == "*" else [EventKind(kind)]
+        except ValueError:
+            known = ", ".join(EventKind)
+            raise InvalidInput(
+                f"There is no event {kind!r}. The events are: {known}, or '*' for all.",
+                field="event",
+            ) from None
+        for each in kinds:
+            self._listeners.setdefault(each, []).append(listener)
 
     def wants(self, kind: EventKind) -> bool:
-        """Whether anybody listens, so that nobody makes events in vain."""
+        """Whether anything listens to this kind, so that no event is made in vain."""
         return kind in self._listeners
 
     def emit(self, event: Event | BalanceEvent) -> None:
-        """Tell the listeners, soon."""
+        """Queue an event for its listeners."""
         if self.wants(event.kind):
             self._queue.put(event)
 
@@ -126,23 +134,10 @@ class EventBus:
     def _deliver(self, event: Event | BalanceEvent) -> None:
         for listener in self._listeners.get(event.kind, ()):
             try:
-                answer = listener(event)
-                if inspect.isawaitable(answer):
-                    self._await(answer)
+                result = listener(event)
+                if inspect.isawaitable(result):
+                    if self._loop is None:
+                        self._loop = asyncio.new_event_loop()
+                    self._loop.run_until_complete(result)
             except (Exception, SystemExit):
                 logger.exception("A listener for %s raised; the job is not affected", event.kind)
-
-    def _await(self, answer: Any) -> None:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-        self._loop.run_until_complete(answer)
-
-
-def _kind(given: str) -> EventKind:
-    try:
-        return EventKind(given)
-    except ValueError:
-        raise InvalidInput(
-            f"There is no event {given!r}. The events are: {', '.join(EventKind)}, or '*' for all.",
-            field="event",
-        ) from None

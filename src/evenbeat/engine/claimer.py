@@ -110,9 +110,9 @@ class Claimer(Loop):
     def run_once(self) -> float:
         """Claim once for every runner that has capacity; returns how long to rest unless woken."""
         with self._claiming:
-            rest = self._look()
+            seconds = self._look()
         self._checked_at = self._monotonic()
-        return rest
+        return seconds
 
     def _look(self) -> float:
         self._alarm.forget_expected()

@@ -58,7 +58,17 @@ class Reporter:
                 self.skipped([SkippedPlans(end.job, end.decision.skipped)])
             kind = EVENT_OF_END[end.kind]
             if self._events.wants(kind):
-                self._emit(kind, end.job, **_details(end))
+                outcome, decision = end.outcome, end.decision
+                details: dict[str, Any] = {}
+                if outcome is not None and decision is not None:
+                    details = {
+                        "duration_ms": outcome.duration_ms,
+                        "result": outcome.result,
+                        "error_code": outcome.error_code,
+                        "error": outcome.error_message,
+                        "next_run_at": decision.next_run_at,
+                    }
+                self._emit(kind, end.job, **details)
 
     def _log(self, end: RunEnd) -> None:
         fields = _fields(end.job)
@@ -70,7 +80,10 @@ class Reporter:
         elif outcome is None or decision is None:
             logger.warning("Lease lost, result thrown away", extra=fields)
         elif end.kind is EndKind.COMPLETED:
-            figures: dict[str, Any] = {"duration": _duration(outcome.duration_ms)}
+            ms = outcome.duration_ms
+            figures: dict[str, Any] = {
+                "duration": f"{ms:.3g}ms" if ms < 1000 else f"{ms / 1000:.1f}s"
+            }
             for name in ("items_crawled", "items_indexed", "rows_affected"):
                 if (value := getattr(outcome, name)) is not None:
                     figures[name] = value
@@ -93,18 +106,6 @@ class Reporter:
         self._events.emit(Event(kind, job, self._clock.now(), **details))
 
 
-def _details(end: RunEnd) -> dict[str, Any]:
-    if end.outcome is None or end.decision is None:
-        return {}
-    return {
-        "duration_ms": end.outcome.duration_ms,
-        "result": end.outcome.result,
-        "error_code": end.outcome.error_code,
-        "error": end.outcome.error_message,
-        "next_run_at": end.decision.next_run_at,
-    }
-
-
 def _fields(job: Job) -> dict[str, Any]:
     fields: dict[str, Any] = {"job_id": str(job.id), "task": job.task}
     if job.name is not None:
@@ -117,9 +118,3 @@ def _fields(job: Job) -> dict[str, Any]:
 def _slot(plan: datetime | None) -> str | None:
     """The quarter of an hour that a plan lies in, as placement counts them."""
     return None if plan is None else f"{plan:%H}:{plan.minute // 15 * 15:02}"
-
-
-def _duration(milliseconds: float) -> str:
-    if milliseconds < 1000:
-        return f"{milliseconds:.3g}ms"
-    return f"{milliseconds / 1000:.1f}s"

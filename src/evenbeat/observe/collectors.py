@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from evenbeat.observe.counters import EngineCounters, Histogram, Labels
+from evenbeat.observe.counters import EngineCounters, Labels
 from evenbeat.observe.database_snapshot import DatabaseSnapshot
 from evenbeat.observe.metric_definitions import ENGINE_METRICS, METRICS, MetricDefinition
 from evenbeat.observe.single_flight import SingleFlight
@@ -29,35 +29,29 @@ PoolFigures = Callable[[], Mapping[str, Mapping[str, float]]]
 
 def family(name: str, values: Mapping[Any, Any] | float) -> Metric:
     """A family of the table with these values: by label values, or one without labels."""
-    known = METRICS[name]
+    definition = METRICS[name]
     by_labels: Mapping[Labels, Any] = values if isinstance(values, Mapping) else {(): values}
-    if known.kind == "histogram":
-        return _histograms(known, by_labels)
-    made = (CounterMetricFamily if known.kind == "counter" else GaugeMetricFamily)(
-        name, known.help, labels=known.labels
-    )
+    if definition.kind == "histogram":
+        histograms = HistogramMetricFamily(name, definition.help, labels=definition.labels)
+        for labels, histogram in by_labels.items():
+            buckets = [
+                ("+Inf" if bound == float("inf") else str(bound), count)
+                for bound, count in histogram.cumulative()
+            ]
+            histograms.add_metric([str(label) for label in labels], buckets, histogram.total)
+        return histograms
+    kind = CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily
+    metrics = kind(name, definition.help, labels=definition.labels)
     for labels, value in by_labels.items():
-        made.add_metric([str(label) for label in labels], float(value))
-    return made
-
-
-def _histograms(known: MetricDefinition, by_labels: Mapping[Labels, Histogram]) -> Metric:
-    made = HistogramMetricFamily(known.name, known.help, labels=known.labels)
-    for labels, histogram in by_labels.items():
-        steps = [(_bound(bound), count) for bound, count in histogram.cumulative()]
-        made.add_metric([str(label) for label in labels], steps, histogram.total)
-    return made
-
-
-def _bound(bound: float) -> str:
-    return "+Inf" if bound == float("inf") else str(bound)
+        metrics.add_metric([str(label) for label in labels], float(value))
+    return metrics
 
 
 class Guarded(Collector):
     """A collector whose failure costs its own families only."""
 
     def collect(self) -> Iterable[Metric]:
-        """The families, as far as they can be had."""
+        """The families, as far as they can be read."""
         try:
             yield from self.families()
         except Exception:
@@ -87,8 +81,8 @@ class EngineCollector(Guarded):
                 yield family(name, _zeros(METRICS[name], tasks) | counters.get(name, {}))
 
 
-def _zeros(known: MetricDefinition, tasks: list[str]) -> dict[Labels, float]:
-    match known.labels:
+def _zeros(definition: MetricDefinition, tasks: list[str]) -> dict[Labels, float]:
+    match definition.labels:
         case ():
             return {(): 0.0}
         case ("task",):
@@ -124,12 +118,7 @@ def _of_workers(workers: list[WorkerStatus]) -> Iterator[Metric]:
             figures = (running, waiting, slots, max(0, slots - running))
             sums = runners.setdefault(place, [0] * len(figures))
             runners[place] = [a + b for a, b in zip(sums, figures, strict=True)]
-    names = (
-        "evenbeat_running",
-        "evenbeat_waiting",
-        "evenbeat_slots",
-        "evenbeat_slots_free",
-    )
+    names = ("evenbeat_running", "evenbeat_waiting", "evenbeat_slots", "evenbeat_slots_free")
     for index, name in enumerate(names):
         yield family(name, {(place,): sums[index] for place, sums in runners.items()})
     yield family("evenbeat_leases", sum(status.leases for status in workers))
@@ -178,7 +167,15 @@ def _of_snapshot(snapshot: DatabaseSnapshot) -> Iterator[Metric]:
     )
     yield family("evenbeat_jobs", {(state,): count for state, count in snapshot.jobs.items()})
     if snapshot.executions is not None:
-        yield from _of_executions(snapshot.executions)
+        totals = snapshot.executions
+        total, done, failed = (int(totals.get(n) or 0) for n in ("total", "completed", "failed"))
+        cancelled = max(0, total - done - failed)
+        counts = {("completed",): done, ("failed",): failed, ("cancelled",): cancelled}
+        yield family("evenbeat_all_executions_total", counts)
+        if (rate := totals.get("success_rate")) is not None:
+            yield family("evenbeat_success_ratio", rate)
+        if (average := totals.get("average_duration_ms")) is not None:
+            yield family("evenbeat_average_duration_seconds", average / 1000)
     queues = snapshot.queues.items()
     yield family("evenbeat_queue_due", {(name,): q.due for name, q in queues})
     yield family("evenbeat_queue_running", {(name,): q.running for name, q in queues})
@@ -192,17 +189,3 @@ def _of_snapshot(snapshot: DatabaseSnapshot) -> Iterator[Metric]:
     yield family("evenbeat_table_live_tuples", {(t.name,): t.live_tuples for t in tables})
     yield family("evenbeat_table_bytes", {(t.name,): t.total_bytes for t in tables})
     yield family("evenbeat_oldest_transaction_age_seconds", snapshot.oldest_transaction)
-
-
-def _of_executions(kept: Mapping[str, Any]) -> Iterator[Metric]:
-    total, done, failed = (int(kept.get(name) or 0) for name in ("total", "completed", "failed"))
-    counts = {
-        ("completed",): done,
-        ("failed",): failed,
-        ("cancelled",): max(0, total - done - failed),
-    }
-    yield family("evenbeat_all_executions_total", counts)
-    if (rate := kept.get("success_rate")) is not None:
-        yield family("evenbeat_success_ratio", rate)
-    if (average := kept.get("average_duration_ms")) is not None:
-        yield family("evenbeat_average_duration_seconds", average / 1000)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from evenbeat.domain.decision import EndKind, RunEnd
-from evenbeat.observe.telemetry import WorkerStatus
+from evenbeat.observe.telemetry import Telemetry, WorkerStatus
 
 SECONDS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -82,7 +82,7 @@ class Histogram:
         return steps
 
 
-class EngineCounters:
+class EngineCounters(Telemetry):
     """The telemetry of an application, one for all workers of the process. Any thread may call
     anything at any time; a reader gets a consistent copy."""
 

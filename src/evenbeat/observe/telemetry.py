@@ -5,7 +5,7 @@ figures are stored or shown.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import UUID
 
 from evenbeat.domain.decision import RunEnd
@@ -33,8 +33,9 @@ class WorkerStatus(NamedTuple):
     trouble: str | None = None
 
 
-class Telemetry(Protocol):
-    """What the engine calls. Every call is cheap and raises nothing."""
+class Telemetry:
+    """What the engine calls, measuring nothing; `EngineCounters` counts. Calls are cheap and raise
+    nothing."""
 
     def watch(self, worker_id: UUID, status: Callable[[], WorkerStatus]) -> None:
         """A worker of this process has started; its status may be asked for at any time."""
@@ -67,28 +68,4 @@ class Telemetry(Protocol):
         """The database did not answer during this step of the engine."""
 
 
-class NoTelemetry:
-    """Measures nothing."""
-
-    def watch(self, worker_id: UUID, status: Callable[[], WorkerStatus]) -> None: ...
-
-    def unwatch(self, worker_id: UUID) -> None: ...
-
-    def claimed(self, jobs: int, seconds: float) -> None: ...
-
-    def finished(self, runs: int, seconds: float) -> None: ...
-
-    def ended(self, ends: Sequence[RunEnd]) -> None: ...
-
-    def renewed(self, leases: int, seconds: float) -> None: ...
-
-    def reaped(self, leases: int) -> None: ...
-
-    def skipped(self, task: str, plans: int) -> None: ...
-
-    def chore_done(self, name: str, seconds: float) -> None: ...
-
-    def database_failed(self, during: str) -> None: ...
-
-
-NO_TELEMETRY: Telemetry = NoTelemetry()
+NO_TELEMETRY = Telemetry()

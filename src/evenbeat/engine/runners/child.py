@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,19 +103,13 @@ def _report(outcome: Outcome | None) -> ChildReport:
     below = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = sum(u.ru_utime + u.ru_stime for u in (used, below))
     unit = 1 if sys.platform == "darwin" else 1024
-    own = _own_peak() or used.ru_maxrss * unit
-    return ChildReport(outcome, cpu * 1000, max(own, below.ru_maxrss * unit) / 2**20)
-
-
-def _own_peak() -> int | None:
-    """Bytes; None where the kernel does not tell. What getrusage tells begins, on Linux, with the
-    size of the worker that this process was started from."""
-    try:
+    peak = used.ru_maxrss * unit
+    # On Linux, what getrusage reports begins with the size of the worker that started this process.
+    with suppress(OSError):
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    lines = (line.split() for line in status.splitlines())
-    return next((int(words[1]) * 1024 for words in lines if words[:1] == ["VmHWM:"]), None)
+        lines = (line.split() for line in status.splitlines())
+        peak = next((int(words[1]) * 1024 for words in lines if words[:1] == ["VmHWM:"]), peak)
+    return ChildReport(outcome, cpu * 1000, max(peak, below.ru_maxrss * unit) / 2**20)
 
 
 def _end_with_worker() -> None:

@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field
 
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import DENIED, DocumentedToken, ServiceDep, Viewer, at_least
+from evenbeat.api.models import fields_of
 from evenbeat.api.responses import Number, plain
-from evenbeat.api.row_models import row_model
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe import doctor
 
@@ -62,7 +62,7 @@ class SchedulerMetrics(BaseModel):
     stale_locks_cleared: int
 
 
-@row_model(doctor.Finding)
+@fields_of(doctor.Finding)
 class FindingDocument(BaseModel):
     """The result of one check."""
 

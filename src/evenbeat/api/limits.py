@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field
 
 from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
 from evenbeat.api.field_types import Limit, Offset, RateText
+from evenbeat.api.models import Page, fields_of
 from evenbeat.api.problems import responses
 from evenbeat.api.requests import Request
-from evenbeat.api.row_models import row_model
 from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
 from evenbeat.domain.setting_kinds import MAX_NAME
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/v1", tags=["limits"], responses=DENIED)
 KeyInPath = Annotated[str, Path(min_length=1, max_length=MAX_NAME)]
 
 
-@row_model(KeyLimit, omit=["max_running"])
+@fields_of(KeyLimit, omit=["max_running"])
 class LimitDocument(BaseModel):
     """A key, its limits, and how it stands."""
 
@@ -30,13 +30,10 @@ class LimitDocument(BaseModel):
     waiting: int = Field(description="Counted up to 1000.")
 
 
-class LimitList(BaseModel):
+class LimitList(Page):
     """A page of keys."""
 
     limits: list[LimitDocument]
-    total: int
-    limit: int
-    offset: int
 
 
 class LimitChange(Request):

@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field
 
 from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
 from evenbeat.api.field_types import QueryMoment
+from evenbeat.api.models import fields_of
 from evenbeat.api.problems import responses
 from evenbeat.api.requests import Request
 from evenbeat.api.responses import Number
-from evenbeat.api.row_models import row_model
 from evenbeat.store.placement import DistributionPoint, LeftAlone, RebalanceRecord, UndoResult
 
 if TYPE_CHECKING:  # NumPy comes with it, and most processes that load the API never need it
@@ -92,7 +92,7 @@ class MoveDocument(BaseModel):
     reason: str
 
 
-@row_model(LeftAlone)
+@fields_of(LeftAlone)
 class StayDocument(BaseModel):
     """A job that stays, and the rule that holds it."""
 
@@ -123,14 +123,14 @@ class RebalanceDocument(BaseModel):
     after: DistributionDocument
 
 
-@row_model(UndoResult)
+@fields_of(UndoResult)
 class UndoDocument(BaseModel):
     """What an undo put back, and what has moved on since."""
 
     left_alone: list[StayDocument]
 
 
-@row_model(RebalanceRecord)
+@fields_of(RebalanceRecord)
 class PastRebalance(BaseModel):
     """A rebalance as it is remembered."""
 
@@ -143,7 +143,7 @@ class RebalanceList(BaseModel):
     rebalances: list[PastRebalance]
 
 
-@row_model(DistributionPoint)
+@fields_of(DistributionPoint)
 class PointDocument(BaseModel):
     """How even the schedule was at a moment."""
 

@@ -12,10 +12,10 @@ from evenbeat.api.field_types import MAX_DESCRIPTION, Limit, Offset
 from evenbeat.api.idempotency import KeyHeader
 from evenbeat.api.job_requests import new_job, task_of
 from evenbeat.api.jobs import CREATED, create
+from evenbeat.api.models import Page, fields_of
 from evenbeat.api.problems import responses
 from evenbeat.api.requests import JobCreate, Json, Request
 from evenbeat.api.responses import JobDocument, Number
-from evenbeat.api.row_models import row_model
 from evenbeat.domain.job import JobSpec
 from evenbeat.domain.templates import (
     LONGEST_NAME,
@@ -105,7 +105,7 @@ class ParameterDocument(BaseModel):
     max: Number | None = None
 
 
-@row_model(Template)
+@fields_of(Template)
 class TemplateDocument(BaseModel):
     """A template as it is stored."""
 
@@ -113,13 +113,10 @@ class TemplateDocument(BaseModel):
     body: Json
 
 
-class TemplateList(BaseModel):
+class TemplateList(Page):
     """A page of templates."""
 
     templates: list[TemplateDocument]
-    total: int
-    limit: int
-    offset: int
 
 
 class TemplatePreview(BaseModel):

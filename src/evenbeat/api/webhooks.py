@@ -10,24 +10,15 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, WithJsonSchema
 
 from evenbeat.api.auth.tokens import Principal, Role
 from evenbeat.api.dependencies import DENIED, Admin, Operator, ServiceDep, Viewer
-from evenbeat.api.field_types import (
-    MAX_DESCRIPTION,
-    MAX_TAGS,
-    Limit,
-    Moment,
-    Offset,
-    QueueName,
-    Tag,
-    TaskName,
-)
+from evenbeat.api.field_types import MAX_DESCRIPTION, MAX_TAGS, Moment, QueueName, Tag, TaskName
+from evenbeat.api.models import Page, PageQuery, fields_of
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import Words, one_of
 from evenbeat.api.requests import Id, Json, Request
-from evenbeat.api.row_models import row_model
 from evenbeat.domain.webhooks import (
     Webhook,
     WebhookEvent,
@@ -81,7 +72,7 @@ class NewWebhook(WebhookEdit):
     job_id: Id | None = Field(None, description="Only this job. Default: all jobs.")
 
 
-@row_model(Webhook, omit=["secret"])
+@fields_of(Webhook, omit=["secret"])
 class WebhookDocument(BaseModel):
     """An endpoint. Only admins see more of its URL than the host."""
 
@@ -102,16 +93,13 @@ class WebhookWithSecret(WebhookDocument):
     secret: str
 
 
-class WebhookList(BaseModel):
+class WebhookList(Page):
     """A page of endpoints, newest first."""
 
     webhooks: list[WebhookDocument]
-    total: int
-    limit: int
-    offset: int
 
 
-@row_model(Message)
+@fields_of(Message)
 class MessageDocument(BaseModel):
     """A message to an endpoint and the state of its delivery."""
 
@@ -120,7 +108,7 @@ class MessageDocument(BaseModel):
     status_code: int | None = Field(description="The response to the last attempt.")
 
 
-@row_model(DeliveryAttempt, omit=["id"])
+@fields_of(DeliveryAttempt, omit=["id"])
 class AttemptDocument(BaseModel):
     """One attempt at delivering a message."""
 
@@ -135,14 +123,11 @@ class WholeMessage(MessageDocument):
     deliveries: list[AttemptDocument]
 
 
-class MessageList(BaseModel):
+class MessageList(Page):
     """A page of messages, newest first."""
 
     deliveries: list[MessageDocument]
-    total: int
     total_is_estimate: bool = Field(description="Whether there may be more than that.")
-    limit: int
-    offset: int
 
 
 class Redeliver(Request):
@@ -157,24 +142,16 @@ class Redelivered(BaseModel):
     redelivered: int
 
 
-class WebhookQuery(BaseModel):
+class WebhookQuery(PageQuery):
     """The query of the list of endpoints."""
 
-    model_config = ConfigDict(extra="forbid")
-
     job_id: Id | None = Field(None, description="Only those for this job alone.")
-    limit: Limit = 50
-    offset: Offset = 0
 
 
-class MessageQuery(BaseModel):
+class MessageQuery(PageQuery):
     """The query of the list of deliveries."""
 
-    model_config = ConfigDict(extra="forbid")
-
     state: Words = Field(None, description="pending, delivered or failed.")
-    limit: Limit = 50
-    offset: Offset = 0
 
 
 # -- endpoints -----------------------------------------------------------------------------------

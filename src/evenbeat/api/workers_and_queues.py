@@ -8,8 +8,8 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
 from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
+from evenbeat.api.models import fields_of
 from evenbeat.api.problems import responses
-from evenbeat.api.row_models import row_model
 from evenbeat.domain.setting_kinds import MAX_NAME
 from evenbeat.errors import NotFound
 from evenbeat.store.reads import QueueDepth
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"], responses=
 QueueInPath = Annotated[str, Path(min_length=1, max_length=MAX_NAME)]
 
 
-@row_model(QueueDepth)
+@fields_of(QueueDepth)
 class QueueDocument(BaseModel):
     """What waits and runs in a queue."""
 
@@ -34,7 +34,7 @@ class QueueList(BaseModel):
     queues: list[QueueDocument]
 
 
-@row_model(WorkerRecord, omit=["process_started_at"])
+@fields_of(WorkerRecord, omit=["process_started_at"])
 class WorkerDocument(BaseModel):
     """A worker as the registry knows it."""
 

@@ -10,14 +10,15 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from evenbeat.api.bulk import bulk_changed
 from evenbeat.api.dependencies import DENIED, Admin, Operator, ServiceDep
-from evenbeat.api.field_types import Limit, Offset
+from evenbeat.api.field_types import Limit
+from evenbeat.api.models import Page, PageQuery, fields_of
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import Words
-from evenbeat.api.requests import MAX_BULK, Json, Request
+from evenbeat.api.requests import MAX_BULK, Request
 from evenbeat.api.responses import BulkChanged, JobDocument, Number, RefusedDocument, job_document
 from evenbeat.compat.states import WORD_OF, WORDS, states_of, verb_to
 from evenbeat.domain.ids import parse_id
@@ -54,13 +55,10 @@ StatusWord = Literal["queued", "crawling", "success", "failed", "paused", "cance
 # -- requests ------------------------------------------------------------------------------------
 
 
-class AdminPageQuery(BaseModel):
+class AdminPageQuery(PageQuery):
     """The query of a list."""
 
-    model_config = ConfigDict(extra="forbid")
-
     limit: Limit = 100
-    offset: Offset = 0
 
 
 class AdminJobQuery(AdminPageQuery):
@@ -116,38 +114,29 @@ class AdminJobStats(BaseModel):
     total: int
 
 
+@fields_of(JobDocument, only=[
+    "id", "name", "task", "payload", "queue", "priority", "max_retries", "error_message",
+    "created_at", "updated_at",
+])  # fmt: skip
 class AdminJob(BaseModel):
     """A job in the admin API's words. `/api/v1/jobs/{id}` has everything else."""
 
-    id: UUID
-    name: str | None
-    task: str
-    payload: Json
     subreddit_id: int | str | None = Field(description="Of the payload.")
-    queue: str
     status: StatusWord
     state: str = Field(description="The same in the words of /api/v1.")
-    priority: int
     retries: int = Field(description="The older name of retry_count.")
     retry_count: int
-    max_retries: int
     visible_at: datetime | None = Field(description="When it can be claimed, while it waits.")
     next_retry_at: datetime | None = Field(description="The same, while it waits for a retry.")
     last_attempt: datetime | None = Field(description="When its last run began.")
     duration_ms: Number | None = Field(description="How long its runs take, by a moving average.")
-    error_message: str | None
     enqueued_by: str | None
-    created_at: datetime
-    updated_at: datetime
 
 
-class AdminPage(BaseModel):
-    """Where in a list a page is."""
+class AdminPage(Page):
+    """A page of jobs whose total may be estimated."""
 
-    total: int
     total_is_estimate: bool
-    limit: int
-    offset: int
 
 
 class AdminJobList(AdminPage):

@@ -27,6 +27,7 @@ from evenbeat.api.field_types import (
 from evenbeat.api.idempotency import REPLAYED, KeyHeader, json_response
 from evenbeat.api.job_requests import CRAWL
 from evenbeat.api.jobs import create, update_job
+from evenbeat.api.models import fields_of
 from evenbeat.api.problems import responses
 from evenbeat.api.requests import JobCreate, JobEdit, Json, Request
 from evenbeat.api.responses import JobDocument, job_document
@@ -88,27 +89,19 @@ class ToggleBody(Request):
     enabled: bool
 
 
+@fields_of(JobDocument, only=[
+    "id", "name", "description", "task", "payload", "queue", "timezone", "schedule_text",
+    "priority", "next_run_at", "created_at", "updated_at", "created_by",
+])  # fmt: skip
 class ScheduledJob(BaseModel):
     """A job with a schedule. `/api/v1/jobs/{id}` has everything else."""
 
-    id: UUID
-    name: str | None
-    description: str | None
     subreddit_id: int | str | None
-    task: str
-    payload: Json
-    queue: str
     cron_expression: str
-    timezone: str
     schedule_text: str = Field(description="The schedule in plain English.")
     enabled: bool = Field(description="false: paused, or ended for good.")
     status: StatusWord
-    priority: int
-    next_run_at: datetime | None
     last_run_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-    created_by: str | None
     warnings: list[str] | None = Field(
         None, description="What may need attention.", exclude_if=lambda value: value is None
     )

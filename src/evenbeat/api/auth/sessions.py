@@ -37,6 +37,7 @@ from evenbeat.api.dependencies import (
     denials_answered,
 )
 from evenbeat.api.field_types import Duration, Limit, Offset
+from evenbeat.api.models import Page
 from evenbeat.api.problems import responses
 from evenbeat.errors import InvalidInput
 from evenbeat.store.access import Token
@@ -107,13 +108,10 @@ class TokenView(BaseModel):
     revoked_at: datetime | None
 
 
-class TokenList(BaseModel):
+class TokenList(Page):
     """A page of tokens, newest first."""
 
     tokens: list[TokenView]
-    total: int
-    limit: int
-    offset: int
 
 
 # -- the session ---------------------------------------------------------------------------------

@@ -24,33 +24,33 @@ def asgi(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fast
 
 
 class LazyService:
-    """The service, made at the first request, and its database opened by the first that needs it:
-    whoever mounts it can start while the database cannot be reached."""
+    """The service, made at the first request, and its database opened by the first one that needs
+    it: the application that mounts it can start while the database is down."""
 
     def __init__(self, app: Evenbeat, *, auth: bool) -> None:
         self._app = app
         self._auth = auth
         self._service: FastAPI | None = None
-        self._making = asyncio.Lock()
+        self._creating = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Respond to one request."""
         if scope["type"] == "http" and self._service is None:
-            async with self._making:
+            async with self._creating:
                 if self._service is None:
-                    self._service = await asyncio.to_thread(self._make)
+                    self._service = await asyncio.to_thread(self._create)
         if self._service is not None:
             await self._service(scope, receive, send)
 
-    def _make(self) -> FastAPI:
+    def _create(self) -> FastAPI:
         if not self._auth:
             return asgi(self._app, access=Access.open())
         keys = TokenKeys.load(self._app.settings)
-        return asgi(self._app, access=Access(_LaterTables(self._app), keys))
+        return asgi(self._app, access=Access(_DeferredTables(self._app), keys))
 
 
-class _LaterTables(AccessTables):
-    """The tables of access in a database that is opened when it is first asked."""
+class _DeferredTables(AccessTables):
+    """The access tables of a database that is opened by the first query."""
 
     def __init__(self, app: Evenbeat) -> None:
         self._app = app

@@ -7,7 +7,6 @@ could exhaust a reader (NUL characters, lone surrogates, endless nesting) is ref
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 
@@ -16,6 +15,7 @@ from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.moments import as_utc, zone_named
 from evenbeat.domain.setting_kinds import MAX_NAME, check_name
 from evenbeat.domain.window import parse_window
+from evenbeat.external.addresses import http_url
 from evenbeat.store.reads import MAX_PAGE
 
 MAX_DEPTH = 32
@@ -109,13 +109,7 @@ def _name(field: str) -> Any:
 
 
 def _url(value: str) -> str:
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port  # raises when it is no port
-    except ValueError:
-        usable = False
-    if not usable or not value.isprintable() or " " in value:
+    if http_url(value) is None:
         raise ValueError('it is not an http or https URL; for example "https://example.com/feed"')
     return value
 

@@ -32,6 +32,7 @@ from evenbeat.api.field_types import (
     Window,
     check_json,
 )
+from evenbeat.domain.ids import parse_id
 from evenbeat.domain.job import BY_NAME, SETTINGS, Setting
 from evenbeat.domain.schedule import LONGEST_INTERVAL, MOST_AWAITED
 from evenbeat.domain.scope import LONGEST_PART
@@ -44,11 +45,10 @@ _LONGEST_SECONDS = int(LONGEST_INTERVAL.total_seconds())
 
 
 def _uuid(value: Any) -> UUID:
-    if isinstance(value, UUID):
-        return value
-    if not isinstance(value, str) or len(value) not in (32, 36):
+    id_ = parse_id(value)
+    if id_ is None:
         raise ValueError("it is not an id")
-    return UUID(value)
+    return id_
 
 
 Id = Annotated[UUID, BeforeValidator(_uuid)]

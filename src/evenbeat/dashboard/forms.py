@@ -6,6 +6,7 @@ from uuid import UUID
 
 from fastapi import Depends, HTTPException, Request
 
+from evenbeat.domain.ids import parse_id
 from evenbeat.errors import InvalidInput, NotFound
 
 _MAX_FIELDS = 5_000
@@ -40,10 +41,10 @@ class Form:
 
 def id_of(text: str, kind: str = "job") -> UUID:
     """An id in an address; anything else is the id of nothing."""
-    try:
-        return UUID(text)
-    except ValueError:
-        raise NotFound(kind, text[:60]) from None
+    id_ = parse_id(text)
+    if id_ is None:
+        raise NotFound(kind, text[:60])
+    return id_
 
 
 async def _form(request: Request) -> Form:

@@ -20,7 +20,7 @@ from evenbeat.domain.duration import format_duration
 from evenbeat.domain.job import BY_NAME, SETTINGS, Job, JobSpec, Setting, schedule_of, spec_of
 from evenbeat.domain.schedule import After, Cron, Interval
 from evenbeat.domain.setting_kinds import Choice, Flag
-from evenbeat.errors import Conflict, InvalidInput, NameTaken
+from evenbeat.errors import Conflict, InvalidInput, NameTaken, validation_message
 
 _Answer = TypeVar("_Answer")
 
@@ -210,7 +210,9 @@ def _checked(build: Callable[[], _Answer]) -> _Answer:
         return build()
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        raise Refused({_control(str(e["loc"][0])): _words(str(e["msg"])) for e in found}) from None
+        raise Refused(
+            {_control(str(e["loc"][0])): _words(validation_message(e)) for e in found}
+        ) from None
 
 
 def _control(field: str) -> str:
@@ -218,8 +220,7 @@ def _control(field: str) -> str:
 
 
 def _words(message: str) -> str:
-    text = message.removeprefix("Value error, ")
-    return text[:1].upper() + text[1:]
+    return message[:1].upper() + message[1:]
 
 
 # -- from a job to the form ------------------------------------------------------------------------

@@ -248,7 +248,7 @@ def _filled(part: Any, values: Values) -> Any:
     if whole is not None and whole[1] is not None:
         return values[whole[1].strip()]
     return _PLACEHOLDER.sub(
-        lambda found: "{{" if found[1] is None else _written(values[found[1].strip()]), part
+        lambda match: "{{" if match[1] is None else _written(values[match[1].strip()]), part
     )
 
 

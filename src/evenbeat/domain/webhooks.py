@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
+from evenbeat.domain.ids import parse_id
 from evenbeat.errors import InvalidInput
 
 TASK = "evenbeat:webhook"
@@ -20,7 +21,7 @@ QUEUE = "webhooks"
 OLD_SECRET_SIGNS = timedelta(hours=24)
 LONGEST_RETRY = timedelta(hours=24)
 SPREAD = 0.1
-"""Retries come up to a tenth later than the schedule says, so that many do not come together."""
+"""Retries come up to a tenth later than the schedule says, so that many do not coincide."""
 
 _SECRET_PREFIX = "whsec_"  # noqa: S105 - the form of one
 _ID_PREFIX = "msg_"
@@ -28,7 +29,7 @@ _KEY_BYTES = range(24, 65)
 
 
 class WebhookEvent(StrEnum):
-    """What an endpoint can hear of. `webhook.test` comes besides, to whoever is tested."""
+    """What an endpoint can receive. `webhook.test` is sent besides, when an endpoint is tested."""
 
     COMPLETED = "job.completed"
     RETRYING = "job.retrying"
@@ -41,7 +42,7 @@ TEST_EVENT = "webhook.test"
 
 
 class Webhook(NamedTuple):
-    """An endpoint as it stands in the database; None for a filter means all."""
+    """An endpoint as it is in the database; None for a filter means all."""
 
     id: UUID
     created_at: datetime
@@ -61,27 +62,26 @@ class Webhook(NamedTuple):
     failing_since: datetime | None
 
 
-# -- what may be asked for -----------------------------------------------------------------------
+# -- events -----------------------------------------------------------------------
 
 
 def check_events(events: Iterable[str]) -> list[str]:
     """The events, each once, in their usual order; `InvalidInput` for none or an unknown one."""
-    given = set(events)
-    for event in sorted(given):
-        if event not in set(WebhookEvent):
-            raise InvalidInput(
-                f"There is no webhook event {event!r}. There are: {', '.join(WebhookEvent)}.",
-                field="events",
-            )
-    if not given:
+    events = set(events)
+    for event in sorted(events - set(WebhookEvent)):
+        raise InvalidInput(
+            f"There is no webhook event {event!r}. There are: {', '.join(WebhookEvent)}.",
+            field="events",
+        )
+    if not events:
         raise InvalidInput(
             f"A webhook needs at least one event of: {', '.join(WebhookEvent)}.", field="events"
         )
-    return [str(event) for event in WebhookEvent if event in given]
+    return [str(event) for event in WebhookEvent if event in events]
 
 
 def check_reach(events: Iterable[str], *, job: bool, filtered: bool) -> None:
-    """Refuse what could never be heard: the balance is that of all jobs, not of some."""
+    """Refuse what would never be sent: the balance is that of all jobs, not of some."""
     if set(events) == {WebhookEvent.BALANCE_LOW} and (job or filtered):
         raise InvalidInput(
             "balance.low is about the schedule as a whole: leave out the job, tasks, queues and "
@@ -100,13 +100,13 @@ def message_id(id_: UUID) -> str:
 
 def parse_message_id(text: str) -> UUID:
     """The id of a message, as `message_id` writes it or as a plain UUID."""
-    try:
-        return UUID(text.removeprefix(_ID_PREFIX))
-    except ValueError:
+    id_ = parse_id(text.removeprefix(_ID_PREFIX))
+    if id_ is None:
         raise InvalidInput(
             f"{text[:60]!r} is no id of a message; one looks like {message_id(UUID(int=0))}.",
             field="message_id",
-        ) from None
+        )
+    return id_
 
 
 # -- signing -------------------------------------------------------------------------------------
@@ -151,11 +151,11 @@ def signed_headers(
     }
 
 
-# -- trying again --------------------------------------------------------------------------------
+# -- retries --------------------------------------------------------------------------------
 
 
 def next_delay(
-    schedule: Sequence[timedelta], attempt: int, asked: timedelta | None, spread: float
+    schedule: Sequence[timedelta], attempt: int, retry_after: timedelta | None, spread: float
 ) -> timedelta | None:
     """How long to wait after the failed `attempt` (1 is the first); None when it was the last.
 
@@ -165,4 +165,4 @@ def next_delay(
     if attempt > len(schedule):
         return None
     wait = schedule[attempt - 1] * (1 + SPREAD * spread)
-    return min(max(wait, asked or timedelta(0)), max(wait, LONGEST_RETRY))
+    return min(max(wait, retry_after or timedelta(0)), max(wait, LONGEST_RETRY))

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from evenbeat.errors import InvalidInput
 
@@ -172,6 +172,17 @@ def _refusal(host: str, address: Address) -> str:
 # -- the form of a URL ---------------------------------------------------------------------------
 
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f\\]")
+
+
+def http_url(url: str) -> SplitResult | None:
+    """The parts of an http or https URL with a host; None for anything else."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises when it is no port
+    except ValueError:
+        return None
+    usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    return parts if usable and url.isprintable() and " " not in url else None
 
 
 def check_url(url: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, PydanticSchemaGenerationError, ValidationError
 from pydantic import create_model as make_model
 
-from evenbeat.errors import InvalidInput
+from evenbeat.errors import InvalidInput, validation_message
 from evenbeat.tasks.context import Context
 
 _Parameter = inspect.Parameter
@@ -90,7 +90,7 @@ class Signature:
     def _explain(self, error: ValidationError) -> str:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "payload"
-        message = first["msg"].removeprefix("Value error, ").rstrip(".")
+        message = validation_message(first).rstrip(".")
         problem = {
             "missing": f"the argument {where!r} is missing",
             "extra_forbidden": f"there is no argument {where!r}",

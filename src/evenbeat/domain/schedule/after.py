@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import ClassVar, Self
 from uuid import UUID
 
+from evenbeat.domain.ids import parse_id
 from evenbeat.domain.schedule.base import FirstPlan, Schedule, ScheduleRow
 from evenbeat.errors import InvalidSchedule
 
@@ -114,16 +115,13 @@ def after_jobs(
 
 
 def _reference(job: object) -> UUID | str:
-    if isinstance(job, UUID):
-        return job
+    if (id_ := parse_id(job)) is not None:
+        return id_
     if not isinstance(job, str) or not job.strip() or not job.isprintable():
         raise InvalidSchedule(
             f"{job!r} cannot be waited for: give the id or the name of a job.", field="after"
         )
-    try:
-        return UUID(job) if len(job) in {32, 36} else job
-    except ValueError:
-        return job
+    return job
 
 
 def _condition(on: str) -> AfterCondition:

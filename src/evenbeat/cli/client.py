@@ -18,6 +18,7 @@ import httpx
 
 from evenbeat import __version__
 from evenbeat.errors import EvenbeatError, InvalidInput
+from evenbeat.external.addresses import http_url
 
 URL_VARIABLE = "EVENBEAT_URL"
 TOKEN_VARIABLE = "EVENBEAT_TOKEN"  # noqa: S105 - the name of the variable
@@ -149,13 +150,8 @@ class _NetworkTransport:
 
 def checked_url(url: str) -> str:
     """The address of a service without a slash at its end; raises InvalidInput for others."""
-    try:
-        parts = urlsplit(url)
-        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
-        _ = parts.port
-    except ValueError:
-        is_usable = False
-    if not is_usable or parts.query or parts.fragment or not url.isprintable() or " " in url:
+    parts = http_url(url)
+    if parts is None or parts.query or parts.fragment:
         raise InvalidInput(
             "--url must be the address of the service, such as http://127.0.0.1:8060.", field="url"
         )

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from uuid import UUID
 
 from evenbeat.cli.client import ApiError, Client, Document, path_segment
 from evenbeat.cli.job_views import label
 from evenbeat.cli.output import short_ids
+from evenbeat.domain.ids import parse_id
 
 _ID_START = re.compile(r"[0-9a-f]{4,8}(-|$)|[0-9a-f]{9,}$", re.IGNORECASE)
 _CANDIDATES = 5
@@ -77,7 +77,4 @@ def find_listed(documents: Sequence[Document], text: str, kind: str) -> Document
 
 def is_id(text: str) -> bool:
     """Whether it is a whole id."""
-    try:
-        return len(text) in (32, 36) and UUID(text) is not None
-    except ValueError:
-        return False
+    return parse_id(text) is not None

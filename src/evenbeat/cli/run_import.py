@@ -73,7 +73,7 @@ def _checked(source: ImportSource) -> ImportSource:
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))
-            problem = f"{field}: {str(first['msg']).removeprefix('Value error, ')}"
+            problem = f"{field}: {validation_message(first)}"
             if first["type"] == "extra_forbidden":
                 problem = f"there is no field {field!r}."
         except InvalidInput as error:

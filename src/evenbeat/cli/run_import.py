@@ -11,7 +11,7 @@ from rich.text import Text
 from evenbeat.cli.client import ApiError, Client, Document, path_segment
 from evenbeat.cli.output import cell, heading, safe, say, table
 from evenbeat.cli.session import ApiSession
-from evenbeat.errors import InvalidInput
+from evenbeat.errors import InvalidInput, validation_message
 from evenbeat.humanize import count
 from evenbeat.importers.export import template_of
 from evenbeat.importers.plan import Existing, Plan, Step, key_of, plan_of

@@ -1,6 +1,6 @@
 """Pages of jobs that stay quick at a million: the way to the rows, and what is said of their total.
 
-An index over all jobs by queue and task would cost every run (`0003_reads.sql`). A list is
+An index over all jobs by queue and task would cost every run (`0001_initial.sql`). A list is
 therefore read in one of three ways, whichever the planner finds cheapest:
 
 - plainly, newest first along the primary key: right when much matches;
@@ -51,11 +51,8 @@ _WAITING = frozenset({"pending", "scheduled"})
 
 # Every job is in just one of these, each of which is the predicate of a partial index.
 _PARTS: dict[LiteralString, frozenset[str]] = {
-    "concurrency_key IS NULL AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL": (
-        _WAITING
-    ),
-    "concurrency_key IS NOT NULL AND status IN ('pending', 'scheduled')"
-    " AND next_run_at IS NOT NULL": _WAITING,
+    "concurrency_key IS NULL AND {waiting}": _WAITING,
+    "concurrency_key IS NOT NULL AND {waiting}": _WAITING,
     "status = 'pending' AND next_run_at IS NULL": frozenset({"pending"}),
     "status = 'running'": frozenset({"running"}),
     "is_paused AND status = 'paused'": frozenset({"paused"}),
@@ -67,43 +64,11 @@ _PARTS: dict[LiteralString, frozenset[str]] = {
 _PLAIN: LiteralString = "evenbeat.jobs j "
 _PAGE: LiteralString = " LIMIT %(limit)s OFFSET %(offset)s"
 
-# Jobs with a concurrency key have lanes of their own.
 _LANES: LiteralString = """
-WITH RECURSIVE lanes AS (
-    (SELECT queue, task, priority FROM evenbeat.jobs
-     WHERE concurrency_key IS NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-),
-limited_lanes AS (
-    (SELECT queue, task, priority FROM evenbeat.jobs
-     WHERE concurrency_key IS NOT NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
-     ORDER BY queue, task, priority, next_run_at
-     LIMIT 1)
-    UNION ALL
-    SELECT hop.*
-    FROM limited_lanes lanes CROSS JOIN LATERAL (
-        SELECT j.queue, j.task, j.priority FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NOT NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-          AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
-        ORDER BY j.queue, j.task, j.priority, j.next_run_at
-        LIMIT 1) hop
-)
+WITH RECURSIVE lanes AS ({free_lanes_by lanes}), limited_lanes AS ({limited_lanes_by limited_lanes})
 """
 _LANE_ROWS: LiteralString = """
-    AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+    AND {waiting j}
     AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
     ORDER BY j.next_run_at LIMIT %(reach)s"""
 

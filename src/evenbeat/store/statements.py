@@ -19,7 +19,8 @@ _HOT_FILES = frozenset({"journey.sql", "keyed_claims.sql", "limits.sql"})
 
 _SPEC_COLUMNS = tuple(spec_columns(JobSpec(task="any")))
 
-COLUMN_LISTS = {
+SNIPPETS = {
+    "now": "coalesce(%(now)s::timestamptz, now())",
     "job": ", ".join(f"j.{name}" for name in Job._fields),
     "job_but_plan": ", ".join(f"j.{name}" for name in Job._fields if name != "plan_time"),
     "spec_columns": ", ".join(_SPEC_COLUMNS),
@@ -36,7 +37,7 @@ _LANES = """
     (SELECT queue, task, priority, next_run_at
      FROM evenbeat.jobs
      WHERE concurrency_key IS {null}
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+       AND {{waiting}}
      ORDER BY queue, task, priority, next_run_at
      LIMIT 1)
     UNION ALL
@@ -45,12 +46,15 @@ _LANES = """
         SELECT j.queue, j.task, j.priority, j.next_run_at
         FROM evenbeat.jobs j
         WHERE j.concurrency_key IS {null}
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND {{waiting j}}
           AND (j.queue, j.task, j.priority) > ({name}.queue, {name}.task, {name}.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
 """
+# Jobs that can be claimed once they are due, in the words of the partial indexes on them.
+_WAITING = re.compile(r"\{waiting(?: (\w+))?\}")
 _LANES_BY = re.compile(r"\{(free|limited)_lanes_by (\w+)\}")
+_HAS_KEY = {"free": "NULL", "limited": "NOT NULL"}
 
 
 class Statement(NamedTuple):
@@ -72,11 +76,11 @@ def load_statements(schema: str) -> dict[str, Statement]:
     statements: dict[str, Statement] = {}
     sql_folders = (Path(__file__).parent / "sql", *folders("sql"))
     for file in (file for folder in sql_folders for file in sorted(folder.glob("*.sql"))):
-        hot = file.name in _HOT_FILES
-        for name, text in _split(file.read_text(encoding="utf-8")):
+        parts = _NAME.split(file.read_text(encoding="utf-8"))[1:]
+        for name, text in zip(parts[::2], parts[1::2], strict=True):
             if name in statements:
                 raise ValueError(f"two statements are named {name!r}")
-            statements[name] = bind(name, text, schema, hot=hot)
+            statements[name] = bind(name, text, schema, hot=file.name in _HOT_FILES)
     return statements
 
 
@@ -85,31 +89,22 @@ def in_schema(text: str, schema: str) -> str:
     return _SCHEMA.sub(lambda _: f'"{schema}".', text)
 
 
-def _split(text: str) -> list[tuple[str, str]]:
-    parts = _NAME.split(text)[1:]
-    return list(zip(parts[::2], parts[1::2], strict=True))
-
-
 def bind(name: str, text: str, schema: str, *, hot: bool) -> Statement:
     """Make a statement of SQL text: comments go; lanes, column lists and the schema's name come
     in."""
     body = _COMMENT.sub("", text).strip().rstrip(";")
-    body = _LANES_BY.sub(_lanes, body)
-    for placeholder, columns in COLUMN_LISTS.items():
-        body = body.replace("{" + placeholder + "}", columns)
+    body = _LANES_BY.sub(lambda lanes: _LANES.format(name=lanes[2], null=_HAS_KEY[lanes[1]]), body)
+    body = _WAITING.sub(_waiting, body)
+    for placeholder, snippet in SNIPPETS.items():
+        body = body.replace("{" + placeholder + "}", snippet)
     # The tag makes a statement recognisable in the server's log and in pg_stat_statements.
     tagged = f"/* evenbeat:{name} */ {in_schema(body, schema)}"
-    numbered, names = _numbered(tagged)
-    return Statement(name, tagged, hot, bool(_WRITES.search(body)), numbered, names)
-
-
-def _numbered(text: str) -> tuple[bytes, tuple[str, ...]]:
-    names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
+    names = tuple(dict.fromkeys(_PARAMETER.findall(tagged)))
     numbers = {name: f"${n}" for n, name in enumerate(names, 1)}
-    numbered = _PARAMETER.sub(lambda found: numbers[found[1]], text).replace("%%", "%")
-    return numbered.encode(), names
+    numbered = _PARAMETER.sub(lambda parameter: numbers[parameter[1]], tagged).replace("%%", "%")
+    return Statement(name, tagged, hot, bool(_WRITES.search(body)), numbered.encode(), names)
 
 
-def _lanes(asked: re.Match[str]) -> str:
-    kind, name = asked.groups()
-    return _LANES.format(name=name, null="NULL" if kind == "free" else "NOT NULL")
+def _waiting(placeholder: re.Match[str]) -> str:
+    table = f"{placeholder[1]}." if placeholder[1] else ""
+    return f"{table}status IN ('pending', 'scheduled') AND {table}next_run_at IS NOT NULL"

@@ -10,7 +10,7 @@ WITH held AS (
 )
 INSERT INTO evenbeat.sources AS s (id, url, name, payload, queue, job_id, first_seen_at, tried_at)
 SELECT %(source)s, %(url)s, %(name)s::text, held.payload, held.queue, held.id,
-       coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now())
+       {now}, {now}
 FROM held
 ON CONFLICT (id) DO UPDATE
 SET url = excluded.url, name = coalesce(excluded.name, s.name), payload = excluded.payload,
@@ -25,7 +25,7 @@ WITH held AS (
     FOR SHARE
 )
 UPDATE evenbeat.sources s
-SET crawled_at = coalesce(%(now)s::timestamptz, now()),
+SET crawled_at = {now},
     items_crawled = %(items_crawled)s, items_indexed = %(items_indexed)s
 FROM held
 WHERE s.id = %(source)s
@@ -42,7 +42,7 @@ WITH held AS (
     FOR SHARE
 ),
 given AS (
-    SELECT g.*, coalesce(%(now)s::timestamptz, now()) AS seen_at
+    SELECT g.*, {now} AS seen_at
     FROM held, unnest(%(keys)s::text[], %(urls)s::text[], %(titles)s::text[], %(texts)s::text[],
                       %(hashes)s::bytea[], %(depths)s::integer[])
          AS g (key, url, title, text, content_hash, depth)
@@ -71,7 +71,7 @@ changed AS (
 ),
 gone AS (
     UPDATE evenbeat.documents d
-    SET gone_at = coalesce(%(now)s::timestamptz, now()), job_id = %(job_id)s
+    SET gone_at = {now}, job_id = %(job_id)s
     FROM held
     WHERE d.source = %(source)s AND d.key = ANY (%(gone)s::text[]) AND d.gone_at IS NULL
       AND NOT d.key = ANY (%(keys)s::text[])
@@ -161,9 +161,9 @@ SELECT s.id, s.url, s.name, s.job_id, s.first_seen_at, s.tried_at, s.crawled_at,
        s.items_crawled, s.items_indexed, s.payload, s.queue
 FROM evenbeat.sources s
 WHERE coalesce(s.crawled_at, s.first_seen_at)
-      < coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(stale_seconds)s)
+      < {now} - make_interval(secs => %(stale_seconds)s)
   AND (s.queued_at IS NULL OR s.queued_at
-       < coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(pause_seconds)s))
+       < {now} - make_interval(secs => %(pause_seconds)s))
   AND s.job_id NOT IN (SELECT id FROM live)
   AND s.id NOT IN (SELECT source FROM live)
   AND s.url NOT IN (SELECT source FROM live)
@@ -172,6 +172,6 @@ LIMIT %(limit)s;
 
 -- name: source_queued
 -- Notes that a source was queued for being stale.
-UPDATE evenbeat.sources SET queued_at = coalesce(%(now)s::timestamptz, now())
+UPDATE evenbeat.sources SET queued_at = {now}
 WHERE id = %(id)s
 RETURNING id;

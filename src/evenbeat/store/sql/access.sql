@@ -4,10 +4,10 @@
 -- Makes a token known, so that it can be listed and revoked; those long expired are forgotten.
 WITH forgotten AS (
     DELETE FROM evenbeat.tokens
-    WHERE expires_at < coalesce(%(now)s::timestamptz, now()) - interval '7 days'
+    WHERE expires_at < {now} - interval '7 days'
 )
 INSERT INTO evenbeat.tokens (id, kind, subject, role, created_at, created_by, expires_at)
-VALUES (%(id)s, 'token', %(subject)s, %(role)s, coalesce(%(now)s::timestamptz, now()),
+VALUES (%(id)s, 'token', %(subject)s, %(role)s, {now},
         %(created_by)s, %(expires_at)s)
 RETURNING id;
 
@@ -16,7 +16,7 @@ RETURNING id;
 SELECT t.id, t.kind, t.subject, t.role, t.created_at, t.created_by, t.expires_at, t.revoked_at
 FROM evenbeat.tokens t
 WHERE NOT %(active)s
-   OR (t.revoked_at IS NULL AND t.expires_at > coalesce(%(now)s::timestamptz, now()))
+   OR (t.revoked_at IS NULL AND t.expires_at > {now})
 ORDER BY t.created_at DESC, t.id DESC
 LIMIT %(limit)s OFFSET %(offset)s;
 
@@ -24,7 +24,7 @@ LIMIT %(limit)s OFFSET %(offset)s;
 -- How many tokens `tokens` would give without a limit.
 SELECT count(*) FROM evenbeat.tokens t
 WHERE NOT %(active)s
-   OR (t.revoked_at IS NULL AND t.expires_at > coalesce(%(now)s::timestamptz, now()));
+   OR (t.revoked_at IS NULL AND t.expires_at > {now});
 
 -- name: revoke_token
 -- Ends a token for good; one that is revoked already keeps its first date. With `session_only`,
@@ -42,11 +42,11 @@ SELECT id FROM evenbeat.tokens WHERE revoked_at IS NOT NULL;
 -- Keeps the hash of a one-time code; those that have expired are forgotten.
 WITH forgotten AS (
     DELETE FROM evenbeat.login_codes
-    WHERE expires_at < coalesce(%(now)s::timestamptz, now())
+    WHERE expires_at < {now}
 )
 INSERT INTO evenbeat.login_codes (code_hash, subject, role, created_at, expires_at)
-VALUES (%(code_hash)s, %(subject)s, %(role)s, coalesce(%(now)s::timestamptz, now()),
-        coalesce(%(now)s::timestamptz, now()) + make_interval(secs => %(ttl_seconds)s))
+VALUES (%(code_hash)s, %(subject)s, %(role)s, {now},
+        {now} + make_interval(secs => %(ttl_seconds)s))
 RETURNING expires_at;
 
 -- name: redeem_login_code
@@ -56,8 +56,8 @@ WITH used AS (
     RETURNING subject, role, expires_at
 )
 INSERT INTO evenbeat.tokens (id, kind, subject, role, created_at, created_by, expires_at)
-SELECT %(id)s, 'session', used.subject, used.role, coalesce(%(now)s::timestamptz, now()),
+SELECT %(id)s, 'session', used.subject, used.role, {now},
        'login link', %(expires_at)s
 FROM used
-WHERE used.expires_at > coalesce(%(now)s::timestamptz, now())
+WHERE used.expires_at > {now}
 RETURNING subject, role;

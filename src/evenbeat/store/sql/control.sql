@@ -5,9 +5,9 @@
 -- Waiting jobs stop waiting; a running one finishes its run first.
 UPDATE evenbeat.jobs j
 SET is_paused = true,
-    paused_at = coalesce(%(now)s::timestamptz, now()),
+    paused_at = {now},
     status = CASE WHEN status = 'running' THEN status ELSE 'paused' END,
-    updated_at = coalesce(%(now)s::timestamptz, now())
+    updated_at = {now}
 WHERE id = ANY (%(ids)s::uuid[]) AND status = ANY (%(sources)s::text[]) AND NOT is_paused
 RETURNING {job};
 
@@ -33,7 +33,7 @@ SET is_paused = false,
                                THEN j.current_retry_count ELSE 0 END,
     release_count = CASE WHEN j.status = 'running' OR j.plan_time = r.plan_time
                     THEN j.release_count ELSE 0 END,
-    updated_at = coalesce(%(now)s::timestamptz, now())
+    updated_at = {now}
 FROM unnest(%(ids)s::uuid[], %(statuses)s::text[], %(plan_times)s::timestamptz[],
             %(next_runs)s::timestamptz[], %(anchors)s::timestamptz[], %(placed)s::timestamptz[])
      AS r (id, status, plan_time, next_run_at, anchor_at, placed_at)
@@ -51,8 +51,8 @@ WITH target AS (
 closed AS (
     UPDATE evenbeat.executions e
     SET status = 'cancelled',
-        completed_at = coalesce(%(now)s::timestamptz, now()),
-        duration_ms = extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - e.started_at) * 1000,
+        completed_at = {now},
+        duration_ms = extract(epoch FROM {now} - e.started_at) * 1000,
         error_code = 'cancelled', error_message = 'Cancelled by an operator.'
     FROM target t
     WHERE e.id = ANY (ARRAY[t.lock_token])
@@ -62,7 +62,7 @@ told AS (
 ),
 -- Webhooks hear of it as they do of an end in `finish`.
 heard AS (
-    SELECT evenbeat.tell_webhooks('job.cancelled', coalesce(%(now)s::timestamptz, now()), id,
+    SELECT evenbeat.tell_webhooks('job.cancelled', {now}, id,
                                   lock_token, NULL, 'cancelled', 'Cancelled by an operator.', NULL)
     FROM target
     WHERE (SELECT true FROM evenbeat.webhooks WHERE enabled LIMIT 1)
@@ -70,8 +70,8 @@ heard AS (
 -- Jobs that run after these: being cancelled is an end, though neither success nor failure.
 awaited AS (
     UPDATE evenbeat.dependencies d
-    SET last_end = 'cancelled', last_end_at = coalesce(%(now)s::timestamptz, now()),
-        satisfied_at = CASE WHEN d.wanted = 'any' THEN coalesce(%(now)s::timestamptz, now())
+    SET last_end = 'cancelled', last_end_at = {now},
+        satisfied_at = CASE WHEN d.wanted = 'any' THEN {now}
                             ELSE d.satisfied_at END,
         fresh = d.fresh OR d.wanted = 'any'
     FROM target t
@@ -79,13 +79,13 @@ awaited AS (
 )
 UPDATE evenbeat.jobs j
 SET status = 'cancelled',
-    cancelled_at = coalesce(%(now)s::timestamptz, now()),
-    completed_at = coalesce(%(now)s::timestamptz, now()),
+    cancelled_at = {now},
+    completed_at = {now},
     plan_time = CASE WHEN j.parent_id IS NOT NULL THEN j.plan_time END,
     release_count = CASE WHEN j.parent_id IS NOT NULL THEN j.release_count ELSE 0 END,
     next_run_at = NULL, is_paused = false, paused_at = NULL, burst_count = 0,
     lock_token = NULL, locked_by = NULL, lock_acquired_at = NULL, lock_expires_at = NULL,
-    updated_at = coalesce(%(now)s::timestamptz, now())
+    updated_at = {now}
 FROM target t
 WHERE j.id = ANY (ARRAY[t.id])
   AND (SELECT count(*) FROM told) >= 0 AND (SELECT count(*) FROM heard) >= 0
@@ -112,13 +112,13 @@ target AS (
     UPDATE evenbeat.jobs j
     SET status = 'pending',
         plan_time = CASE WHEN has_begun OR parent_id IS NOT NULL THEN plan_time
-                         ELSE coalesce(%(now)s::timestamptz, now()) END,
+                         ELSE {now} END,
         current_retry_count = CASE WHEN has_begun THEN current_retry_count ELSE 0 END,
         release_count = CASE WHEN has_begun THEN release_count
                         WHEN parent_id IS NOT NULL THEN release_count + 1 ELSE 0 END,
-        next_run_at = coalesce(%(now)s::timestamptz, now()),
+        next_run_at = {now},
         burst_count = 0, cancelled_at = NULL, error_message = NULL,
-        updated_at = coalesce(%(now)s::timestamptz, now())
+        updated_at = {now}
     FROM chosen c
     WHERE j.id = ANY (ARRAY[c.id]) AND j.status = ANY (%(sources)s::text[])
     RETURNING j.*
@@ -145,7 +145,7 @@ SELECT {job} FROM target j WHERE (SELECT count(*) FROM told) >= 0;
 -- name: set_priority
 -- Sets the priority; what aging had added is forgotten.
 UPDATE evenbeat.jobs j
-SET priority = %(priority)s, aging_bonus = 0, updated_at = coalesce(%(now)s::timestamptz, now())
+SET priority = %(priority)s, aging_bonus = 0, updated_at = {now}
 WHERE id = ANY (%(ids)s::uuid[])
 RETURNING {job};
 
@@ -154,7 +154,7 @@ RETURNING {job};
 UPDATE evenbeat.jobs j
 SET priority = least(100, priority + %(by)s),
     aging_bonus = greatest(0, least(aging_bonus, 100 - (priority - aging_bonus + %(by)s))),
-    updated_at = coalesce(%(now)s::timestamptz, now())
+    updated_at = {now}
 WHERE id = ANY (%(ids)s::uuid[])
 RETURNING {job};
 
@@ -177,7 +177,7 @@ SET {spec_changes}, priority = least(100, %(priority)s + aging_bonus),
     anchor_at = %(anchor_at)s, placed_at = %(placed_at)s,
     status = %(status)s, plan_time = %(plan_time)s, next_run_at = %(next_run_at)s,
     schedule_version = %(schedule_version)s,
-    updated_at = coalesce(%(now)s::timestamptz, now())
+    updated_at = {now}
 WHERE j.id = %(id)s
 RETURNING {job};
 
@@ -205,6 +205,6 @@ WHERE j.id = ANY (%(ids)s::uuid[]);
 -- name: set_queue_paused
 -- Pauses or resumes a queue: its jobs wait, running ones finish.
 INSERT INTO evenbeat.queues (name, paused_at)
-VALUES (%(name)s, CASE WHEN %(paused)s THEN coalesce(%(now)s::timestamptz, now()) END)
+VALUES (%(name)s, CASE WHEN %(paused)s THEN {now} END)
 ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at
 RETURNING name, pg_notify(%(channel)s, 'due:' || name);

@@ -40,8 +40,8 @@ WHERE j.id = ANY (%(ids)s::uuid[]);
 -- its marks unless another end is wanted now.
 INSERT INTO evenbeat.dependencies AS d (job_id, predecessor_id, wanted, position, created_at,
                                         satisfied_at, fresh, last_end, last_end_at)
-SELECT t.job_id, t.predecessor_id, t.wanted, t.position, coalesce(%(now)s::timestamptz, now()),
-       CASE WHEN ended THEN coalesce(%(now)s::timestamptz, now()) END, ended,
+SELECT t.job_id, t.predecessor_id, t.wanted, t.position, {now},
+       CASE WHEN ended THEN {now} END, ended,
        CASE WHEN ended THEN t.status END,
        CASE WHEN ended THEN coalesce(t.completed_at, %(now)s::timestamptz, now()) END
 FROM (
@@ -107,7 +107,7 @@ WITH started AS (
         current_retry_count = 0, burst_count = 0,
         release_count = coalesce((SELECT max(e.release_count) + 1 FROM evenbeat.executions e
                              WHERE e.job_id = j.id AND e.plan_time = %(plan_time)s::timestamptz), 0),
-        updated_at = coalesce(%(now)s::timestamptz, now())
+        updated_at = {now}
     FROM unnest(%(ids)s::uuid[], %(statuses)s::text[], %(next_runs)s::timestamptz[])
          AS s (id, status, next_run_at)
     WHERE j.id = ANY (ARRAY[s.id])
@@ -133,19 +133,19 @@ SELECT id FROM started WHERE (SELECT count(*) FROM told) >= 0;
 -- Marks rows whose job ended while they were being made: that end could not see them. Young rows are
 -- looked at each time; `thoroughly`, also those whose transaction was open for longer.
 UPDATE evenbeat.dependencies d
-SET satisfied_at = coalesce(%(now)s::timestamptz, now()), fresh = true,
+SET satisfied_at = {now}, fresh = true,
     last_end = CASE WHEN p.status IN ('failed', 'cancelled') THEN p.status ELSE 'completed' END,
     last_end_at = coalesce(p.completed_at, %(now)s::timestamptz, now())
 FROM evenbeat.jobs p
 WHERE d.last_end_at IS NULL AND d.satisfied_at IS NULL
   AND (%(thoroughly)s::boolean
-       OR d.created_at > coalesce(%(now)s::timestamptz, now()) - interval '5 minutes')
+       OR d.created_at > {now} - interval '5 minutes')
   AND p.id = ANY (ARRAY[d.predecessor_id])
   AND (CASE d.wanted WHEN 'success' THEN p.status = 'completed'
                      WHEN 'failure' THEN p.status = 'failed'
                      ELSE p.status IN ('completed', 'failed', 'cancelled') END
        OR d.wanted IN ('success', 'any')
-          AND d.created_at > coalesce(%(now)s::timestamptz, now()) - interval '5 minutes' AND EXISTS (
+          AND d.created_at > {now} - interval '5 minutes' AND EXISTS (
               SELECT FROM evenbeat.executions e
               WHERE e.job_id = p.id AND e.status = 'completed' AND e.completed_at > d.created_at))
 RETURNING d.job_id;

@@ -45,20 +45,20 @@ ORDER BY pg_total_relation_size(relid) DESC;
 -- name: health_workers
 -- Known workers, each with the age of its last heartbeat.
 SELECT host, pid, status,
-       extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - heartbeat_at)::float8
+       extract(epoch FROM {now} - heartbeat_at)::float8
 FROM evenbeat.workers ORDER BY heartbeat_at;
 
 -- name: health_chores
 -- When each chore was last done.
-SELECT name, extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - last_run_at)::float8
+SELECT name, extract(epoch FROM {now} - last_run_at)::float8
 FROM evenbeat.chores;
 
 -- name: health_leases
 -- Leases that ran out a while ago and that nobody has reaped.
-SELECT count(*), extract(epoch FROM coalesce(%(now)s::timestamptz, now()) - min(lock_expires_at))::float8
+SELECT count(*), extract(epoch FROM {now} - min(lock_expires_at))::float8
 FROM evenbeat.jobs
 WHERE status = 'running'
-  AND lock_expires_at < coalesce(%(now)s::timestamptz, now())
+  AND lock_expires_at < {now}
                         - make_interval(secs => %(longer_than_seconds)s);
 
 -- name: table_figures

@@ -4,7 +4,7 @@
 -- Takes a key that is free or has expired. Whoever asks for one that another transaction is taking
 -- waits for its end. Returns nothing when the key stands for a request already.
 INSERT INTO evenbeat.idempotency_keys AS k (principal, key, fingerprint, created_at)
-VALUES (%(principal)s, %(key)s, %(fingerprint)s, coalesce(%(now)s::timestamptz, now()))
+VALUES (%(principal)s, %(key)s, %(fingerprint)s, {now})
 ON CONFLICT (principal, key) DO UPDATE
 SET fingerprint = excluded.fingerprint, created_at = excluded.created_at,
     status = NULL, answer = NULL

@@ -1,5 +1,6 @@
 -- A job's way through the tables, in the order it happens.
--- Each statement takes an optional `now`; without it the database's clock counts.
+-- Each statement takes an optional `now`; without it the database's clock counts: `{now}`.
+-- `{waiting}` says of a row of jobs that it can be claimed once it is due, in the words of the indexes.
 --
 -- Where rows are looked up by the ids of a list, it says `id = ANY (ARRAY[...])` instead of `id = ...`:
 -- the planner can follow that only from the list to the table. A table that was analysed while its first
@@ -8,7 +9,7 @@
 
 -- name: clock
 -- The one clock that everything is due by.
-SELECT coalesce(%(now)s::timestamptz, now());
+SELECT {now};
 
 -- name: add
 -- Adds one job and hints at it if it is due soon. Returns nothing when a live job has its dedup
@@ -18,7 +19,7 @@ INSERT INTO evenbeat.jobs (
     name, scope_kind, scope_id, dedup_key, parent_id, metadata, created_by,
     {spec_columns})
 VALUES (
-    %(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
+    %(id)s, {now}, {now},
     CASE WHEN %(schedule_kind)s::text <> 'after'
          THEN coalesce(%(plan_time)s::timestamptz, %(now)s::timestamptz, now()) END,
     CASE WHEN %(schedule_kind)s::text <> 'after'
@@ -29,7 +30,7 @@ VALUES (
     {spec_values})
 ON CONFLICT DO NOTHING
 RETURNING id,
-    CASE WHEN next_run_at < coalesce(%(now)s::timestamptz, now()) + interval '5 seconds'
+    CASE WHEN next_run_at < {now} + interval '5 seconds'
          THEN pg_notify(%(channel)s, 'due:' || queue) END;
 
 -- name: add_from_stage
@@ -65,7 +66,7 @@ lanes AS ({free_lanes_by lanes}),
 open_lanes AS (
     SELECT queue, task, priority
     FROM lanes
-    WHERE next_run_at <= coalesce(%(now)s::timestamptz, now())
+    WHERE next_run_at <= {now}
       AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
       AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
       AND NOT EXISTS (SELECT FROM evenbeat.queues q
@@ -79,9 +80,9 @@ picked AS (
         SELECT j.id
         FROM evenbeat.jobs j
         WHERE j.concurrency_key IS NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND {waiting j}
           AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority
-          AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+          AND j.next_run_at <= {now}
         ORDER BY j.next_run_at
         LIMIT %(limit)s
         FOR UPDATE SKIP LOCKED) due
@@ -90,13 +91,13 @@ picked AS (
 claimed AS (
     UPDATE evenbeat.jobs j
     SET status = 'running',
-        lock_token = evenbeat.uuid7(coalesce(%(now)s::timestamptz, now())),
+        lock_token = evenbeat.uuid7({now}),
         locked_by = %(worker_id)s,
-        lock_acquired_at = coalesce(%(now)s::timestamptz, now()),
-        lock_expires_at = coalesce(%(now)s::timestamptz, now())
+        lock_acquired_at = {now},
+        lock_expires_at = {now}
                           + make_interval(secs => coalesce(j.lease_seconds, %(lease_seconds)s)),
-        started_at = coalesce(%(now)s::timestamptz, now()),
-        updated_at = coalesce(%(now)s::timestamptz, now()),
+        started_at = {now},
+        updated_at = {now},
         run_count = run_count + 1,
         priority = priority - aging_bonus,
         aging_bonus = 0
@@ -117,11 +118,11 @@ SELECT {job} FROM claimed j ORDER BY j.priority DESC, j.next_run_at;
 -- Fails due jobs whose occurrence has an execution already: running it again would double it.
 UPDATE evenbeat.jobs j
 SET status = 'failed', next_run_at = NULL, plan_time = NULL,
-    completed_at = coalesce(%(now)s::timestamptz, now()),
-    updated_at = coalesce(%(now)s::timestamptz, now()),
+    completed_at = {now},
+    updated_at = {now},
     error_message = 'This occurrence has run before; it was set aside instead of being run twice.'
 WHERE j.status IN ('pending', 'scheduled')
-  AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+  AND j.next_run_at <= {now}
   AND EXISTS (SELECT FROM evenbeat.executions e
               WHERE e.job_id = j.id AND e.plan_time = j.plan_time
                 AND e.retry_attempt = j.current_retry_count AND e.release_count = j.release_count)
@@ -138,7 +139,7 @@ SELECT (SELECT min(next_run_at) FROM lanes
           AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
           AND NOT EXISTS (SELECT FROM evenbeat.queues q
                           WHERE q.name = lanes.queue AND q.paused_at IS NOT NULL)),
-       coalesce(%(now)s::timestamptz, now()),
+       {now},
        (SELECT min(next_run_at) FROM limited
         WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
           AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
@@ -148,7 +149,7 @@ SELECT (SELECT min(next_run_at) FROM lanes
 -- name: renew
 -- Extends leases that are still held; a token that does not come back is lost.
 UPDATE evenbeat.jobs j
-SET lock_expires_at = coalesce(%(now)s::timestamptz, now())
+SET lock_expires_at = {now}
                       + make_interval(secs => coalesce(j.lease_seconds, %(lease_seconds)s))
 FROM unnest(%(job_ids)s::uuid[], %(tokens)s::uuid[]) AS held (job_id, token)
 WHERE j.id = ANY (ARRAY[held.job_id]) AND j.lock_token = held.token
@@ -224,8 +225,8 @@ ended AS (
                         THEN j.release_count ELSE 0 END,
         lock_token = NULL, locked_by = NULL, lock_acquired_at = NULL, lock_expires_at = NULL,
         started_at = j.started_at + make_interval(secs => o.queued_ms / 1000),
-        completed_at = coalesce(%(now)s::timestamptz, now()),
-        updated_at = coalesce(%(now)s::timestamptz, now()),
+        completed_at = {now},
+        updated_at = {now},
         error_message = o.error_message,
         average_duration_ms = CASE WHEN o.outcome = 'completed'
             THEN coalesce(j.average_duration_ms + 0.2 * (o.duration_ms - j.average_duration_ms),
@@ -240,13 +241,13 @@ ended AS (
           AND p.status IN ('pending', 'scheduled', 'running', 'paused')
         LIMIT 1) again ON true
     WHERE j.id = ANY (ARRAY[o.job_id]) AND j.lock_token = o.token
-      AND (NOT %(expired_only)s OR j.lock_expires_at <= coalesce(%(now)s::timestamptz, now()))
+      AND (NOT %(expired_only)s OR j.lock_expires_at <= {now})
     RETURNING o.*
 ),
 closed AS (
     UPDATE evenbeat.executions e
     SET status = d.outcome,
-        completed_at = coalesce(%(now)s::timestamptz, now()),
+        completed_at = {now},
         started_at = e.started_at + make_interval(secs => d.queued_ms / 1000),
         wait_ms = e.wait_ms + d.queued_ms,
         duration_ms = d.duration_ms,
@@ -263,11 +264,11 @@ closed AS (
 awaited AS (
     UPDATE evenbeat.dependencies d
     SET last_end = e.outcome,
-        last_end_at = coalesce(%(now)s::timestamptz, now()),
+        last_end_at = {now},
         satisfied_at = CASE WHEN d.wanted = 'any'
                                  OR d.wanted = 'success' AND e.outcome = 'completed'
                                  OR d.wanted = 'failure' AND e.outcome = 'failed'
-                            THEN coalesce(%(now)s::timestamptz, now()) ELSE d.satisfied_at END,
+                            THEN {now} ELSE d.satisfied_at END,
         fresh = d.fresh OR d.wanted = 'any'
                 OR d.wanted = 'success' AND e.outcome = 'completed'
                 OR d.wanted = 'failure' AND e.outcome = 'failed'
@@ -280,7 +281,7 @@ awaited AS (
 SELECT token, (SELECT array_agg(job_id) FROM awaited WHERE fresh),
        CASE WHEN (SELECT true FROM evenbeat.webhooks WHERE enabled LIMIT 1)
             THEN evenbeat.tell_webhooks(
-                'job.' || kind, coalesce(%(now)s::timestamptz, now()), job_id, token, duration_ms,
+                'job.' || kind, {now}, job_id, token, duration_ms,
                 error_code, error_message, next_run_at) END
 FROM ended;
 
@@ -293,11 +294,11 @@ WITH released AS (
                       WHEN r.next_run_at IS NULL THEN 'pending' ELSE 'scheduled' END,
         plan_time = coalesce(r.plan_time, e.plan_time),
         next_run_at = coalesce(r.next_run_at,
-                               least(j.next_run_at, coalesce(%(now)s::timestamptz, now()))),
+                               least(j.next_run_at, {now})),
         release_count = CASE WHEN coalesce(r.plan_time, e.plan_time) = e.plan_time
                         THEN j.release_count + 1 ELSE 0 END,
         lock_token = NULL, locked_by = NULL, lock_acquired_at = NULL, lock_expires_at = NULL,
-        updated_at = coalesce(%(now)s::timestamptz, now())
+        updated_at = {now}
     FROM unnest(%(job_ids)s::uuid[], %(tokens)s::uuid[], %(plan_times)s::timestamptz[],
                 %(next_runs)s::timestamptz[]) AS r (job_id, token, plan_time, next_run_at)
     JOIN evenbeat.executions e ON e.id = ANY (ARRAY[r.token])
@@ -306,7 +307,7 @@ WITH released AS (
 ),
 closed AS (
     UPDATE evenbeat.executions e
-    SET status = 'cancelled', completed_at = coalesce(%(now)s::timestamptz, now()),
+    SET status = 'cancelled', completed_at = {now},
         error_code = %(error_code)s, error_message = %(error_message)s
     FROM released r
     WHERE e.id = ANY (ARRAY[r.token])
@@ -318,14 +319,14 @@ SELECT token, pg_notify(%(channel)s, 'due:' || queue) FROM released;
 SELECT {job} FROM (
     SELECT {job_but_plan}, coalesce(e.plan_time, j.plan_time) AS plan_time
     FROM evenbeat.jobs j LEFT JOIN evenbeat.executions e ON e.id = ANY (ARRAY[j.lock_token])
-    WHERE j.status = 'running' AND j.lock_expires_at <= coalesce(%(now)s::timestamptz, now())
+    WHERE j.status = 'running' AND j.lock_expires_at <= {now}
     ORDER BY j.lock_expires_at
     LIMIT %(limit)s) j;
 
 -- name: expire_leases_of
 -- Ends the leases of workers that are known to be gone, so that the reaper need not wait for them.
 UPDATE evenbeat.jobs
-SET lock_expires_at = coalesce(%(now)s::timestamptz, now())
+SET lock_expires_at = {now}
 WHERE status = 'running' AND locked_by = ANY (%(worker_ids)s::uuid[])
-  AND lock_expires_at > coalesce(%(now)s::timestamptz, now())
+  AND lock_expires_at > {now}
 RETURNING id;

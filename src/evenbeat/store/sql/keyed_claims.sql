@@ -18,7 +18,7 @@ lanes AS ({limited_lanes_by lanes}),
 open_lanes AS (
     SELECT queue, task, priority
     FROM lanes
-    WHERE next_run_at <= coalesce(%(now)s::timestamptz, now())
+    WHERE next_run_at <= {now}
       AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
       AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
       AND NOT EXISTS (SELECT FROM evenbeat.queues q
@@ -31,9 +31,9 @@ early AS (
         SELECT j.concurrency_key, j.next_run_at, row_number() OVER (ORDER BY j.next_run_at) AS place
         FROM evenbeat.jobs j
         WHERE j.concurrency_key IS NOT NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND {waiting j}
           AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority
-          AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+          AND j.next_run_at <= {now}
         ORDER BY j.next_run_at
         LIMIT %(reach)s) first
 ),
@@ -41,7 +41,7 @@ walked AS (
     (SELECT concurrency_key AS key, 1 AS place
      FROM evenbeat.jobs
      WHERE concurrency_key IS NOT NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+       AND {waiting}
        AND concurrency_key > %(walk_from)s::text
      ORDER BY concurrency_key, queue, task, priority, next_run_at
      LIMIT 1)
@@ -51,7 +51,7 @@ walked AS (
         SELECT j.concurrency_key
         FROM evenbeat.jobs j
         WHERE j.concurrency_key IS NOT NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND {waiting j}
           AND j.concurrency_key > walked.key
         ORDER BY j.concurrency_key, j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
@@ -59,7 +59,7 @@ walked AS (
 ),
 rested AS (
     SELECT key FROM evenbeat.limits
-    WHERE next_start_at <= coalesce(%(now)s::timestamptz, now())
+    WHERE next_start_at <= {now}
     ORDER BY next_start_at DESC
     LIMIT %(reach)s
 ),
@@ -82,7 +82,7 @@ free AS MATERIALIZED (
              (SELECT j.queue, j.task, j.priority, j.next_run_at
               FROM evenbeat.jobs j
               WHERE j.concurrency_key IS NOT NULL AND j.concurrency_key = found.key
-                AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+                AND {waiting j}
                 AND NOT found.is_due
               ORDER BY j.queue, j.task, j.priority, j.next_run_at
               LIMIT 1)
@@ -92,20 +92,20 @@ free AS MATERIALIZED (
                  SELECT j.queue, j.task, j.priority, j.next_run_at
                  FROM evenbeat.jobs j
                  WHERE j.concurrency_key IS NOT NULL AND j.concurrency_key = found.key
-                   AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+                   AND {waiting j}
                    AND (j.queue, j.task, j.priority) > (own.queue, own.task, own.priority)
                  ORDER BY j.queue, j.task, j.priority, j.next_run_at
                  LIMIT 1) hop
          )
          SELECT own.priority, own.next_run_at FROM own
-         WHERE next_run_at <= coalesce(%(now)s::timestamptz, now())
+         WHERE next_run_at <= {now}
            AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
            AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
            AND NOT EXISTS (SELECT FROM evenbeat.queues q
                            WHERE q.name = own.queue AND q.paused_at IS NOT NULL)
          ORDER BY own.priority DESC, own.next_run_at
          LIMIT 1)) first
-    WHERE (l.next_start_at IS NULL OR l.next_start_at <= coalesce(%(now)s::timestamptz, now()))
+    WHERE (l.next_start_at IS NULL OR l.next_start_at <= {now})
       AND (l.max_running IS NULL
            OR l.max_running > (SELECT count(*) FROM evenbeat.jobs r
                                WHERE r.concurrency_key IS NOT NULL AND r.concurrency_key = l.key
@@ -154,7 +154,7 @@ lanes AS (
         SELECT j.queue, j.task, j.priority, j.next_run_at
         FROM evenbeat.jobs j
         WHERE j.concurrency_key IS NOT NULL AND j.concurrency_key = room.key
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND {waiting j}
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) first
     WHERE room.starts > 0
@@ -164,7 +164,7 @@ lanes AS (
         SELECT j.queue, j.task, j.priority, j.next_run_at
         FROM evenbeat.jobs j
         WHERE j.concurrency_key IS NOT NULL AND j.concurrency_key = lanes.key
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND {waiting j}
           AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
@@ -172,7 +172,7 @@ lanes AS (
 open_lanes AS (
     SELECT key, starts, queue, task, priority, next_run_at
     FROM lanes
-    WHERE next_run_at <= coalesce(%(now)s::timestamptz, now())
+    WHERE next_run_at <= {now}
       AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
       AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
       AND NOT EXISTS (SELECT FROM evenbeat.queues q
@@ -193,9 +193,9 @@ picked AS (
             SELECT j.id
             FROM evenbeat.jobs j
             WHERE j.concurrency_key IS NOT NULL AND j.concurrency_key = keys.key
-              AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+              AND {waiting j}
               AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority
-              AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+              AND j.next_run_at <= {now}
             ORDER BY j.next_run_at
             LIMIT keys.starts
             FOR UPDATE SKIP LOCKED) due
@@ -241,7 +241,7 @@ SELECT {job} FROM claimed j ORDER BY j.priority DESC, j.next_run_at;
 -- When the earliest job with a concurrency key that this worker can run is or was due, and the
 -- database's time.
 WITH RECURSIVE lanes AS ({limited_lanes_by lanes})
-SELECT min(next_run_at), coalesce(%(now)s::timestamptz, now()) FROM lanes
+SELECT min(next_run_at), {now} FROM lanes
 WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
   AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
   AND NOT EXISTS (SELECT FROM evenbeat.queues q
@@ -255,7 +255,7 @@ WITH RECURSIVE lanes AS (
     (SELECT queue, task, priority
      FROM evenbeat.jobs
      WHERE concurrency_key IS NOT NULL
-       AND status IN ('pending', 'scheduled') AND next_run_at IS NOT NULL
+       AND {waiting}
      ORDER BY queue, task, priority, next_run_at
      LIMIT 1)
     UNION ALL
@@ -264,7 +264,7 @@ WITH RECURSIVE lanes AS (
         SELECT j.queue, j.task, j.priority
         FROM evenbeat.jobs j
         WHERE j.concurrency_key IS NOT NULL
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND {waiting j}
           AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
@@ -274,7 +274,7 @@ SELECT least((SELECT min(later.next_run_at)
                   SELECT j.next_run_at
                   FROM evenbeat.jobs j
                   WHERE j.concurrency_key IS NOT NULL
-                    AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+                    AND {waiting j}
                     AND j.queue = lanes.queue AND j.task = lanes.task
                     AND j.priority = lanes.priority
                     AND j.next_run_at > %(since)s::timestamptz
@@ -298,7 +298,7 @@ WITH RECURSIVE lanes AS (
         SELECT j.queue, j.task, j.priority, j.next_run_at
         FROM evenbeat.jobs j
         WHERE j.concurrency_key IS NOT NULL AND j.concurrency_key = l.key
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND {waiting j}
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) first
     WHERE l.key = ANY (%(keys)s::text[]) AND (%(changed)s OR l.max_running IS NOT NULL)
@@ -308,11 +308,11 @@ WITH RECURSIVE lanes AS (
         SELECT j.queue, j.task, j.priority, j.next_run_at
         FROM evenbeat.jobs j
         WHERE j.concurrency_key IS NOT NULL AND j.concurrency_key = lanes.key
-          AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+          AND {waiting j}
           AND (j.queue, j.task, j.priority) > (lanes.queue, lanes.task, lanes.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
 )
 SELECT pg_notify(%(channel)s, 'due:' || queue)
 FROM (SELECT DISTINCT queue FROM lanes
-      WHERE next_run_at <= coalesce(%(now)s::timestamptz, now())) freed;
+      WHERE next_run_at <= {now}) freed;

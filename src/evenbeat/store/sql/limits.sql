@@ -6,8 +6,8 @@
 INSERT INTO evenbeat.limits AS l (key, max_running, rate_limit, burst, step_us, next_start_at,
                                   updated_at)
 SELECT asked.key, asked.max_running, asked.rate_limit, asked.burst, asked.step_us,
-       CASE WHEN asked.rate_limit IS NOT NULL THEN coalesce(%(now)s::timestamptz, now()) END,
-       coalesce(%(now)s::timestamptz, now())
+       CASE WHEN asked.rate_limit IS NOT NULL THEN {now} END,
+       {now}
 FROM unnest(%(keys)s::text[], %(max_running)s::int[], %(rate_limits)s::text[], %(bursts)s::int[],
             %(steps_us)s::bigint[]) AS asked (key, max_running, rate_limit, burst, step_us)
 WHERE NOT EXISTS (SELECT FROM evenbeat.limits known
@@ -32,7 +32,7 @@ FROM unnest(%(keys)s::text[]) AS asked (key) CROSS JOIN LATERAL (
     SELECT j.concurrency_limit, j.rate_limit
     FROM evenbeat.jobs j
     WHERE j.concurrency_key IS NOT NULL AND j.concurrency_key = asked.key
-      AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+      AND {waiting j}
     ORDER BY j.queue, j.task, j.priority, j.next_run_at
     LIMIT 1) j;
 
@@ -41,8 +41,8 @@ FROM unnest(%(keys)s::text[]) AS asked (key) CROSS JOIN LATERAL (
 INSERT INTO evenbeat.limits AS l (key, max_running, rate_limit, burst, step_us, next_start_at, is_set,
                                   updated_at)
 VALUES (%(key)s, %(max_running)s, %(rate_limit)s, %(burst)s, %(step_us)s,
-        CASE WHEN %(rate_limit)s::text IS NOT NULL THEN coalesce(%(now)s::timestamptz, now()) END,
-        true, coalesce(%(now)s::timestamptz, now()))
+        CASE WHEN %(rate_limit)s::text IS NOT NULL THEN {now} END,
+        true, {now})
 ON CONFLICT (key) DO UPDATE
 SET max_running = excluded.max_running, rate_limit = excluded.rate_limit, burst = excluded.burst,
     step_us = excluded.step_us, is_set = true, updated_at = excluded.updated_at,
@@ -54,7 +54,7 @@ RETURNING key;
 
 -- name: unset_limit
 -- Leaves a key to what its jobs ask for.
-UPDATE evenbeat.limits SET is_set = false, updated_at = coalesce(%(now)s::timestamptz, now())
+UPDATE evenbeat.limits SET is_set = false, updated_at = {now}
 WHERE key = %(key)s RETURNING key;
 
 -- name: limits
@@ -65,7 +65,7 @@ SELECT l.key, l.max_running, l.rate_limit, l.next_start_at, l.is_set,
        (SELECT count(*) FROM (
            SELECT FROM evenbeat.jobs j
            WHERE j.concurrency_key IS NOT NULL AND j.concurrency_key = l.key
-             AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+             AND {waiting j}
            LIMIT 1000) first),
        l.updated_at
 FROM evenbeat.limits l
@@ -85,7 +85,7 @@ WHERE NOT l.is_set AND l.updated_at < %(older_than)s
   AND (l.next_start_at IS NULL OR l.next_start_at < %(older_than)s)
   AND NOT EXISTS (SELECT FROM evenbeat.jobs j
                   WHERE j.concurrency_key IS NOT NULL AND j.concurrency_key = l.key
-                    AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL)
+                    AND {waiting j})
   AND NOT EXISTS (SELECT FROM evenbeat.jobs j
                   WHERE j.concurrency_key IS NOT NULL AND j.concurrency_key = l.key
                     AND j.status = 'running')

@@ -46,7 +46,7 @@ WHERE j.schedule_kind IN ('interval', 'cron') AND j.placed_at > %(since)s;
 -- name: add_rebalance
 -- Opens the record of a rebalance.
 INSERT INTO evenbeat.rebalances (id, created_at, created_by, old_score, new_score, old_peak, new_peak)
-VALUES (%(id)s, coalesce(%(now)s::timestamptz, now()), %(created_by)s, %(old_score)s, %(new_score)s,
+VALUES (%(id)s, {now}, %(created_by)s, %(old_score)s, %(new_score)s,
         %(old_peak)s, %(new_peak)s)
 RETURNING created_at;
 
@@ -71,7 +71,7 @@ held AS (
           AND j.schedule_version = w.schedule_version
           AND j.current_retry_count = 0 AND j.release_count = 0
           AND least(j.plan_time, w.old_time, w.new_time, j.plan_time + (w.new_time - w.old_time))
-              > coalesce(%(now)s::timestamptz, now())
+              > {now}
         LIMIT 1
         FOR UPDATE) j
     WHERE j.schedule_kind = 'interval'
@@ -81,8 +81,8 @@ moved AS (
     SET anchor_at = j.anchor_at + (h.new_time - h.old_time),
         plan_time = j.plan_time + (h.new_time - h.old_time),
         next_run_at = h.new_time,
-        placed_at = coalesce(%(now)s::timestamptz, now()),
-        updated_at = coalesce(%(now)s::timestamptz, now())
+        placed_at = {now},
+        updated_at = {now}
     FROM held h
     WHERE j.id = ANY (ARRAY[h.id])
     RETURNING j.id, j.anchor_at
@@ -135,7 +135,7 @@ WITH held AS (
           AND j.next_run_at = m.new_time AND j.anchor_at = m.new_anchor_at
           AND j.current_retry_count = 0 AND j.release_count = 0
           AND least(m.old_time, j.plan_time, j.plan_time - (m.new_time - m.old_time))
-              > coalesce(%(now)s::timestamptz, now())
+              > {now}
         LIMIT 1
         FOR UPDATE) j
     WHERE j.schedule_kind = 'interval'
@@ -146,7 +146,7 @@ restored AS (
         plan_time = j.plan_time - (h.new_time - h.old_time),
         next_run_at = h.old_time,
         placed_at = h.old_placed_at,
-        updated_at = coalesce(%(now)s::timestamptz, now())
+        updated_at = {now}
     FROM held h
     WHERE j.id = ANY (ARRAY[h.id])
     RETURNING j.id
@@ -167,7 +167,7 @@ SELECT m.job_id, m.name,
             WHEN j.status = 'running' THEN 'job_running'
             WHEN j.started_at > r.created_at THEN 'has_run'
             WHEN j.is_paused THEN 'paused'
-            WHEN m.old_time <= coalesce(%(now)s::timestamptz, now()) THEN 'time_passed'
+            WHEN m.old_time <= {now} THEN 'time_passed'
             ELSE 'changed_meanwhile' END
 FROM evenbeat.rebalance_moves m
 JOIN evenbeat.rebalances r ON r.id = m.rebalance_id
@@ -178,7 +178,7 @@ ORDER BY m.job_id;
 -- name: close_undo
 -- Marks a rebalance as undone.
 UPDATE evenbeat.rebalances
-SET undone_at = coalesce(%(now)s::timestamptz, now()), undone_by = %(undone_by)s,
+SET undone_at = {now}, undone_by = %(undone_by)s,
     restored = %(restored)s
 WHERE id = %(id)s
 RETURNING undone_at;
@@ -194,7 +194,7 @@ FROM evenbeat.rebalances;
 -- name: record_distribution
 -- Adds to the history of the score; one point for a moment.
 INSERT INTO evenbeat.distribution_history (at, score, peak_load, mean_load, total_jobs)
-VALUES (coalesce(%(now)s::timestamptz, now()), %(score)s, %(peak_load)s, %(mean_load)s, %(total_jobs)s)
+VALUES ({now}, %(score)s, %(peak_load)s, %(mean_load)s, %(total_jobs)s)
 ON CONFLICT (at) DO UPDATE
 SET score = excluded.score, peak_load = excluded.peak_load, mean_load = excluded.mean_load,
     total_jobs = excluded.total_jobs

@@ -104,9 +104,9 @@ FROM evenbeat.outcomes;
 SELECT h.hour, coalesce(sum(o.completed), 0)::bigint, coalesce(sum(o.failed), 0)::bigint,
        coalesce(sum(o.cancelled), 0)::bigint, coalesce(sum(o.lost), 0)::bigint
 FROM generate_series(
-         date_trunc('hour', coalesce(%(now)s::timestamptz, now()), 'UTC')
+         date_trunc('hour', {now}, 'UTC')
              - (%(hours)s::int - 1) * interval '1 hour',
-         date_trunc('hour', coalesce(%(now)s::timestamptz, now()), 'UTC'),
+         date_trunc('hour', {now}, 'UTC'),
          interval '1 hour') AS h (hour)
 LEFT JOIN evenbeat.outcomes o
        ON o.hour = h.hour AND (%(task)s::text IS NULL OR o.task = %(task)s::text)
@@ -153,7 +153,7 @@ heads AS (
     FROM lanes CROSS JOIN LATERAL (
         (SELECT j.next_run_at FROM evenbeat.jobs j
          WHERE NOT lanes.limited AND j.concurrency_key IS NULL
-           AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+           AND {waiting j}
            AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
            AND j.next_run_at >= coalesce(%(after)s::timestamptz, '-infinity')
          ORDER BY j.next_run_at
@@ -161,7 +161,7 @@ heads AS (
         UNION ALL
         (SELECT j.next_run_at FROM evenbeat.jobs j
          WHERE lanes.limited AND j.concurrency_key IS NOT NULL
-           AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+           AND {waiting j}
            AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
            AND j.next_run_at >= coalesce(%(after)s::timestamptz, '-infinity')
          ORDER BY j.next_run_at
@@ -173,7 +173,7 @@ SELECT {job}
 FROM heads CROSS JOIN LATERAL (
     (SELECT j.* FROM evenbeat.jobs j
      WHERE NOT heads.limited AND j.concurrency_key IS NULL
-       AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+       AND {waiting j}
        AND j.queue = heads.queue AND j.task = heads.task AND j.priority = heads.priority
        AND j.next_run_at >= heads.next_run_at
      ORDER BY j.next_run_at
@@ -181,7 +181,7 @@ FROM heads CROSS JOIN LATERAL (
     UNION ALL
     (SELECT j.* FROM evenbeat.jobs j
      WHERE heads.limited AND j.concurrency_key IS NOT NULL
-       AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+       AND {waiting j}
        AND j.queue = heads.queue AND j.task = heads.task AND j.priority = heads.priority
        AND j.next_run_at >= heads.next_run_at
      ORDER BY j.next_run_at
@@ -207,7 +207,7 @@ SELECT id, name, task, queue, status, schedule_kind, current_retry_count, max_re
        error_message, completed_at, next_run_at
 FROM evenbeat.jobs
 WHERE error_message IS NOT NULL AND status <> 'cancelled'
-  AND completed_at >= coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(within_seconds)s)
+  AND completed_at >= {now} - make_interval(secs => %(within_seconds)s)
 ORDER BY completed_at DESC
 LIMIT %(limit)s;
 
@@ -228,18 +228,18 @@ late AS (
         SELECT count(*) AS jobs FROM (
             (SELECT FROM evenbeat.jobs j
              WHERE NOT lanes.limited AND j.concurrency_key IS NULL
-               AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+               AND {waiting j}
                AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-               AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+               AND j.next_run_at <= {now}
              LIMIT 1000)
             UNION ALL
             (SELECT FROM evenbeat.jobs j
              WHERE lanes.limited AND j.concurrency_key IS NOT NULL
-               AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+               AND {waiting j}
                AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-               AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+               AND j.next_run_at <= {now}
              LIMIT 1000)) first) due
-    WHERE lanes.next_run_at <= coalesce(%(now)s::timestamptz, now())
+    WHERE lanes.next_run_at <= {now}
                                - make_interval(secs => %(late_seconds)s)
     GROUP BY lanes.queue, lanes.task, lanes.limited
 ),
@@ -247,7 +247,7 @@ served AS (
     SELECT late.*, q.paused_at,
            (SELECT count(*) FROM evenbeat.workers w
             WHERE w.status = 'active'
-              AND w.heartbeat_at > coalesce(%(now)s::timestamptz, now())
+              AND w.heartbeat_at > {now}
                                    - make_interval(secs => %(silent_seconds)s)
               AND (w.queues IS NULL OR late.queue = ANY (w.queues))
               AND (w.tasks IS NULL OR late.task = ANY (w.tasks))) AS workers
@@ -300,7 +300,7 @@ LIMIT %(limit)s;
 -- What workers can run or once could, and how many live ones can now.
 SELECT t.name, t.queue, t.runner, t.schema, t.doc, t.defaults, t.updated_at,
        (SELECT count(*) FROM evenbeat.workers w
-        WHERE w.heartbeat_at > coalesce(%(now)s::timestamptz, now())
+        WHERE w.heartbeat_at > {now}
                                - make_interval(secs => %(silent_seconds)s)
           AND (w.tasks IS NULL OR t.name = ANY (w.tasks)))
 FROM evenbeat.tasks t ORDER BY t.name;
@@ -312,27 +312,27 @@ SELECT (SELECT paused_at FROM evenbeat.queues WHERE name = %(queue)s),
        (SELECT count(*) FROM (
            (SELECT FROM evenbeat.jobs j
             WHERE j.concurrency_key IS NULL
-              AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-              AND j.queue = %(queue)s AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+              AND {waiting j}
+              AND j.queue = %(queue)s AND j.next_run_at <= {now}
               AND (j.priority > %(priority)s
                    OR j.priority = %(priority)s AND j.next_run_at < %(next_run_at)s::timestamptz)
             LIMIT 1000)
            UNION ALL
            (SELECT FROM evenbeat.jobs j
             WHERE j.concurrency_key IS NOT NULL
-              AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
-              AND j.queue = %(queue)s AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+              AND {waiting j}
+              AND j.queue = %(queue)s AND j.next_run_at <= {now}
               AND (j.priority > %(priority)s
                    OR j.priority = %(priority)s AND j.next_run_at < %(next_run_at)s::timestamptz)
             LIMIT 1000)
            LIMIT 1000) first),
-       coalesce(%(now)s::timestamptz, now());
+       {now};
 
 -- name: live_workers
 -- Workers with a recent sign of life, and how many jobs each has claimed.
 SELECT w.id, w.host, w.pid, w.queues, w.tasks, w.concurrency, w.running, w.status = 'draining'
 FROM evenbeat.workers w
-WHERE w.heartbeat_at > coalesce(%(now)s::timestamptz, now())
+WHERE w.heartbeat_at > {now}
                        - make_interval(secs => %(silent_seconds)s)
 ORDER BY w.id;
 
@@ -351,18 +351,18 @@ depths AS (
         SELECT count(*) AS due FROM (
             (SELECT FROM evenbeat.jobs j
              WHERE NOT lanes.limited AND j.concurrency_key IS NULL
-               AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+               AND {waiting j}
                AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-               AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+               AND j.next_run_at <= {now}
              LIMIT 10000)
             UNION ALL
             (SELECT FROM evenbeat.jobs j
              WHERE lanes.limited AND j.concurrency_key IS NOT NULL
-               AND j.status IN ('pending', 'scheduled') AND j.next_run_at IS NOT NULL
+               AND {waiting j}
                AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-               AND j.next_run_at <= coalesce(%(now)s::timestamptz, now())
+               AND j.next_run_at <= {now}
              LIMIT 10000)) first) waiting
-    WHERE lanes.next_run_at <= coalesce(%(now)s::timestamptz, now())
+    WHERE lanes.next_run_at <= {now}
     UNION ALL
     SELECT queue, 0, count(*), NULL FROM evenbeat.jobs WHERE status = 'running' GROUP BY queue
 )

@@ -23,7 +23,7 @@ FROM evenbeat.templates WHERE name = %(name)s;
 INSERT INTO evenbeat.templates (name, description, parameters, body, created_at, updated_at,
                                 created_by)
 VALUES (%(name)s, %(description)s, %(parameters)s::jsonb, %(body)s::jsonb,
-        coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()), %(created_by)s)
+        {now}, {now}, %(created_by)s)
 ON CONFLICT (name) DO NOTHING
 RETURNING name, description, parameters, body, version, created_at, updated_at, created_by;
 
@@ -32,7 +32,7 @@ RETURNING name, description, parameters, body, version, created_at, updated_at, 
 INSERT INTO evenbeat.templates AS t (name, description, parameters, body, created_at, updated_at,
                                      created_by)
 VALUES (%(name)s, %(description)s, %(parameters)s::jsonb, %(body)s::jsonb,
-        coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()), %(created_by)s)
+        {now}, {now}, %(created_by)s)
 ON CONFLICT (name) DO UPDATE
 SET description = excluded.description, parameters = excluded.parameters, body = excluded.body,
     version = t.version + CASE WHEN (t.description, t.parameters, t.body) IS NOT DISTINCT FROM

@@ -8,13 +8,13 @@ SET aging_bonus = aging_bonus + least(%(by)s, 100 - priority),
 WHERE id = ANY (ARRAY(
     SELECT id FROM evenbeat.jobs
     WHERE concurrency_key IS NULL AND status IN ('pending', 'scheduled') AND priority < 100
-      AND next_run_at <= coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(waited_seconds)s)
+      AND next_run_at <= {now} - make_interval(secs => %(waited_seconds)s)
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED))
    OR id = ANY (ARRAY(
     SELECT id FROM evenbeat.jobs
     WHERE concurrency_key IS NOT NULL AND status IN ('pending', 'scheduled') AND priority < 100
-      AND next_run_at <= coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(waited_seconds)s)
+      AND next_run_at <= {now} - make_interval(secs => %(waited_seconds)s)
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED))
 RETURNING id;
@@ -75,7 +75,7 @@ RETURNING j.id;
 INSERT INTO evenbeat.workers (id, host, pid, process_started_at, version, queues, tasks,
                               concurrency, started_at, heartbeat_at)
 VALUES (%(id)s, %(host)s, %(pid)s, %(process_started_at)s, %(version)s, %(queues)s, %(tasks)s,
-        %(concurrency)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()))
+        %(concurrency)s, {now}, {now})
 ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, queues = excluded.queues,
                                tasks = excluded.tasks, concurrency = excluded.concurrency
 RETURNING id;
@@ -83,7 +83,7 @@ RETURNING id;
 -- name: beat
 -- A worker's sign of life. Returns nothing when the worker was forgotten meanwhile.
 UPDATE evenbeat.workers
-SET heartbeat_at = coalesce(%(now)s::timestamptz, now()), running = %(running)s,
+SET heartbeat_at = {now}, running = %(running)s,
     status = CASE WHEN status = 'draining' THEN status ELSE %(status)s END
 WHERE id = %(id)s
 RETURNING status;
@@ -105,42 +105,42 @@ FROM evenbeat.workers ORDER BY id;
 -- name: silent_workers
 -- Workers without a sign of life for this long.
 SELECT id FROM evenbeat.workers
-WHERE heartbeat_at < coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(silent_seconds)s);
+WHERE heartbeat_at < {now} - make_interval(secs => %(silent_seconds)s);
 
 -- name: begin_chore
 -- Takes a chore that is due and that nobody holds. Returns nothing otherwise. One that was done in
 -- the future is due as well: the clock was wrong then, and nobody should wait until it is right.
 INSERT INTO evenbeat.chores AS c (name, holder, expires_at)
 VALUES (%(name)s, %(holder)s,
-        coalesce(%(now)s::timestamptz, now()) + make_interval(secs => %(lease_seconds)s))
+        {now} + make_interval(secs => %(lease_seconds)s))
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
-WHERE (c.holder IS NULL OR c.expires_at <= coalesce(%(now)s::timestamptz, now()))
+WHERE (c.holder IS NULL OR c.expires_at <= {now})
   AND (c.last_run_at IS NULL
        OR c.last_run_at + make_interval(secs => %(every_seconds)s)
-          <= coalesce(%(now)s::timestamptz, now())
+          <= {now}
        OR c.last_run_at - make_interval(secs => %(every_seconds)s)
-          > coalesce(%(now)s::timestamptz, now()))
+          > {now})
 RETURNING name;
 
 -- name: end_chore
 -- Gives a chore back and notes that it was done, if it is still held.
 UPDATE evenbeat.chores
 SET holder = NULL,
-    last_run_at = CASE WHEN %(done)s THEN coalesce(%(now)s::timestamptz, now()) ELSE last_run_at END
+    last_run_at = CASE WHEN %(done)s THEN {now} ELSE last_run_at END
 WHERE name = %(name)s AND holder = %(holder)s
 RETURNING name;
 
 -- name: save_figure
 -- Keeps a figure, or the newest version of it.
 INSERT INTO evenbeat.figures (name, value, updated_at)
-VALUES (%(name)s, %(value)s, coalesce(%(now)s::timestamptz, now()))
+VALUES (%(name)s, %(value)s, {now})
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at
 RETURNING name;
 
 -- name: add_to_counter
 -- Adds to a counter that starts at 0.
 INSERT INTO evenbeat.figures AS f (name, value, updated_at)
-VALUES (%(name)s, to_jsonb(%(amount)s::bigint), coalesce(%(now)s::timestamptz, now()))
+VALUES (%(name)s, to_jsonb(%(amount)s::bigint), {now})
 ON CONFLICT (name) DO UPDATE
 SET value = to_jsonb(f.value::bigint + %(amount)s::bigint), updated_at = excluded.updated_at
 RETURNING value;
@@ -169,7 +169,7 @@ WHERE datname = current_database() AND state <> 'idle'
 -- name: counted_after
 -- The last execution that the count has passed, locked until the transaction ends.
 INSERT INTO evenbeat.figures AS f (name, value, updated_at)
-VALUES ('counting', jsonb_build_object(), coalesce(%(now)s::timestamptz, now()))
+VALUES ('counting', jsonb_build_object(), {now})
 ON CONFLICT (name) DO UPDATE SET value = f.value
 RETURNING (value ->> 'after')::uuid;
 
@@ -269,7 +269,7 @@ SELECT status, sum(jobs)::bigint FROM counted GROUP BY status;
 -- Notes what a worker can run; the newest word counts.
 INSERT INTO evenbeat.tasks AS t (name, queue, runner, schema, doc, defaults, updated_at)
 SELECT task.name, task.queue, task.runner, task.schema::jsonb, task.doc, task.defaults::jsonb,
-       coalesce(%(now)s::timestamptz, now())
+       {now}
 FROM unnest(%(names)s::text[], %(queues)s::text[], %(runners)s::text[], %(schemas)s::text[],
             %(docs)s::text[], %(defaults)s::text[])
      AS task (name, queue, runner, schema, doc, defaults)

@@ -5,7 +5,7 @@
 -- Adds an endpoint.
 INSERT INTO evenbeat.webhooks AS w (id, created_at, updated_at, created_by, url, description,
                                     events, job_id, tasks, queues, tags, secret, enabled)
-VALUES (%(id)s, coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()),
+VALUES (%(id)s, {now}, {now},
         %(created_by)s, %(url)s, %(description)s, %(events)s::text[], %(job_id)s,
         %(tasks)s::text[], %(queues)s::text[], %(tags)s::text[], %(secret)s, %(enabled)s)
 RETURNING {webhook};
@@ -41,7 +41,7 @@ SET url = %(url)s, description = %(description)s, events = %(events)s::text[],
     disabled_reason = CASE WHEN NOT %(enabled)s THEN w.disabled_reason END,
     failing_since = CASE WHEN w.url = %(url)s AND (w.enabled OR NOT %(enabled)s)
                          THEN w.failing_since END,
-    updated_at = coalesce(%(now)s::timestamptz, now())
+    updated_at = {now}
 WHERE w.id = %(id)s
 RETURNING {webhook};
 
@@ -49,9 +49,9 @@ RETURNING {webhook};
 -- Puts a new secret in place of the old one, which signs along until `old_until`.
 UPDATE evenbeat.webhooks w
 SET old_secret = w.secret, secret = %(secret)s,
-    old_secret_until = coalesce(%(now)s::timestamptz, now())
+    old_secret_until = {now}
                        + make_interval(secs => %(old_seconds)s),
-    updated_at = coalesce(%(now)s::timestamptz, now())
+    updated_at = {now}
 WHERE w.id = %(id)s
 RETURNING {webhook};
 
@@ -81,8 +81,8 @@ SELECT id FROM gone;
 -- name: add_webhook_test
 -- Stores a test message for an enabled endpoint, whatever it hears of. Returns nothing for another.
 INSERT INTO evenbeat.webhook_messages (id, webhook_id, event, created_at, payload)
-SELECT %(message)s, w.id, 'webhook.test', coalesce(%(now)s::timestamptz, now()), json_build_object(
-           'type', 'webhook.test', 'timestamp', coalesce(%(now)s::timestamptz, now()),
+SELECT %(message)s, w.id, 'webhook.test', {now}, json_build_object(
+           'type', 'webhook.test', 'timestamp', {now},
            'data', json_build_object('webhook', json_build_object(
                'id', w.id, 'description', w.description, 'events', w.events)))
 FROM evenbeat.webhooks w
@@ -92,9 +92,9 @@ RETURNING id;
 -- name: add_balance_alert
 -- Stores a message for every endpoint that hears of a low balance.
 INSERT INTO evenbeat.webhook_messages (id, webhook_id, event, created_at, payload)
-SELECT evenbeat.uuid7(coalesce(%(now)s::timestamptz, now())), w.id, 'balance.low',
-       coalesce(%(now)s::timestamptz, now()), json_build_object(
-           'type', 'balance.low', 'timestamp', coalesce(%(now)s::timestamptz, now()),
+SELECT evenbeat.uuid7({now}), w.id, 'balance.low',
+       {now}, json_build_object(
+           'type', 'balance.low', 'timestamp', {now},
            'data', %(data)s::json)
 FROM evenbeat.webhooks w
 WHERE w.enabled AND w.job_id IS NULL AND 'balance.low' = ANY (w.events)
@@ -108,8 +108,8 @@ SELECT value FROM evenbeat.figures WHERE name = %(name)s FOR UPDATE;
 -- A message with what its delivery needs: where to, which secrets sign, and what time it is.
 SELECT m.event, m.payload::text, m.delivered_at IS NOT NULL, w.url, coalesce(w.enabled, false),
        w.secret,
-       CASE WHEN w.old_secret_until > coalesce(%(now)s::timestamptz, now()) THEN w.old_secret END,
-       coalesce(%(now)s::timestamptz, now())
+       CASE WHEN w.old_secret_until > {now} THEN w.old_secret END,
+       {now}
 FROM evenbeat.webhook_messages m LEFT JOIN evenbeat.webhooks w ON w.id = m.webhook_id
 WHERE m.id = %(message)s;
 
@@ -128,7 +128,7 @@ WITH noted AS (
 counted AS (
     UPDATE evenbeat.webhook_messages m
     SET attempts = n.attempt,
-        delivered_at = CASE WHEN %(delivered)s THEN coalesce(%(now)s::timestamptz, now())
+        delivered_at = CASE WHEN %(delivered)s THEN {now}
                             ELSE m.delivered_at END
     FROM noted n WHERE m.id = n.message_id
     RETURNING m.webhook_id, m.attempts
@@ -221,7 +221,7 @@ WITH again AS (
                                  AND j.status IN ('pending', 'scheduled', 'running', 'paused'))))
     RETURNING m.id, m.webhook_id
 )
-SELECT id, evenbeat.send_webhook(id, webhook_id, coalesce(%(now)s::timestamptz, now())) FROM again;
+SELECT id, evenbeat.send_webhook(id, webhook_id, {now}) FROM again;
 
 -- name: prune_webhooks
 -- Removes old messages with their log, but for those still to be delivered; and the endpoints of

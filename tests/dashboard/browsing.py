@@ -45,12 +45,12 @@ class Visit:
 
     page: Page
     context: BrowserContext
-    troubles: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     answers: list[Response] = field(default_factory=list)
 
     def watch(self) -> None:
         self.page.on("console", lambda said: self._note(said.type, said.text))
-        self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("response", self._keep)
 
     def _keep(self, answer: Response) -> None:
@@ -58,11 +58,11 @@ class Visit:
 
     def _note(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
-            self.troubles.append(f"{kind}: {text}")
+            self.errors.append(f"{kind}: {text}")
 
     def tolerate(self, words: str) -> None:
-        """Forget troubles with these words in them: they were meant to happen."""
-        self.troubles = [trouble for trouble in self.troubles if words not in trouble]
+        """Forget errors with these words in them: they were meant to happen."""
+        self.errors = [error for error in self.errors if words not in error]
 
 
 @dataclass
@@ -94,14 +94,14 @@ class Site:
 
     def leave(self) -> list[str]:
         """Close every page; returns what went wrong on them."""
-        troubles = [trouble for visit in self.visits for trouble in visit.troubles]
+        errors = [error for visit in self.visits for error in visit.errors]
         for visit in self.visits:
             visit.context.close()
         self.visits.clear()
-        return troubles
+        return errors
 
 
-def hindrances(page: Page) -> list[str]:
+def accessibility_problems(page: Page) -> list[str]:
     """What axe finds serious on a page, each with where it is."""
     found = Axe().run(page).response["violations"]
     return [

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
-from browsing import Site, hindrances, weight
+from browsing import Site, accessibility_problems, weight
 from playwright.sync_api import Page, expect
 
 from evenbeat.api.auth.tokens import Role
@@ -214,10 +214,10 @@ def test_it_is_light_accessible_and_fits_a_phone(site: Site, colours: str) -> No
     requests, size = weight(site.of(page))
     assert requests <= 6
     assert size <= 150_000
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
     page.locator("#rebalance").click()
     expect(page.locator("dialog .chart")).to_be_visible()
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto("/distribution")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

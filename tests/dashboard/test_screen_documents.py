@@ -4,7 +4,7 @@ import itertools
 from typing import NamedTuple
 from uuid import UUID
 
-from browsing import Site, hindrances
+from browsing import Site, accessibility_problems
 from playwright.sync_api import expect
 
 from evenbeat.crawl.documents import Documents, Lease
@@ -53,7 +53,7 @@ def test_pages_are_found_as_one_types(site: Site, colours: str) -> None:
     expect(row.locator("mark")).to_have_text("fox")
     expect(row.get_by_role("link")).to_have_text("Moon <b>landing</b>")
     assert row.locator("img").count() == 0
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
 
     page.get_by_label("Search crawled pages").fill("nothing like it")
     expect(page.get_by_role("heading", name="No page matches")).to_be_visible()

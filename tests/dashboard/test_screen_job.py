@@ -6,7 +6,7 @@ from uuid import UUID
 
 import httpx
 import pytest
-from browsing import Site, hindrances, weight
+from browsing import Site, accessibility_problems, weight
 from playwright.sync_api import Page, expect
 
 from evenbeat.api.auth.tokens import Role
@@ -105,7 +105,7 @@ def test_what_does_not_exist_is_a_page_that_says_so(site: Site) -> None:
     expect(page.locator("main")).to_contain_text("There is no execution with id")
     page.goto("/nowhere")
     expect(page.get_by_role("heading", name="Not Found")).to_be_visible()
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
     site.of(page).tolerate("404")
 
 
@@ -290,14 +290,14 @@ def test_they_are_light_and_accessible(site: Site, colours: str) -> None:
     assert size <= 150_000
     page.locator("#runs summary").click()
     expect(page.locator("#runs pre")).to_be_visible()
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
     page.get_by_label("More actions").click()
     page.get_by_role("link", name="Backfill …").click()
     expect(page.get_by_role("dialog")).to_be_visible()
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
     page.goto("/jobs/new?task=send_report")
     page.get_by_text("More settings").click()
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
 
 
 # -- after other jobs ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import httpx
 import pytest
-from browsing import Site, hindrances, weight
+from browsing import Site, accessibility_problems, weight
 from playwright.sync_api import Page, expect
 
 from evenbeat.api.auth.tokens import Role
@@ -255,7 +255,7 @@ def test_it_is_light_and_accessible(site: Site, jobs: dict[str, UUID], colours: 
     requests, size = weight(site.of(page))
     assert requests <= 6
     assert size <= 150_000
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
 
 
 def test_without_jobs_it_says_what_to_do(site: Site) -> None:

@@ -4,7 +4,7 @@ import threading
 from datetime import timedelta
 
 import httpx
-from browsing import Site, hindrances, weight
+from browsing import Site, accessibility_problems, weight
 from fastapi import FastAPI
 from playwright.sync_api import Page, expect
 
@@ -110,7 +110,7 @@ def test_it_is_light_and_accessible(site: Site, colours: str) -> None:
     requests, size = weight(site.of(page))
     assert requests <= 6
     assert size <= 150_000
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
 
 
 def test_a_phone_shows_it_without_scrolling_sideways(site: Site) -> None:
@@ -122,7 +122,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(site: Site) -> None:
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
         expect(page.get_by_role("navigation", name="Screens")).to_be_in_viewport()
-        assert hindrances(page) == [], path
+        assert accessibility_problems(page) == [], path
 
 
 def test_the_navigation_of_a_phone_is_legible_and_shows_where_one_is(site: Site) -> None:

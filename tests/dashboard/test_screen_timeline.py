@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import psycopg
-from browsing import Site, hindrances, weight
+from browsing import Site, accessibility_problems, weight
 from playwright.sync_api import Page, expect
 
 from evenbeat.api.auth.tokens import Role
@@ -172,10 +172,10 @@ def test_it_is_accessible_and_fits_a_phone(site: Site, colours: str) -> None:
     add(site, "send_report", "later", start=10 * MINUTE)
     page = site.visit("viewer", "/timeline?hours=1", color_scheme=colours)
     expect(page.locator(".lanes .run-failed")).to_have_count(1)
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
     page.get_by_role("link", name="Table", exact=True).click()
     expect(page.locator("#ran tbody tr")).to_have_count(1)
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
     page.set_viewport_size({"width": 390, "height": 844})
     for path in ("/timeline?view=table", "/timeline"):
         page.goto(path)

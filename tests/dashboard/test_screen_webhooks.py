@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
-from browsing import Site, hindrances
+from browsing import Site, accessibility_problems
 from playwright.sync_api import expect
 
 from evenbeat.domain.webhooks import QUEUE, WebhookEvent, message_id
@@ -36,7 +36,7 @@ def test_endpoints_and_what_was_sent_to_them(site: Site, colours: str) -> None:
     store = site.app.store
     page = site.visit("operator", "/webhooks", color_scheme=colours)
     expect(page.get_by_role("heading", name="No webhooks yet")).to_be_visible()
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
 
     well = store.webhooks.add("https://127.0.0.2:9/x", ["job.failed"], tags=["money"])
     hook = store.webhooks.add(SECRET_URL, list(WebhookEvent), description="The pager")
@@ -52,7 +52,7 @@ def test_endpoints_and_what_was_sent_to_them(site: Site, colours: str) -> None:
     expect(page.locator("#deliveries tbody tr")).to_have_count(2)
     assert "secret" not in page.content()
     assert "whsec_" not in page.content()
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
     page.get_by_role("navigation", name="States").get_by_role("link", name="delivered").click()
     expect(page.locator("#deliveries tbody tr")).to_have_count(1)
 
@@ -60,7 +60,7 @@ def test_endpoints_and_what_was_sent_to_them(site: Site, colours: str) -> None:
     expect(page.locator("#attempts")).to_contain_text(hostile)
     assert page.locator("#attempts img").count() == 0
     expect(page.get_by_text('"type": "webhook.test"')).to_be_visible()
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
     page.get_by_role("button", name="Redeliver").click()
     expect(page.get_by_text("The message is being sent again.")).to_be_visible()
 

@@ -4,7 +4,7 @@ import threading
 from datetime import timedelta
 
 import httpx
-from browsing import Site, hindrances, weight
+from browsing import Site, accessibility_problems, weight
 from playwright.sync_api import expect
 
 from evenbeat import Evenbeat
@@ -132,7 +132,7 @@ def test_it_is_light_accessible_and_fits_a_phone(site: Site, colours: str) -> No
     requests, size = weight(site.of(page))
     assert requests <= 6
     assert size <= 150_000
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto("/workers")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

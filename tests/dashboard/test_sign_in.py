@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from browsing import Site, hindrances
+from browsing import Site, accessibility_problems
 
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import COOKIE
@@ -65,7 +65,7 @@ def test_another_sites_page_can_neither_sign_in_nor_change_anything(site: Site) 
 
 def test_the_sign_in_is_accessible(site: Site, colours: str) -> None:
     page = site.visit(None, "/login", color_scheme=colours)
-    assert hindrances(page) == []
+    assert accessibility_problems(page) == []
 
 
 def test_pages_are_not_kept_and_files_are_by_their_content(site: Site) -> None:

@@ -258,7 +258,7 @@ def durations(
     if not points:
         return _nothing(drawing)
     lasting = finite([point.seconds for point in points])
-    right = 66.0 if median is not None or p95 is not None else _RIGHT
+    right = 88.0 if median is not None or p95 is not None else _RIGHT
     top = max(*lasting, median or 0, p95 or 0, 1e-3) * 1.08
     inner = (_LEFT + 6, _TOP, width - _LEFT - 6 - right, height - _TOP - _BOTTOM)
     panel = _grid(drawing, Panel(*inner, top), duration, ticks_of_time(top))

@@ -30,14 +30,14 @@ How to add a screen
    events; `data-pending` in it means that it should be refreshed very soon.
 5. Dialogs: a link or form with `data-dialog` shows the element with `data-dialog-content` of the
    page that it leads to in a modal dialog. Without script it is just that page. A form inside of it
-   is sent the same way; a button or link with `data-close` closes it. A POST whose answer has such
-   an element opens it too (confirmations). With a child of class `dialog-wide` it is wide.
-6. Filters: `<form method="get" action="…" data-filter="#results">` fetches as one types and swaps
-   that element (or several: "#a,#b").
+   is sent the same way; a button or link with `data-close` closes it. A POST whose response has
+   such an element opens it too (confirmations). With a child of class `dialog-wide` it is wide.
+6. Filters: `<form method="get" action="…" data-filter="#results">` fetches while the user types and
+   swaps that element (or several: "#a,#b").
 7. A form with `data-preview="URL"` and an element `data-preview-target` inside of it posts its
-   fields to the URL as one types, and swaps in the answer (a fragment).
+   fields to the URL while the user types, and swaps in the response (a fragment).
 8. A button with `data-copy="#id"` copies that element's text. A switch between views of a screen is
-   the macro `segments` of `segments.html`.
+   the macro `segments`.
 9. Neither inline script nor inline style: the content security policy forbids both. Attributes of
    SVG (`fill="…"`) are fine; icons are `m.icon("name")`, drawn in `templates/icons.html`.
 

@@ -48,7 +48,7 @@ def lease(store: Store) -> Lease:
 
 
 def texts(store: Store, words: str) -> list[str]:
-    return [hit.document.title for hit in Documents(store.database).search(words).hits]
+    return [hit.document.title for hit in Documents(store.database).search(words)[0]]
 
 
 def test_new_same_and_changed_pages(store: Store, lease: Lease):
@@ -57,7 +57,7 @@ def test_new_same_and_changed_pages(store: Store, lease: Lease):
     assert save(lease, "s", [A, B], now=T0 + DAY) == (0, 0)
     changed = A._replace(text="A slow fox.")
     assert save(lease, "s", [changed, B], now=T0 + 2 * DAY) == (1, 0)
-    first, second = Documents(store.database).search().hits
+    first, second = Documents(store.database).search()[0]
     assert first.document.title == "A garden"
     document, text = Documents(store.database).get(first.document.id)
     assert text == "A slow fox."
@@ -72,7 +72,7 @@ def test_of_two_pages_with_one_key_the_last_counts(store: Store, lease: Lease):
         1,
         0,
     )
-    assert Documents(store.database).search().hits[0].document.title == "Again"
+    assert Documents(store.database).search()[0][0].document.title == "Again"
 
 
 def test_what_is_gone_is_not_found_until_it_is_back(store: Store, lease: Lease):
@@ -81,7 +81,7 @@ def test_what_is_gone_is_not_found_until_it_is_back(store: Store, lease: Lease):
     assert save(lease, "s", [], gone=[A.key, "never/there"], now=T0 + DAY) == (0, 1)
     assert save(lease, "s", [], gone=[A.key], now=T0 + DAY) == (0, 0)
     assert texts(store, "quick") == []
-    assert Documents(store.database).search().total == 1
+    assert Documents(store.database).search()[1] == 1
     assert save(lease, "s", [A], gone=[A.key], now=T0 + 2 * DAY) == (1, 0)
     assert texts(store, "quick") == ["A garden"]
 
@@ -90,9 +90,9 @@ def test_pages_of_two_sources_are_apart(store: Store, lease: Lease):
     Documents(store.database).begin(lease, "t", "https://c.d", None, now=T0)
     Documents(store.database).save(lease, "s", [A], now=T0)
     Documents(store.database).save(lease, "t", [A], now=T0)
-    assert Documents(store.database).search("fox").total == 2
-    assert Documents(store.database).search("fox", source="t").total == 1
-    assert Documents(store.database).search(source="t").total == 1
+    assert Documents(store.database).search("fox")[1] == 2
+    assert Documents(store.database).search("fox", source="t")[1] == 1
+    assert Documents(store.database).search(source="t")[1] == 1
     assert [source.id for source in Documents(store.database).sources()[0]] == ["s", "t"]
 
 
@@ -113,7 +113,7 @@ def test_who_has_lost_the_lease_writes_nothing(store: Store, lease: Lease, lost:
     ):
         with pytest.raises(LeaseLost):
             write()
-    assert [hit.document.title for hit in documents.search().hits] == ["A garden"]
+    assert [hit.document.title for hit in documents.search()[0]] == ["A garden"]
     (source,) = documents.sources()[0]
     assert (source.id, source.crawled_at) == ("s", None)
 
@@ -144,7 +144,7 @@ def test_words_phrases_and_operators(store: Store, lease: Lease):
 
 def test_snippets_mark_what_was_found(store: Store, lease: Lease):
     Documents(store.database).save(lease, "s", [A], now=T0)
-    (hit,) = Documents(store.database).search("jumping dogs").hits
+    (hit,) = Documents(store.database).search("jumping dogs")[0]
     assert f"{BEGIN}jumps{END} over the lazy {BEGIN}dog{END}" in hit.snippet
     assert hit.rank is not None
     assert hit.rank > 0
@@ -154,9 +154,9 @@ def test_pages_of_results(store: Store, lease: Lease):
     pages = [A._replace(key=f"a.b/{n}") for n in range(5)]
     Documents(store.database).save(lease, "s", pages, now=T0)
     search = Documents(store.database).search
-    seen = [hit.document.id for o in (0, 2, 4) for hit in search("fox", limit=2, offset=o).hits]
+    seen = [hit.document.id for o in (0, 2, 4) for hit in search("fox", limit=2, offset=o)[0]]
     assert len(set(seen)) == 5
-    assert search("fox", limit=2, offset=2).total == 5
+    assert search("fox", limit=2, offset=2)[1] == 5
     assert search("fox", offset=100) == ([], 5)
     assert Documents(store.database).search(offset=100) == ([], 5)
     assert Documents(store.database).sources(offset=100) == ([], 1)
@@ -177,7 +177,7 @@ def test_search_asks_its_index(store: Store, lease: Lease, connect):
 
 def test_documents_come_and_go(store: Store, lease: Lease):
     Documents(store.database).save(lease, "s", [A], now=T0)
-    document_id = Documents(store.database).search().hits[0].document.id
+    document_id = Documents(store.database).search()[0][0].document.id
     Documents(store.database).delete(document_id)
     for missing in (Documents(store.database).get, Documents(store.database).delete):
         with pytest.raises(NotFound, match="document"):

@@ -55,12 +55,10 @@ class CrawlRequest:
         return Policy.of(self.allow_private, self.networks)
 
     def to_json(self) -> str:
-        """As the child reads it."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "CrawlRequest":
-        """As the worker wrote it."""
         fields = json.loads(text)
         return cls(**fields | {name: tuple(fields[name]) for name in ("allowed_paths", "networks")})
 

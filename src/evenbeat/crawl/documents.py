@@ -22,13 +22,6 @@ class Lease(NamedTuple):
     token: UUID
 
 
-class Saved(NamedTuple):
-    """What became of a batch."""
-
-    indexed: int
-    gone: int
-
-
 class Document(NamedTuple):
     """A page as it is kept, without its text."""
 
@@ -51,13 +44,6 @@ class Hit(NamedTuple):
     document: Document
     rank: float | None
     snippet: str
-
-
-class HitPage(NamedTuple):
-    """A page of a list, and how long the list is."""
-
-    hits: list[Hit]
-    total: int
 
 
 class Source(NamedTuple):
@@ -107,9 +93,9 @@ class Documents:
         *,
         gone: Sequence[str] = (),
         now: datetime | None = None,
-    ) -> Saved:
+    ) -> tuple[int, int]:
         """Keep a batch of pages; of two with one key the last counts. Those whose keys are in
-        `gone` no longer turn up in searches."""
+        `gone` no longer turn up in searches. Returns how many are new or changed, and gone."""
         by_key = {page.key: page for page in pages}
         batch = [by_key[key] for key in sorted(by_key)]
         params = lease._asdict() | {
@@ -127,7 +113,7 @@ class Documents:
         }
         held, indexed, gone_count = self._database.rows("save_documents", params)[0]
         _check_held(held, lease)
-        return Saved(indexed, gone_count)
+        return indexed, gone_count
 
     def end(
         self,
@@ -152,21 +138,21 @@ class Documents:
         source: str | None = None,
         limit: int = 20,
         offset: int = 0,
-    ) -> HitPage:
-        """The documents with these words, the best first; without words all, those that changed
-        last first, and the snippet is how the text begins. "Words in quotes" stand side by side,
-        `or` means either, and a minus before a word means without it."""
+    ) -> tuple[list[Hit], int]:
+        """The documents with these words, the best first, and how many there are; without words
+        all, those that changed last first, and the snippet is how the text begins. "Words in
+        quotes" stand side by side, `or` means either, a minus before a word means without it."""
         params = {"source": source, "limit": limit, "offset": offset}
         if words is None:
             rows = self._database.rows("newest_documents", params)
             total = self._database.rows("count_documents", params)[0][0]
-            return HitPage([_hit(row) for row in rows], total)
+            return [_hit(row) for row in rows], total
         params |= {"words": plain_words(words), "begin": BEGIN, "end": END}
         rows = self._database.rows("search_documents", params)
         if not rows:
             total = self._database.rows("count_found", params)[0][0] if offset else 0
-            return HitPage([], total)
-        return HitPage([_hit(row[1:]) for row in rows], rows[0][0])
+            return [], total
+        return [_hit(row[1:]) for row in rows], rows[0][0]
 
     def get(self, document_id: UUID) -> tuple[Document, str]:
         """A document and its text, gone or not; raises `NotFound`."""

@@ -76,7 +76,6 @@ class RequestFilter:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> "RequestFilter":
-        """Made by Scrapy."""
         return cls(crawler, crawler.settings["EVENBEAT_CRAWL"])
 
     async def process_request(self, request: Request) -> None:
@@ -122,7 +121,6 @@ class GuardedHandler:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> "GuardedHandler":
-        """Made by Scrapy."""
         state: CrawlState = crawler.settings["EVENBEAT_CRAWL"]
         return cls(GuardedTransport(state.request.policy))
 
@@ -154,7 +152,6 @@ class GuardedHandler:
             raise DownloadFailedError(str(error) or type(error).__name__) from None
 
     async def close(self) -> None:
-        """Called by Scrapy at the end."""
         await self._transport.aclose()
 
 

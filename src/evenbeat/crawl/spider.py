@@ -76,7 +76,6 @@ class SiteSpider(Spider):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> "SiteSpider":
-        """Made by Scrapy."""
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider.unreadable, signals.spider_error)
         return spider

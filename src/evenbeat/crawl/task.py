@@ -253,11 +253,11 @@ class _PageWriter:
         pages, gone = self._pages, self._gone
         self._pages, self._gone, self._written_at = [], [], time.monotonic()
         if pages or gone:
-            saved = await asyncio.to_thread(
+            indexed, _ = await asyncio.to_thread(
                 self._documents.save, self._lease, self._source, pages, gone=gone, now=self._now()
             )
-            self._indexed += saved.indexed
-            self._ctx.report(items_indexed=saved.indexed)
+            self._indexed += indexed
+            self._ctx.report(items_indexed=indexed)
         crawled, errors = self._counts.get("pages", 0), self._counts.get("errors", 0)
         self._ctx.report(items_crawled=crawled - self._reported)
         self._reported = crawled

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_KEPT = 1024
-_NOTING_PAUSES = (0.2, 1.0, 5.0)
+_RECORDING_PAUSES = (0.2, 1.0, 5.0)
 _ASKS_TO_WAIT = frozenset({429, 502, 503, 504})
 
 
@@ -47,13 +47,11 @@ def register(
     now: Callable[[], datetime | None] = lambda: None,
 ) -> None:
     """Add the task, unless it is there. It runs where other tasks run already: a runner for it
-    alone would cost every round of claims one more question."""
-    if TASK in registry:
-        return
-    in_threads = not registry.named(RunnerKind.ON_LOOP) and bool(
-        registry.named(RunnerKind.IN_THREAD)
-    )
-    registry.add(definition(settings, store, now, in_threads=in_threads))
+    alone would cost every round of claims one more query."""
+    if TASK not in registry:
+        kinds = {task.runs for task in registry}
+        in_threads = RunnerKind.IN_THREAD in kinds and RunnerKind.ON_LOOP not in kinds
+        registry.add(definition(settings, store, now, in_threads=in_threads))
 
 
 def definition(
@@ -68,14 +66,88 @@ def definition(
 
     async def deliver(message: UUID, ctx: Context) -> dict[str, Any]:
         """Deliver a webhook message (see docs/webhooks.md). Made by Evenbeat itself."""
-        return await Delivery(settings(), store(), now, resolver).run(message, ctx)
+        webhooks = store().webhooks
+        out = await asyncio.to_thread(webhooks.outgoing, message, now=now())
+        if out is None:
+            raise Fail("The message was removed.", code="message_gone")
+        if out.delivered:  # by a worker that died before it could say so
+            return {"message": message_id(message), "delivered": "before"}
+        if out.url is None or out.secret is None:
+            raise Fail("The webhook was deleted.", code="webhook_gone")
+        if not out.enabled:
+            raise Fail("The webhook is disabled.", code="webhook_disabled")
+        attempted, wait = await _attempt(message, out, ctx, settings(), resolver)
+        await _record(lambda: webhooks.record(message, attempted, now=now()))
+        code = attempted.error_code
+        result = {"message": message_id(message), "status": attempted.status_code}
+        if attempted.delivered:
+            return result
+        if attempted.disabled_reason is not None:
+            raise Fail("The receiver answered 410 Gone; the webhook was disabled.", code=code,
+                       result=result)  # fmt: skip
+        if wait is not None:
+            raise Retry(attempted.error or "", after=wait, code=code, result=result)
+        raise Fail(f"{attempted.error} Given up after attempt {ctx.attempt}.", code=code,
+                   result=result)  # fmt: skip
 
     def deliver_here(message: UUID, ctx: Context) -> dict[str, Any]:
-        """Deliver a webhook message (see docs/webhooks.md). Made by Evenbeat itself."""
         return asyncio.run(deliver(message, ctx))
 
+    deliver_here.__doc__ = deliver.__doc__
     spec = JobSpec(task=TASK, queue=QUEUE, retry=RetryPolicy(max_retries=100))
     return define(deliver_here if in_threads else deliver, spec)
+
+
+async def _attempt(
+    message: UUID, out: Outgoing, ctx: Context, settings: Settings, resolver: Resolver | None
+) -> tuple[Attempted, timedelta | None]:
+    """Send the message; how that went, and when to try again if it failed."""
+    fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.external.fetching")
+    body = out.body.encode()
+    secrets = [secret for secret in (out.secret, out.old_secret) if secret is not None]
+    call: Call = fetching.Call(
+        url=out.url,
+        method="POST",
+        headers={
+            "content-type": "application/json",
+            "user-agent": "Evenbeat",
+            "accept-encoding": "identity",
+            **signed_headers(secrets, message_id(message), out.now, body),
+        },
+        content=body,
+        seconds=settings.webhook_timeout_seconds,
+        keep=MOST_KEPT,
+        redirects=0,
+        status_suffices=True,
+    )
+    begun, requested_wait = time.monotonic(), None
+    try:
+        response: FetchedResponse = await fetching.fetch(call, _policy(settings), resolver)
+    except (AddressRefused, fetching.FetchTrouble) as error:
+        # Tried again: the URL may be fixed meanwhile, or what it leads to.
+        code = getattr(error, "code", "address_refused")
+        outcome: dict[str, Any] = {"delivered": False, "error_code": code, "error": str(error)}
+    else:
+        outcome = _outcome(response)
+        if response.status in _ASKS_TO_WAIT:
+            requested_wait = retry_after(response.headers, out.now)
+    took = round((time.monotonic() - begun) * 1000, 3)
+    delays = [parse_duration(text) for text in settings.webhook_retry_delays]
+    wait = next_delay(delays, ctx.attempt, requested_wait, random.random())  # noqa: S311
+    return Attempted(ctx.execution_id, out.now, took, **outcome), wait
+
+
+async def _record(record: Callable[[], None]) -> None:
+    """What was delivered must not be delivered again because the database was away just then."""
+    for pause in (*_RECORDING_PAUSES, None):
+        try:
+            await asyncio.to_thread(record)
+            break
+        except StoreError as error:
+            if pause is None:
+                raise
+            logger.warning("A webhook delivery cannot be noted yet: %s", error)
+            await asyncio.sleep(pause)
 
 
 def check_endpoint(url: str, settings: Settings) -> str:
@@ -93,99 +165,6 @@ def check_endpoint(url: str, settings: Settings) -> str:
         addresses = [str(entry[4][0]) for entry in entries]
     _policy(settings).check(host, addresses)
     return url
-
-
-class Delivery:
-    """One attempt at one message: look, send, note, and say what comes next."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        now: Callable[[], datetime | None],
-        resolver: Resolver | None = None,
-    ) -> None:
-        self._settings = settings
-        self._webhooks = store.webhooks
-        self._now = now
-        self._resolver = resolver
-
-    async def run(self, message: UUID, ctx: Context) -> dict[str, Any]:
-        """Deliver, or raise what the run ends with."""
-        out = await asyncio.to_thread(self._webhooks.outgoing, message, now=self._now())
-        if out is None:
-            raise Fail("The message was removed.", code="message_gone")
-        if out.delivered:  # by a worker that died before it could say so
-            return {"message": message_id(message), "delivered": "before"}
-        if out.url is None or out.secret is None:
-            raise Fail("The webhook was deleted.", code="webhook_gone")
-        if not out.enabled:
-            raise Fail("The webhook is disabled.", code="webhook_disabled")
-        attempted, asked = await self._attempt(message, out, ctx)
-        await self._note(message, attempted)
-        result = {"message": message_id(message), "status": attempted.status_code}
-        if attempted.delivered:
-            return result
-        code, schedule = attempted.error_code, self._settings.webhook_retry_delays
-        delays = [parse_duration(text) for text in schedule]
-        wait = next_delay(delays, ctx.attempt, asked, random.random())  # noqa: S311
-        if attempted.disabled_reason is not None:
-            raise Fail("The receiver answered 410 Gone; the webhook was disabled.", code=code,
-                       result=result)  # fmt: skip
-        if wait is not None:
-            raise Retry(attempted.error or "", after=wait, code=code, result=result)
-        raise Fail(f"{attempted.error} Given up after attempt {ctx.attempt}.", code=code,
-                   result=result)  # fmt: skip
-
-    async def _attempt(
-        self, message: UUID, out: Outgoing, ctx: Context
-    ) -> tuple[Attempted, timedelta | None]:
-        """Send the message; how that went, and how long the receiver asks to wait."""
-        fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.external.fetching")
-        body = out.body.encode()
-        secrets = [secret for secret in (out.secret, out.old_secret) if secret is not None]
-        call: Call = fetching.Call(
-            url=out.url,
-            method="POST",
-            headers={
-                "content-type": "application/json",
-                "user-agent": "Evenbeat",
-                "accept-encoding": "identity",
-                **signed_headers(secrets, message_id(message), out.now, body),
-            },
-            content=body,
-            seconds=self._settings.webhook_timeout_seconds,
-            keep=MOST_KEPT,
-            redirects=0,
-            status_suffices=True,
-        )
-        begun, asked = time.monotonic(), None
-        try:
-            response: FetchedResponse = await fetching.fetch(
-                call, _policy(self._settings), self._resolver
-            )
-        except (AddressRefused, fetching.FetchTrouble) as error:
-            # Tried again: the URL may be fixed meanwhile, or what it leads to.
-            code = getattr(error, "code", "address_refused")
-            outcome: dict[str, Any] = {"delivered": False, "error_code": code, "error": str(error)}
-        else:
-            outcome = _outcome(response)
-            if response.status in _ASKS_TO_WAIT:
-                asked = retry_after(response.headers, out.now)
-        took = round((time.monotonic() - begun) * 1000, 3)
-        return Attempted(ctx.execution_id, out.now, took, **outcome), asked
-
-    async def _note(self, message: UUID, attempted: Attempted) -> None:
-        """What was delivered must not be delivered again for want of a database just now."""
-        for pause in _NOTING_PAUSES:
-            try:
-                return await asyncio.to_thread(
-                    self._webhooks.record, message, attempted, now=self._now()
-                )
-            except StoreError as error:
-                logger.warning("A webhook delivery cannot be noted yet: %s", error)
-                await asyncio.sleep(pause)
-        return await asyncio.to_thread(self._webhooks.record, message, attempted, now=self._now())
 
 
 def _policy(settings: Settings) -> Policy:

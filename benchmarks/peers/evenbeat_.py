@@ -10,7 +10,7 @@ import psycopg
 from peers import stage
 
 from evenbeat import Context, Evenbeat, Task
-from evenbeat.cli.tuning import settle_process
+from evenbeat.cli.tuning import tune_process
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.store.store import Store
@@ -100,7 +100,7 @@ class Client:
 def worker(url: str, concurrency: int | None) -> None:  # noqa: ARG001  100 at once by default
     """One worker process, as `evenbeat worker` sets it up."""
     it = application(url).app.worker()
-    settle_process()
+    tune_process()
     it.start()
     stage.ready()
     threading.Event().wait()

@@ -296,7 +296,7 @@ def test_the_pools_are_shown(app, work):
     for pool, most in (("general", 10), ("journey", 5)):
         assert 1 <= seen("evenbeat_pool_connections", pool=pool) <= most
         assert seen("evenbeat_pool_connections_max", pool=pool) == most
-        assert seen("evenbeat_pool_waiting", pool=pool) == 0
+        wait_for(lambda p=pool: read(app)("evenbeat_pool_waiting", pool=p) == 0)
     with app.store.database.transaction():
         held = read(app)
     assert held("evenbeat_pool_connections_idle", pool="general") < held(

@@ -25,7 +25,7 @@ from evenbeat.cli.app_loader import (
     with_builtins,
 )
 from evenbeat.cli.processes import Signals
-from evenbeat.cli.tuning import settle_process
+from evenbeat.cli.tuning import tune_process
 from evenbeat.cli.worker import (
     AppOption,
     DatabaseOption,
@@ -83,7 +83,7 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
                 loaded.sync_schedules()
                 worker = loaded.worker()
             server = _HttpServer(asgi(loaded, access=access, worker=worker), listener)
-            settle_process()
+            tune_process()
             server.thread.start()
             if worker is not None:
                 worker.start()

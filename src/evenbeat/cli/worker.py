@@ -26,7 +26,7 @@ from evenbeat.cli.output import cell, is_wide, relative, short_ids, status, tabl
 from evenbeat.cli.processes import Signals, Supervisor
 from evenbeat.cli.resolve import find_listed, is_id
 from evenbeat.cli.session import ApiSession, api_command
-from evenbeat.cli.tuning import settle_process
+from evenbeat.cli.tuning import tune_process
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.logs import LineHandler, LogFormat, configure_logging
@@ -201,7 +201,7 @@ def _serve(
             if labels := getattr(changes, change):
                 extra[f"schedules_{change}"] = shortened(labels)
         logger.info("Serving", extra=extra)
-        settle_process()
+        tune_process()
         worker.start()
         stop_worker(worker, app.settings, _wait_for_stop(signals, supervisor_fd))
 

@@ -1,4 +1,4 @@
-"""What this process has done, in figures: counters and histograms that are filled batch by batch.
+"""What this process has done: counters and histograms that are filled batch by batch.
 
 Prometheus' own instruments take a lock and a walk for every observation, 1.8 µs for each job, and
 importing them takes longer than importing Evenbeat. A worker fills plain numbers instead; they
@@ -75,10 +75,10 @@ class Histogram:
 
     def cumulative(self) -> list[tuple[float, int]]:
         """For each bound, and for infinity, how many were at most that."""
-        seen, steps = 0, []
+        total, steps = 0, []
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
-            seen += count
-            steps.append((bound, seen))
+            total += count
+            steps.append((bound, total))
         return steps
 
 
@@ -165,7 +165,7 @@ class EngineCounters(Telemetry):
         self.count("evenbeat_database_errors_total", 1, during)
 
     def placed(self, _kind: str, seconds: float) -> None:
-        """A place was found for a recurring job."""
+        """A recurring job was placed."""
         with self._lock:
             self._histogram("scheduler_placement_duration_seconds").add((seconds,))
 

@@ -1,5 +1,5 @@
-"""Every metric there is: its name, kind, labels and meaning. What is not in this table is not
-exposed, and what is in it is in `docs/monitoring.md`; tests hold both to it."""
+"""Every metric: its name, kind, labels and meaning. Only what is in this table is exposed, and
+all of it is in `docs/monitoring.md`; tests check both."""
 
 from typing import Literal, NamedTuple
 
@@ -36,7 +36,7 @@ _ENGINE = (
     histogram("evenbeat_execution_duration_seconds", ("task", "outcome"),
           "How long handlers ran."),
     histogram("evenbeat_pickup_delay_seconds", ("task",),
-          "From due to start, as the execution's wait_ms; told when the run has ended."),
+          "From due to start, as the execution's wait_ms; recorded when the run has ended."),
     counter("evenbeat_retries_total", ("task",),
           "Failed runs that will be tried again."),
     counter("evenbeat_timeouts_total", ("task",),

@@ -35,8 +35,8 @@ class Exposition(NamedTuple):
 
 
 class Metrics:
-    """Collects when asked. `store` and `now` are asked for each time, since an application may
-    come to use another database."""
+    """Collects for each scrape. `store` and `now` are called each time, since an application may
+    switch to another database."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Metrics:
 
     def render(self, accept: str = "") -> Exposition:
         """The text that a scraper with this Accept header understands."""
-        # The library's own choice trips over versions that are none, and answers with them.
+        # The library's own choice fails on invalid version numbers, or repeats them in its answer.
         understood = OPEN_METRICS if OPEN_METRICS.partition(";")[0] in accept else ""
         encode, content_type = choose_encoder(understood)
         return Exposition(encode(self.registry), content_type)

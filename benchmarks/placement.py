@@ -23,6 +23,7 @@ from uuid import UUID
 
 import numpy as np
 
+from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement import Beat, CronLoad, LoadModel, Rhythm, place, rebalance
 from evenbeat.placement.simulate import WEEK, Curve, PeriodicRuns, replay, steady
@@ -48,23 +49,10 @@ class Job(NamedTuple):
     midnight: bool = False
 
 
-class Row(NamedTuple):
-    """A job as the store would describe it to a rebalance."""
-
-    id: UUID
-    interval_seconds: int | None
-    next_run_at: datetime | None
-    cost_ms: float | None
-    name: str | None = None
-    schedule_kind: str = "interval"
-    cron_expression: str | None = None
-    timezone: str = "UTC"
-    anchor_at: datetime | None = None
-    plan_time: datetime | None = None
-    status: str = "scheduled"
-    placement: str | None = "balanced"
-    placed_at: datetime | None = None
-    execution_window: str | None = None
+def entry(number: int, interval_seconds: int, next_run_at: datetime, cost_ms: float) -> LoadEntry:
+    """A balanced job as the store would describe it to a rebalance."""
+    kind = (interval_seconds, None, "UTC", None, None, next_run_at, "scheduled", "balanced", None)
+    return LoadEntry(UUID(int=number), None, "task", "default", "interval", *kind, cost_ms)
 
 
 Contender = Callable[[list[Job], np.random.Generator], list[int]]
@@ -256,8 +244,8 @@ def rebalanced(jobs: list[Job], phases: list[int]) -> list[int]:
     later = NOW + timedelta(days=1)
     second = NOW_SECOND + DAY
     rows = [
-        Row(
-            UUID(int=n),
+        entry(
+            n,
             job.period,
             datetime.fromtimestamp(second + 1 + (phase - second - 1) % job.period, UTC),
             job.expected * 1000.0,
@@ -325,13 +313,13 @@ def cost_of_one(counts: list[int]) -> None:
         )
 
 
-def snapshot_of(count: int, bunched: bool) -> list[Row]:
+def snapshot_of(count: int, bunched: bool) -> list[LoadEntry]:
     """Jobs at random phases, or all at the same second of the coming hours."""
     entries = []
     for n, beat in enumerate(random_beats(count)):
         second = NOW_SECOND + min(beat.period, 6 * HOUR) if bunched else beat.phase
         at = datetime.fromtimestamp(second, UTC)
-        entries.append(Row(UUID(int=n), beat.period, at, float(beat.duration_ms)))
+        entries.append(entry(n, beat.period, at, float(beat.duration_ms)))
     return entries
 
 
@@ -361,7 +349,7 @@ def weekly_bunches(count: int = 5000) -> None:
     not into the past, they reach the whole week only if that second is half a week away."""
     for ahead in (HOUR, 3 * DAY, 5 * DAY):
         at = datetime.fromtimestamp(NOW_SECOND + ahead, UTC)
-        rows = [Row(UUID(int=n), WEEK, at, 600_000.0) for n in range(count)]
+        rows = [entry(n, WEEK, at, 600_000.0) for n in range(count)]
         begun = time.process_time()
         plan = rebalance(rows, NOW)
         took = time.process_time() - begun

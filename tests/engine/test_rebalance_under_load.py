@@ -12,10 +12,10 @@ from evenbeat.balance import Balancer
 from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Interval
 from evenbeat.settings import load_settings
 from evenbeat.store.database import Connection
-from evenbeat.store.placement import LoadEntry
 from evenbeat.store.store import Store
 
 START = datetime(2030, 1, 1, tzinfo=UTC)

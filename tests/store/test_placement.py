@@ -9,7 +9,7 @@ from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob, Placement
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import Conflict, NotFound
-from evenbeat.store.placement import JobMove, RebalanceTotals
+from evenbeat.store.placement import JobMove, PlacementTotals
 from evenbeat.store.store import Store
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
@@ -206,7 +206,7 @@ def test_a_move_shifts_plan_delay_and_rhythm_alike_and_undo_takes_it_back(store)
     (record,) = store.placement.rebalances(10)
     assert (record.created_by, record.moved, record.skipped) == ("me", 1, {"cron": 2})
     assert (record.undone_by, record.restored) == ("me", 1)
-    assert store.placement.totals() == RebalanceTotals(1, 1, 1, 2)
+    assert store.placement.totals() == PlacementTotals({"rebalance": 1}, 1, 1, 2)
     assert store.placement.prune(before=T0 + DAY) == 1
     assert store.placement.moves_of(id_) == []
     assert len(store.placement.rebalances(10)) == 1

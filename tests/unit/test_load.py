@@ -1,7 +1,7 @@
 """The load model against brute force, its figures and its words."""
 
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement import Beat, CronLoad, LoadModel, distribution
 from evenbeat.placement.load import score
@@ -20,23 +21,11 @@ START = epoch_second(MONDAY)
 HOUR, DAY = 3600, 86_400
 
 
-class Row(NamedTuple):
-    """The shape of the store's LoadEntry."""
-
-    id: UUID
-    schedule_kind: str = "interval"
-    interval_seconds: int | None = HOUR
-    cron_expression: str | None = None
-    timezone: str = "UTC"
-    anchor_at: datetime | None = None
-    plan_time: datetime | None = None
-    next_run_at: datetime | None = MONDAY
-    status: str = "scheduled"
-    placement: str | None = "balanced"
-    placed_at: datetime | None = None
-    cost_ms: float | None = None
-    name: str | None = None
-    execution_window: str | None = None
+def hourly(**changes: Any) -> LoadEntry:
+    """An hourly job as the store describes it."""
+    kind = (HOUR, None, "UTC", None, None, MONDAY, "scheduled", "balanced", None, None)
+    basic = LoadEntry(UUID(int=1), None, "task", "default", "interval", *kind)
+    return basic._replace(**changes)
 
 
 def model_of(*beats: Beat) -> LoadModel:
@@ -104,17 +93,17 @@ def test_an_interval_over_a_week_counts_by_its_chance_to_fall_in_one() -> None:
 
 
 def test_unknown_duration_counts_as_a_minute() -> None:
-    model = LoadModel.of([Row(UUID(int=1))], MONDAY)
+    model = LoadModel.of([hourly()], MONDAY)
     assert model.mean == pytest.approx(60 / HOUR)
 
 
 def test_a_given_cost_counts() -> None:
-    model = LoadModel.of([Row(UUID(int=1), cost_ms=1_800_000)], MONDAY)
+    model = LoadModel.of([hourly(cost_ms=1_800_000)], MONDAY)
     assert model.mean == pytest.approx(0.5)
 
 
 def test_paused_jobs_weigh_nothing() -> None:
-    assert LoadModel.of([Row(UUID(int=1), status="paused")], MONDAY).jobs == 0
+    assert LoadModel.of([hourly(status="paused")], MONDAY).jobs == 0
 
 
 @given(periods, phases, durations)

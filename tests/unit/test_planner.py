@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.moments import EPOCH
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement import (
@@ -35,30 +36,24 @@ DAY, WEEK = timedelta(days=1), timedelta(days=7)
 MIXED = [1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 604_800]
 
 
-class Row(NamedTuple):
-    """The shape of the store's LoadEntry."""
-
-    id: UUID
-    interval_seconds: int | None
-    next_run_at: datetime | None
-    cost_ms: float | None = None
-    schedule_kind: str = "interval"
-    cron_expression: str | None = None
-    timezone: str = "UTC"
-    anchor_at: datetime | None = None
-    plan_time: datetime | None = None
-    status: str = "scheduled"
-    placement: str | None = "balanced"
-    placed_at: datetime | None = None
-    name: str | None = None
-    execution_window: str | None = None
+def entry(
+    number: int,
+    interval_seconds: int | None,
+    next_run_at: datetime | None,
+    cost_ms: float | None = None,
+    **changes: Any,
+) -> LoadEntry:
+    """A balanced interval job as the store describes it."""
+    kind = (interval_seconds, None, "UTC", None, None, next_run_at, "scheduled", "balanced", None)
+    basic = LoadEntry(UUID(int=number), None, "task", "default", "interval", *kind, cost_ms)
+    return basic._replace(**changes)
 
 
-def hourly(number: int = 1, after: timedelta = HOUR) -> Row:
-    return Row(UUID(int=number), 3600, NOW + after, 60_000)
+def hourly(number: int = 1, after: timedelta = HOUR) -> LoadEntry:
+    return entry(number, 3600, NOW + after, 60_000)
 
 
-def applied(rows: Sequence[Row], plan: RebalancePlan) -> list[Row]:
+def applied(rows: Sequence[LoadEntry], plan: RebalancePlan) -> list[LoadEntry]:
     """The snapshot after the plan's moves, as the store would write them."""
     to = {move.job_id: move.new_time for move in plan.moves}
     return [
@@ -220,7 +215,7 @@ def test_starts_per_slot_are_even(cost_ms: int) -> None:
         (hourly()._replace(placed_at=NOW - HOUR), None),
     ],
 )
-def test_reasons_to_stay(row: Row, reason: str | None) -> None:
+def test_reasons_to_stay(row: LoadEntry, reason: str | None) -> None:
     assert reason_to_stay(row, NOW) == reason
 
 
@@ -260,8 +255,7 @@ def test_short_intervals_can_move_too() -> None:
 def test_a_move_tells_what_it_leaves() -> None:
     monday = datetime(2026, 2, 9, tzinfo=UTC)
     bunch = [
-        Row(UUID(int=n), 604_800, monday, 60_000, name=f"weekly {n}", placement="pinned")
-        for n in range(4)
+        entry(n, 604_800, monday, 60_000, name=f"weekly {n}", placement="pinned") for n in range(4)
     ]
     mover = hourly(9, monday - NOW - 4 * DAY)._replace(name="mover", interval_seconds=86_400)
     (move,) = rebalance([*bunch, mover], NOW, 1).moves
@@ -271,9 +265,7 @@ def test_a_move_tells_what_it_leaves() -> None:
 
 def test_cron_jobs_are_named_in_the_suggestion() -> None:
     rows = [
-        Row(
-            UUID(int=n), None, NOW + HOUR, schedule_kind="cron", cron_expression="@daily", name=name
-        )
+        entry(n, None, NOW + HOUR, schedule_kind="cron", cron_expression="@daily", name=name)
         for n, name in enumerate(["a", "b", "c"])
     ]
     assert "the cron jobs a, b, c." in rebalance(rows, NOW).before.suggestion
@@ -312,8 +304,7 @@ def test_nothing_to_rebalance() -> None:
 def test_a_thousand_bunched_jobs_come_apart() -> None:
     longer = [(period, lasting) for period, lasting in mixed(1300, seed=5) if period > 3600]
     rows = [
-        Row(UUID(int=n), period, NOW + HOUR, lasting * 1000.0)
-        for n, (period, lasting) in enumerate(longer)
+        entry(n, period, NOW + HOUR, lasting * 1000.0) for n, (period, lasting) in enumerate(longer)
     ]
     plan = rebalance(rows, NOW)
     assert plan.before.peak_load > 500
@@ -327,7 +318,7 @@ def test_weekly_jobs_at_one_second_become_as_flat_as_their_reach_allows(
     ahead: timedelta, least: int
 ) -> None:
     # Two thousand runs of ten minutes fill the week almost twice, half of it almost four times.
-    rows = [Row(UUID(int=n), 604_800, NOW + ahead, 600_000) for n in range(2000)]
+    rows = [entry(n, 604_800, NOW + ahead, 600_000) for n in range(2000)]
     plan = rebalance(rows, NOW)
     assert (plan.before.peak_load, plan.after.peak_load) == (2000, least)
     assert len(plan.moves) == 2000 - least
@@ -365,15 +356,15 @@ def test_as_many_are_taken_off_a_summit_as_are_too_many(
 
 
 @st.composite
-def snapshots(draw: st.DrawFn) -> list[Row]:
+def snapshots(draw: st.DrawFn) -> list[LoadEntry]:
     periods = st.one_of(st.sampled_from(MIXED), st.integers(1, 10**6))
     bunch = draw(st.integers(1, 100_000))
     rows = []
     for number in range(draw(st.integers(0, 25))):
         period = draw(periods)
         offset = draw(st.sampled_from([bunch, draw(st.integers(1, 10**6))])) % period + 1
-        row = Row(
-            UUID(int=number),
+        row = entry(
+            number,
             period,
             NOW + offset * SECOND + timedelta(milliseconds=draw(st.integers(0, 999))),
             draw(st.one_of(st.none(), st.floats(1, 10**7))),
@@ -382,15 +373,15 @@ def snapshots(draw: st.DrawFn) -> list[Row]:
         )
         rows.append(row)
     if draw(st.booleans()):
-        rows.append(
-            Row(UUID(int=99), None, NOW + HOUR, schedule_kind="cron", cron_expression="0 * * * *")
-        )
+        rows.append(entry(99, None, NOW + HOUR, schedule_kind="cron", cron_expression="0 * * * *"))
     return rows
 
 
 @given(snapshots(), st.one_of(st.none(), st.integers(0, 5)))
 @settings(max_examples=40, deadline=None)
-def test_every_move_is_small_late_enough_and_allowed(rows: list[Row], most: int | None) -> None:
+def test_every_move_is_small_late_enough_and_allowed(
+    rows: list[LoadEntry], most: int | None
+) -> None:
     plan = rebalance(rows, NOW, most)
     by_id = {row.id: row for row in rows}
     assert most is None or len(plan.moves) <= most
@@ -408,7 +399,7 @@ def test_every_move_is_small_late_enough_and_allowed(rows: list[Row], most: int 
 
 @given(snapshots(), st.one_of(st.none(), st.integers(1, 5)))
 @settings(max_examples=40, deadline=None)
-def test_moves_are_made_only_to_lower_the_peak(rows: list[Row], most: int | None) -> None:
+def test_moves_are_made_only_to_lower_the_peak(rows: list[LoadEntry], most: int | None) -> None:
     plan = rebalance(rows, NOW, most)
     after = LoadModel.of(applied(rows, plan), NOW)
     assert plan.after.peak_load == after.peak
@@ -420,7 +411,7 @@ def test_moves_are_made_only_to_lower_the_peak(rows: list[Row], most: int | None
 
 @given(snapshots())
 @settings(max_examples=50, deadline=None)
-def test_a_second_rebalance_straight_after_proposes_nothing(rows: list[Row]) -> None:
+def test_a_second_rebalance_straight_after_proposes_nothing(rows: list[LoadEntry]) -> None:
     plan = rebalance(rows, NOW)
     assert rebalance(rows, NOW) == plan
     assert rebalance(applied(rows, plan), NOW).moves == []
@@ -438,7 +429,7 @@ def test_no_run_is_dropped_or_doubled_by_a_rebalance(seed: int) -> None:
         first = begin + float(random.choice([0.1, random.random()])) * every
         next_run = next(at for at in run_times(first, every, end, None) if at > NOW)
         firsts[UUID(int=number)] = (first, every)
-        rows.append(Row(UUID(int=number), every // SECOND, next_run, 120_000))
+        rows.append(entry(number, every // SECOND, next_run, 120_000))
     moves = {move.job_id: move for move in rebalance(rows, NOW).moves}
     for job_id, (first, every) in firsts.items():
         move = moves.get(job_id)
@@ -455,7 +446,7 @@ def test_a_beat_follows_the_next_run() -> None:
 
 @given(snapshots())
 @settings(max_examples=20, deadline=None)
-def test_a_table_says_what_the_beats_say(rows: list[Row]) -> None:
+def test_a_table_says_what_the_beats_say(rows: list[LoadEntry]) -> None:
     table, due = table_of(rows)
     assert table.tolist() == [list(beat_of(row)) for row in rows]
     assert due.tolist() == [(row.next_run_at - EPOCH) // (SECOND / 10**6) for row in rows]

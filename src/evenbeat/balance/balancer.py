@@ -256,7 +256,6 @@ class Balancer:
         return undone
 
     def rebalances(self, limit: int = 20) -> list[RebalanceRecord]:
-        """The newest rebalances."""
         if type(limit) is not int or not 1 <= limit <= _MOST_LISTED:
             raise InvalidInput(
                 f"limit must be a whole number from 1 to {_MOST_LISTED}, got {limit!r}.",
@@ -269,13 +268,9 @@ class Balancer:
         return self._store.placement.moves_of(rebalance_id)
 
     def counters(self) -> PlacementTotals:
-        """Totals for metrics."""
         totals = self._store.placement.totals()
         with self._counting:
-            placements = {**self._placements, "rebalance": totals.moves}
-        return PlacementTotals(
-            placements, totals.rebalances, totals.last_moved, totals.last_skipped
-        )
+            return totals._replace(placements={**self._placements, **totals.placements})
 
 
 @contextmanager

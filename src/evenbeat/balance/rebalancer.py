@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from evenbeat.domain.ids import uuid7
+from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.errors import Conflict, InvalidInput
 from evenbeat.placement import (
     Distribution,
@@ -22,7 +23,7 @@ from evenbeat.placement import (
     rebalance,
 )
 from evenbeat.store.database import Connection
-from evenbeat.store.placement import JobMove, LoadEntry
+from evenbeat.store.placement import JobMove
 from evenbeat.store.store import Store
 
 CHANGED = "changed_meanwhile"
@@ -63,12 +64,10 @@ class Rebalance(NamedTuple):
 
     @property
     def old_score(self) -> float:
-        """The score before it."""
         return self.before.score
 
     @property
     def new_score(self) -> float:
-        """The score after it."""
         return self.after.score
 
 

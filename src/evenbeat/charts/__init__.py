@@ -35,7 +35,6 @@ class Panel(NamedTuple):
 
     @property
     def floor(self) -> float:
-        """Where zero lies."""
         return self.y + self.height
 
 

@@ -77,7 +77,6 @@ class Drawing:
         self._shape("rect", name, at, tip)
 
     def circle(self, name: str, centre: tuple[float, float], radius: float, tip: str = "") -> None:
-        """A dot."""
         at = f'cx="{num(centre[0])}" cy="{num(centre[1])}" r="{num(radius)}"'
         self._shape("circle", name, at, tip)
 

@@ -165,7 +165,6 @@ def apply_rebalance(
 def past_rebalance(
     request: Request, rebalance_id: str, _viewer: Viewer, service: ServiceDep
 ) -> Response:
-    """The moves of one rebalance."""
     moves = service.app.balancer.moves_of(id_of(rebalance_id, "rebalance"))
     return pages.render(
         request,

@@ -6,7 +6,7 @@ week.
 """
 
 from evenbeat.placement.distribution import Distribution, distribution
-from evenbeat.placement.load import CronLoad, LoadModel, SnapshotJob, beat_of, cron_loads
+from evenbeat.placement.load import CronLoad, LoadModel, beat_of, cron_loads
 from evenbeat.placement.periodic_load import Beat
 from evenbeat.placement.planner import Placed, Rhythm, place, place_many
 from evenbeat.placement.rebalancing import (
@@ -28,7 +28,6 @@ __all__ = [
     "RebalancePlan",
     "Rhythm",
     "SkippedJob",
-    "SnapshotJob",
     "beat_of",
     "cron_loads",
     "distribution",

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import NamedTuple, Protocol
-from uuid import UUID
+from typing import NamedTuple
 
 import numpy as np
 
+from evenbeat.domain.load_entry import CronEntry, LoadEntry
 from evenbeat.domain.moments import EPOCH
 from evenbeat.domain.schedule import Cron
 from evenbeat.errors import InvalidInput
@@ -51,59 +51,18 @@ _FEW = 16
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class CronJob(Protocol):
-    """As much of a cron job as its load needs."""
-
-    @property
-    def id(self) -> UUID: ...
-    @property
-    def cron_expression(self) -> str | None: ...
-    @property
-    def timezone(self) -> str: ...
-    @property
-    def cost_ms(self) -> float | None: ...
-
-
-class SnapshotJob(CronJob, Protocol):
-    """A recurring job as the store describes it; `LoadEntry` is one."""
-
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def schedule_kind(self) -> str: ...
-    @property
-    def interval_seconds(self) -> int | None: ...
-    @property
-    def anchor_at(self) -> datetime | None: ...
-    @property
-    def plan_time(self) -> datetime | None: ...
-    @property
-    def next_run_at(self) -> datetime | None: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def placement(self) -> str | None: ...
-    @property
-    def placed_at(self) -> datetime | None: ...
-    @property
-    def execution_window(self) -> object:
-        """Anything but None says that the job runs at certain hours only."""
-
-
 class CronLoad(NamedTuple):
-    """A cron job in the model."""
-
     cron: Cron
     duration_ms: int
 
 
-def beat_of(job: SnapshotJob) -> Beat:
+def beat_of(job: LoadEntry) -> Beat:
     """The beat of an interval job: the phase of its next run, or of its anchor without one."""
     phase = job.next_run_at or job.plan_time or job.anchor_at or EPOCH
     return Beat(job.interval_seconds or 1, epoch_second(phase), duration_ms(job.cost_ms))
 
 
-def table_of(jobs: Sequence[SnapshotJob]) -> tuple[Ints, Ints]:
+def table_of(jobs: Sequence[LoadEntry]) -> tuple[Ints, Ints]:
     """The beats of many interval jobs as rows (period, phase, duration in ms), and their phases in
     microseconds since 1970: the same as `beat_of`, in a fraction of the time."""
     count = len(jobs)
@@ -115,7 +74,7 @@ def table_of(jobs: Sequence[SnapshotJob]) -> tuple[Ints, Ints]:
     return np.column_stack([every, due // 1_000_000, lasting.astype(np.int64)]), due
 
 
-def cron_loads(jobs: Iterable[CronJob]) -> dict[str, CronLoad]:
+def cron_loads(jobs: Iterable[CronEntry | LoadEntry]) -> dict[str, CronLoad]:
     """The loads of cron jobs by id. One that cannot be read here (its time zone may be newer than
     this machine's list of them) is left out, so that the others can still be placed."""
     loads = {}
@@ -139,7 +98,7 @@ class LoadModel:
         self.crons: dict[str, CronLoad] = {}
 
     @classmethod
-    def of(cls, snapshot: Iterable[SnapshotJob], now: datetime) -> "LoadModel":
+    def of(cls, snapshot: Iterable[LoadEntry], now: datetime) -> "LoadModel":
         """The model of everything in the snapshot that is not paused."""
         active = [job for job in snapshot if job.status != "paused"]
         model = cls(now)
@@ -235,7 +194,6 @@ class LoadModel:
 
     @property
     def score(self) -> float:
-        """How even the load is; see `score`."""
         return score(self.mean, self.peak)
 
 

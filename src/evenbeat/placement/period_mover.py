@@ -40,7 +40,6 @@ class MovableJobs(NamedTuple):
         return RunShape.of(self.period, int(self.duration_ms[0]))
 
     def only(self, selection: NDArray[np.bool_] | Ints | slice) -> "MovableJobs":
-        """Some of them."""
         return MovableJobs(self.period, *(column[selection] for column in self[1:]))
 
     def starts(self, since: int) -> Ints:
@@ -48,7 +47,6 @@ class MovableJobs(NamedTuple):
         return (self.next_run - since) % min(self.period, WEEK)
 
     def touched(self) -> Ints:
-        """How many seconds a run of each touches."""
         return -(-self.duration_ms // 1000)
 
     def load(self, since: int) -> Load:
@@ -76,8 +74,6 @@ def by_period(table: Ints, due: Ints, earliest: Ints) -> list[MovableJobs]:
 
 
 class PeriodMover:
-    """Moves the jobs of a period below the target."""
-
     def __init__(self, jobs: MovableJobs, since: int, week: Load, target: int) -> None:
         self.jobs = jobs
         self.since = since

@@ -66,7 +66,6 @@ class RunShape(NamedTuple):
 
     @property
     def seconds(self) -> int:
-        """How many seconds it touches."""
         return self.whole + (self.part > 0)
 
 

@@ -22,8 +22,9 @@ from uuid import UUID
 
 import numpy as np
 
+from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.placement.distribution import Distribution, distribution
-from evenbeat.placement.load import LoadModel, SnapshotJob, table_of
+from evenbeat.placement.load import LoadModel, table_of
 from evenbeat.placement.period_mover import PeriodMover, by_period
 from evenbeat.placement.periodic_load import (
     RUN,
@@ -60,7 +61,6 @@ class Move(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why it moves, in words."""
         when = at_second(self.crowded_at)
         return f"leaves {when:%A %H:%M} UTC, where {ceil(self.crowd):,} run at once"
 
@@ -83,7 +83,7 @@ class RebalancePlan(NamedTuple):
 
 
 def rebalance(
-    snapshot: Sequence[SnapshotJob], now: datetime, max_moves: int | None = None
+    snapshot: Sequence[LoadEntry], now: datetime, max_moves: int | None = None
 ) -> RebalancePlan:
     """Plan the moves that lower the peak, deterministically for a snapshot and a moment.
 
@@ -115,7 +115,7 @@ def rebalance(
     return RebalancePlan(moves, skipped, before, distribution(model, names))
 
 
-def reason_to_stay(job: SnapshotJob, now: datetime) -> str | None:  # noqa: PLR0911 - one a rule
+def reason_to_stay(job: LoadEntry, now: datetime) -> str | None:  # noqa: PLR0911 - one a rule
     """The rule that keeps a job where it is, if any."""
     if job.schedule_kind != "interval":
         return "cron"
@@ -176,8 +176,6 @@ class _Round(NamedTuple):
 
 
 class _Search:
-    """The state of a rebalance between rounds."""
-
     def __init__(self, model: LoadModel, table: Ints, due: Ints, now: datetime) -> None:
         self._since = model.since
         self._seconds = model.seconds

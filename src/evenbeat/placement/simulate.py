@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from evenbeat.domain.cron import NAMED_CRON
 from evenbeat.domain.duration import format_duration
+from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Cron, Interval
-from evenbeat.placement.load import CronLoad, LoadModel, SnapshotJob, score
+from evenbeat.placement.load import CronLoad, LoadModel, score
 from evenbeat.placement.periodic_load import WEEK, Beat, cron_starts, duration_ms, epoch_second
 from evenbeat.placement.planner import Rhythm, place
 
@@ -57,7 +58,6 @@ class Curve(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """How many at once on average."""
         return float(self.per_second.mean()) if len(self.per_second) else 0.0
 
     @property
@@ -113,8 +113,7 @@ class RecurringJob(NamedTuple):
     pinned: bool = False
 
     @classmethod
-    def of(cls, job: SnapshotJob) -> "RecurringJob":
-        """A job of the database."""
+    def of(cls, job: LoadEntry) -> "RecurringJob":
         lasting = timedelta(milliseconds=duration_ms(job.cost_ms))
         name = job.name or str(job.id)
         if job.schedule_kind == "cron":
@@ -126,7 +125,6 @@ class RecurringJob(NamedTuple):
 
     @property
     def seconds(self) -> int:
-        """Its duration in whole seconds."""
         return max(1, round(self.duration.total_seconds()))
 
     @property

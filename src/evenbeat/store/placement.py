@@ -9,6 +9,7 @@ from psycopg.types.json import Jsonb
 
 from evenbeat.domain.first_run import FirstRun, first_run
 from evenbeat.domain.job import Job, JobSpec, Placement
+from evenbeat.domain.load_entry import CronEntry, LoadEntry
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import Conflict, NotFound
@@ -92,32 +93,6 @@ def placed_run(spec: JobSpec, at: datetime | None, now: datetime) -> FirstRun:
 # ---------------------------------------------------------------- what is read and written
 
 
-class LoadEntry(NamedTuple):
-    """What placement needs to know of a recurring job; `cost_ms` is expected, None if unknown.
-
-    An `unproven` one was placed again and has not run since.
-    """
-
-    id: UUID
-    name: str | None
-    task: str
-    queue: str
-    schedule_kind: str
-    interval_seconds: int | None
-    cron_expression: str | None
-    timezone: str
-    anchor_at: datetime | None
-    plan_time: datetime | None
-    next_run_at: datetime | None
-    status: str
-    placement: str | None
-    placed_at: datetime | None
-    cost_ms: float | None
-    execution_window: str | None = None
-    schedule_version: int = 0
-    unproven: bool = False
-
-
 class IntervalCount(NamedTuple):
     """How many interval jobs share an interval, the second of their next run, and their cost."""
 
@@ -125,16 +100,6 @@ class IntervalCount(NamedTuple):
     second: int
     cost_ms: float | None
     jobs: int
-
-
-class CronEntry(NamedTuple):
-    """A cron job, with the name that people know it by."""
-
-    id: UUID
-    name: str
-    cron_expression: str
-    timezone: str
-    cost_ms: float | None
 
 
 class PlacedJob(NamedTuple):
@@ -175,8 +140,6 @@ class RebalanceRecord(NamedTuple):
 
 
 class MoveRecord(NamedTuple):
-    """A move as it is remembered."""
-
     job_id: UUID
     name: str | None
     old_time: datetime
@@ -193,8 +156,6 @@ class LeftAlone(NamedTuple):
 
 
 class UndoResult(NamedTuple):
-    """What an undo did."""
-
     id: UUID
     undone_at: datetime
     restored: list[UUID]
@@ -203,7 +164,7 @@ class UndoResult(NamedTuple):
 
 class PlacementTotals(NamedTuple):
     """Totals for metrics. `placements` by type: `new` and `reschedule` count what this process has
-    placed, `rebalance` every move in this database, like the other figures."""
+    placed, `rebalance` every move in this database; the store knows only that one."""
 
     placements: Mapping[str, int]
     rebalances: int
@@ -211,18 +172,7 @@ class PlacementTotals(NamedTuple):
     last_skipped: int | None
 
 
-class RebalanceTotals(NamedTuple):
-    """All rebalances so far in figures, and what the last one did."""
-
-    rebalances: int
-    moves: int
-    last_moved: int | None
-    last_skipped: int | None
-
-
 class DistributionPoint(NamedTuple):
-    """How even the schedule was at a moment."""
-
     at: datetime
     score: float
     peak_load: float
@@ -293,7 +243,6 @@ class Placements:
         figures: dict[str, Any],
         connection: Connection,
     ) -> None:
-        """Complete the record of a rebalance."""
         params = {**figures, "id": rebalance_id, "moved": moved, "skipped": Jsonb(skipped)}
         self._database.rows("complete_rebalance", params, connection)
 
@@ -324,7 +273,6 @@ class Placements:
         return self._database.atomically(undo)
 
     def rebalances(self, limit: int) -> list[RebalanceRecord]:
-        """The newest rebalances."""
         rows = self._database.rows("rebalances", {"limit": limit})
         return [RebalanceRecord._make(row) for row in rows]
 
@@ -333,9 +281,10 @@ class Placements:
         rows = self._database.rows("rebalance_moves", {"id": rebalance_id})
         return [MoveRecord._make(row) for row in rows]
 
-    def totals(self) -> RebalanceTotals:
-        """All rebalances in figures."""
-        return RebalanceTotals._make(self._database.rows("rebalance_totals", {})[0])
+    def totals(self) -> PlacementTotals:
+        """All rebalances so far in figures, and what the last one did."""
+        rebalances, moves, *last = self._database.rows("rebalance_totals", {})[0]
+        return PlacementTotals({"rebalance": moves}, rebalances, *last)
 
     # -- the history of the score ----------------------------------------------------------------
 

@@ -66,10 +66,6 @@ def _require(is_valid: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _is_schema_name(name: str) -> bool:
-    return bool(re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", name)) and not name.startswith("pg_")
-
-
 def _split(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -83,7 +79,7 @@ DatabaseUrl = Annotated[
 ]
 SchemaName = Annotated[
     str,
-    _require(_is_schema_name),
+    _require(re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}").fullmatch),
     Allowed("1 to 48 of a-z, 0-9 and _, starting with a letter or _ and not with pg_"),
 ]
 Directory = Annotated[

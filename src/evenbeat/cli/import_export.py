@@ -9,17 +9,10 @@ from typing import Annotated
 
 import typer
 
-from evenbeat.cli.choosing import (
-    KindOption,
-    QueueOption,
-    SearchOption,
-    StatusOption,
-    TagOption,
-    TaskOption,
-)
+from evenbeat.cli.client import Document
 from evenbeat.cli.output import say
 from evenbeat.cli.run_import import all_jobs, all_templates, run_import
-from evenbeat.cli.session import ApiSession, api_command
+from evenbeat.cli.session import ApiSession, api_command, command_group
 from evenbeat.domain.webhooks import TASK as DELIVERY
 from evenbeat.errors import EvenbeatError, InvalidInput
 from evenbeat.humanize import count
@@ -27,11 +20,9 @@ from evenbeat.importers.export import FORMATS, definition_of, template_of, writt
 
 _LIVE = "pending,scheduled,running,paused"
 
-import_cli = typer.Typer(
-    help="Move in from cron and other schedulers. Without --apply, only the plan is shown. "
-    "Importing again changes what has changed and adds what is new.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
+import_cli = command_group(
+    "Import jobs from cron and other schedulers. Without --apply, only the plan is shown. "
+    "Importing again changes what has changed and adds what is new."
 )
 
 FileArgument = Annotated[
@@ -191,19 +182,14 @@ def _import_file(session: ApiSession, file: Path, kind: str, apply: bool) -> int
 
 
 @api_command
-def export(  # noqa: PLR0917 - the options are named on the command line
+def export(
     session: ApiSession,
+    filters: Document,
     form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="json or yaml.")] = "json",
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write into this file. Default: standard output."),
     ] = None,
-    status: StatusOption = None,
-    queue: QueueOption = None,
-    task: TaskOption = None,
-    kind: KindOption = None,
-    tag: TagOption = None,
-    search: SearchOption = None,
 ) -> int:
     """Write the definitions of jobs out, without what has happened to them since.
 
@@ -215,20 +201,11 @@ def export(  # noqa: PLR0917 - the options are named on the command line
         form = "json"
     if form not in FORMATS:
         raise InvalidInput(f"--format is {' or '.join(FORMATS)}, not {form!r}.", field="format")
-    jobs = all_jobs(
-        session.client,
-        status=status or [_LIVE],
-        queue=queue,
-        task=task,
-        kind=kind,
-        tag=tag,
-        search=search,
-    )
+    jobs = all_jobs(session.client, **({"status": [_LIVE]} | filters))
     definitions = [
         definition_of(job) for job in jobs if job["parent_id"] is None and job["task"] != DELIVERY
     ]
-    everything = not any((status, queue, task, kind, tag, search))
-    templates = [template_of(one) for one in all_templates(session.client, everything)]
+    templates = [template_of(one) for one in all_templates(session.client, not filters)]
     text = written(definitions, form, templates)
     if out is None:
         typer.echo(text, nl=False)

@@ -1,20 +1,12 @@
 """`evenbeat job` and `evenbeat execution`: look at jobs and their history."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from evenbeat.cli import job_add, job_edit, job_verbs, job_watch
-from evenbeat.cli.choosing import (
-    KindOption,
-    QueueOption,
-    SearchOption,
-    StatusOption,
-    TagOption,
-    TaskOption,
-)
-from evenbeat.cli.client import ApiError
+from evenbeat.cli.client import ApiError, Document
 from evenbeat.cli.job_views import (
     execution_facts,
     execution_table,
@@ -25,19 +17,19 @@ from evenbeat.cli.job_views import (
 )
 from evenbeat.cli.output import both, safe, say
 from evenbeat.cli.resolve import find_execution, find_job
-from evenbeat.cli.session import ApiSession, LimitOption, OffsetOption, api_command
+from evenbeat.cli.session import (
+    ApiSession,
+    LimitOption,
+    OffsetOption,
+    api_command,
+    command_group,
+)
 
-job_cli = typer.Typer(
-    help="Add, list, show, control and watch jobs. A job is named by its id, the beginning of its "
-    "id, or its name.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
+job_cli = command_group(
+    "Add, list, show, control and watch jobs. A job is named by its id, the beginning of its id, "
+    "or its name."
 )
-execution_cli = typer.Typer(
-    help="The history of jobs: each attempt at each occurrence.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
+execution_cli = command_group("The history of jobs: each attempt at each occurrence.")
 job_cli.command("add")(job_add.add)
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id, its beginning, or name.")]
@@ -47,14 +39,9 @@ _SHOWN = 5
 
 @job_cli.command("list")
 @api_command
-def list_jobs(  # noqa: PLR0917 - the options are named on the command line
+def list_jobs(
     session: ApiSession,
-    status: StatusOption = None,
-    queue: QueueOption = None,
-    task: TaskOption = None,
-    kind: KindOption = None,
-    tag: TagOption = None,
-    search: SearchOption = None,
+    filters: Document,
     sort: Annotated[
         str, typer.Option(help="created_at, next_run_at, priority, name …; a minus descends.")
     ] = "-created_at",
@@ -62,19 +49,11 @@ def list_jobs(  # noqa: PLR0917 - the options are named on the command line
     offset: OffsetOption = 0,
 ) -> None:
     """List jobs, newest first."""
-    filters: dict[str, Any] = {
-        "status": status,
-        "queue": queue,
-        "task": task,
-        "kind": kind,
-        "tag": tag,
-        "search": search,
-    }
     page = session.client.get("/api/v1/jobs", **filters, sort=sort, limit=limit, offset=offset)
     jobs = page["jobs"]
     if offset:
         empty = "There are no more jobs."
-    elif any(filters.values()):
+    elif filters:
         empty = "No job matches. `evenbeat job list` without options shows all."
     else:
         empty = (

@@ -5,14 +5,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from evenbeat.cli.choosing import (
-    KindOption,
-    QueueOption,
-    SearchOption,
-    StatusOption,
-    TagOption,
-    TaskOption,
-)
 from evenbeat.cli.client import Document
 from evenbeat.cli.job_views import label
 from evenbeat.cli.output import both, confirmed, exact, say
@@ -50,6 +42,7 @@ def _command(verb: str) -> Callable[..., int]:
     @api_command
     def command(  # noqa: PLR0917 - the options are named on the command line
         session: ApiSession,
+        filters: Document,
         jobs: Annotated[
             list[str] | None,
             typer.Argument(metavar="JOB", help="Ids, their beginnings, or names."),
@@ -62,12 +55,6 @@ def _command(verb: str) -> Callable[..., int]:
                 help="All jobs that match the filter below.",
             ),
         ] = False,
-        status: StatusOption = None,
-        queue: QueueOption = None,
-        task: TaskOption = None,
-        kind: KindOption = None,
-        tag: TagOption = None,
-        search: SearchOption = None,
         yes: YesOption = False,
         force: Annotated[
             bool,
@@ -78,15 +65,6 @@ def _command(verb: str) -> Callable[..., int]:
     ) -> int:
         if force and verb != "delete":
             raise InvalidInput("--force is for job delete only.", field="force")
-        options = {
-            "status": status,
-            "queue": queue,
-            "task": task,
-            "kind": kind,
-            "tag": tag,
-            "search": search,
-        }
-        filters = {name: value for name, value in options.items() if value}
         if everything == bool(jobs) or (filters and not everything):
             raise InvalidInput(
                 "Name the jobs, or give --all, which goes with filters such as --status failed.",

@@ -7,19 +7,17 @@ from rich.console import RenderableType
 
 from evenbeat.cli.client import Client, Document, path_segment
 from evenbeat.cli.output import cell, relative, say, table
-from evenbeat.cli.session import ApiSession, LimitOption, OffsetOption, api_command
+from evenbeat.cli.session import (
+    ApiSession,
+    LimitOption,
+    OffsetOption,
+    api_command,
+    command_group,
+)
 
-queue_cli = typer.Typer(
-    help="List, pause and resume queues.", no_args_is_help=True, rich_markup_mode="markdown"
-)
-limit_cli = typer.Typer(
-    help="Limits shared by jobs with the same key.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-task_cli = typer.Typer(
-    help="The tasks that workers have.", no_args_is_help=True, rich_markup_mode="markdown"
-)
+queue_cli = command_group("List, pause and resume queues.")
+limit_cli = command_group("Limits shared by jobs with the same key.")
+task_cli = command_group("The tasks that workers have.")
 
 QueueArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The concurrency key.")]

@@ -7,12 +7,10 @@ from rich.console import Group, RenderableType
 
 from evenbeat.cli.client import Document
 from evenbeat.cli.output import both, exact, heading, moment, relative
-from evenbeat.cli.session import ApiSession, api_command
+from evenbeat.cli.session import ApiSession, api_command, command_group
 from evenbeat.domain.moments import zone_named
 
-schedule_cli = typer.Typer(
-    help="Try a schedule out.", no_args_is_help=True, rich_markup_mode="markdown"
-)
+schedule_cli = command_group("Preview a schedule.")
 
 
 @schedule_cli.callback()

@@ -12,6 +12,9 @@ from rich.console import RenderableType
 
 from evenbeat.cli.client import ApiError, Client, Document, connected
 from evenbeat.cli.output import print_json, say, show
+from evenbeat.domain.schedule import KINDS
+from evenbeat.domain.states import JobStatus
+from evenbeat.humanize import any_of
 
 P = ParamSpec("P")
 
@@ -49,12 +52,50 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for con
 OffsetOption = Annotated[int, typer.Option(metavar="N", min=0, help="Skip the first N.")]
 LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Show at most N.")]
 
+_JOBS = "Which jobs"
+FILTERS = {
+    "status": Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STATUS",
+            rich_help_panel=_JOBS,
+            help=f"{any_of(JobStatus)}. With commas, or given several times.",
+        ),
+    ],
+    "queue": Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", rich_help_panel=_JOBS, help="In these queues."),
+    ],
+    "task": Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", rich_help_panel=_JOBS, help="Of these tasks."),
+    ],
+    "kind": Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", rich_help_panel=_JOBS, help=f"{any_of(KINDS)}."),
+    ],
+    "tag": Annotated[
+        list[str] | None,
+        typer.Option(metavar="TAG", rich_help_panel=_JOBS, help="With all of these tags."),
+    ],
+    "search": Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", rich_help_panel=_JOBS, help="In the name or the task."),
+    ],
+}
+"""The options by which commands choose jobs."""
+
 OPTIONS = {
     "url": (UrlOption, None),
     "token": (TokenOption, None),
     "database": (DatabaseOption, None),
     "as_json": (JsonOption, False),
 }
+
+
+def command_group(help_: str) -> typer.Typer:
+    """A group of commands, such as `evenbeat job`."""
+    return typer.Typer(help=help_, no_args_is_help=True, rich_markup_mode="markdown")
 
 
 @dataclass(frozen=True)
@@ -88,25 +129,35 @@ class ApiSession:
 
 
 def api_command(command: Callable[Concatenate[ApiSession, P], int | None]) -> Callable[..., int]:
-    """Give a command that takes a session the options that make one."""
+    """Give a command that takes a session the options that make one. A parameter `filters` becomes
+    the options by which jobs are chosen; the command gets those that were given."""
     signature = inspect.signature(command)
-    own = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in list(signature.parameters.values())[1:]
-    ]
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in OPTIONS.items()
-    ]
+    _, *own = signature.parameters.values()
+    takes_filters = "filters" in signature.parameters
+    options: dict[str, tuple[Any, Any]] = {}
+    for parameter in own:
+        if parameter.name == "filters":
+            options |= {name: (kind, None) for name, kind in FILTERS.items()}
+        else:
+            options[parameter.name] = (parameter.annotation, parameter.default)
 
     @functools.wraps(command)
-    def run(*args: Any, **options: Any) -> int:
-        url, token, database, as_json = (options.pop(name) for name in OPTIONS)
+    def run(*args: Any, **values: Any) -> int:
+        url, token, database, as_json = (values.pop(name) for name in OPTIONS)
+        if takes_filters:
+            filters = {name: values.pop(name) for name in FILTERS}
+            values["filters"] = {name: value for name, value in filters.items() if value}
         with connected(url, token, database) as client:
-            return command(ApiSession(client, as_json), *args, **options) or 0
+            return command(ApiSession(client, as_json), *args, **values) or 0
 
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*own, *shared], return_annotation=int
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+            )
+            for name, (kind, default) in (options | OPTIONS).items()
+        ],
+        return_annotation=int,
     )
     del run.__wrapped__  # its signature lacks the shared options
     return run

@@ -11,14 +11,12 @@ from rich.text import Text
 from evenbeat.cli.client import Document, path_segment
 from evenbeat.cli.job_add import answer
 from evenbeat.cli.output import cell, compact, confirmed, heading, relative, safe, table
-from evenbeat.cli.session import ApiSession, YesOption, api_command
+from evenbeat.cli.session import ApiSession, YesOption, api_command, command_group
 from evenbeat.domain.templates import read_parameters
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.files import as_json, load_file
 
-template_cli = typer.Typer(
-    help="Job definitions with parameters.", no_args_is_help=True, rich_markup_mode="markdown"
-)
+template_cli = command_group("Job definitions with parameters.")
 
 _PATH = "/api/v1/templates"
 _PAGE = 1000

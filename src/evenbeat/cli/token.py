@@ -20,9 +20,10 @@ from evenbeat.cli.client import checked_url
 from evenbeat.cli.local_access import user_name
 from evenbeat.cli.output import safe, say, table
 from evenbeat.cli.output import show as show_table
+from evenbeat.cli.session import command_group
 from evenbeat.domain.duration import format_duration, parse_duration
 
-token_cli = typer.Typer(help="Tokens and login links of the service.", no_args_is_help=True)
+token_cli = command_group("Tokens and login links of the service.")
 
 DatabaseOption = Annotated[
     str | None,

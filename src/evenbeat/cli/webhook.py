@@ -21,20 +21,25 @@ from evenbeat.cli.output import (
     table,
 )
 from evenbeat.cli.resolve import find_job, find_listed, is_id
-from evenbeat.cli.session import ApiSession, LimitOption, OffsetOption, YesOption, api_command
-from evenbeat.humanize import count, milliseconds
+from evenbeat.cli.session import (
+    ApiSession,
+    LimitOption,
+    OffsetOption,
+    YesOption,
+    api_command,
+    command_group,
+)
+from evenbeat.domain.webhooks import WebhookEvent
+from evenbeat.humanize import any_of, count, milliseconds
 
-webhook_cli = typer.Typer(
-    help="Notify other systems when jobs end: endpoints, deliveries, sending again.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
+webhook_cli = command_group(
+    "Notify other systems when jobs end: endpoints, deliveries, sending again."
 )
 
 WebhookArgument = Annotated[
     str, typer.Argument(metavar="WEBHOOK", help="The id, or the beginning that the list shows.")
 ]
 _MOST = 1000
-_EVENTS = "job.completed, job.retrying, job.failed, job.cancelled or balance.low"
 
 
 @webhook_cli.command("list")
@@ -97,7 +102,9 @@ def add(  # noqa: PLR0917 - the options are named on the command line
     ],
     event: Annotated[
         list[str],
-        typer.Option(metavar="EVENT", help=f"What to notify about: {_EVENTS}. May be repeated."),
+        typer.Option(
+            metavar="EVENT", help=f"What to notify about: {any_of(WebhookEvent)}. May be repeated."
+        ),
     ],
     job: Annotated[
         str | None, typer.Option(metavar="JOB", help="Only of this job: id, beginning, or name.")

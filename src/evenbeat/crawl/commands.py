@@ -8,13 +8,11 @@ from rich.text import Text
 
 from evenbeat.cli.client import path_segment
 from evenbeat.cli.output import relative, say, table
-from evenbeat.cli.session import ApiSession, api_command
+from evenbeat.cli.session import ApiSession, api_command, command_group
 from evenbeat.humanize import count
 
-documents_cli = typer.Typer(
-    help="Crawled pages: search them, show one, and the sources they come from.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
+documents_cli = command_group(
+    "Crawled pages: search them, show one, and the sources they come from."
 )
 
 

@@ -49,7 +49,9 @@ def preview_schedule(
 ) -> PreviewDocument:
     """The schedule in plain English, and when it would run. An interval without a first run is
     shown from `after` on; a job gets its own place in it."""
-    schedule = schedule_from_fields(body.schedule_fields())
+    fields = body.schedule_fields()
+    fields.pop("after", None)  # a moment here, not the jobs that a job waits for
+    schedule = schedule_from_fields(fields)
     if not isinstance(schedule, Recurring):
         raise InvalidInput(
             'There is no schedule to try out. Give for example "schedule": "0 9 * * mon-fri".',

@@ -283,8 +283,16 @@ def load_settings(**overrides: object) -> Settings:
             "runs out, so renew_seconds must be less than half of lease_seconds."
         )
     field = _OTHER_NAMES.get(str(location[0]), str(location[0]))
-    message = f"{_as_written(field, arguments)}: it must be {_allowed(field)}."
-    raise InvalidSettings(message, field=field)
+    info = Settings.model_fields[field]
+    rules: dict[type, Any] = {type(rule): rule for rule in info.metadata}
+    if info.annotation is bool:
+        allowed = "true or false"
+    elif Allowed in rules:
+        allowed = rules[Allowed].words
+    else:
+        kind = "a whole number" if info.annotation is int else "a number"
+        allowed = f"{kind} from {rules[Ge].ge} to {rules[Le].le}"
+    raise InvalidSettings(f"{_as_written(field, arguments)}: it must be {allowed}.", field=field)
 
 
 def setting_name(field: str) -> str:
@@ -345,17 +353,3 @@ def _as_written(field: str, arguments: Mapping[str, object]) -> str:
     if field in file:
         return f"{name} = {shown(file[field])} in {_file_path()}"
     return f"{name}={Settings.model_fields[field].get_default()} (the default)"
-
-
-def _allowed(field: str) -> str:
-    """What the field takes, in words."""
-    info = Settings.model_fields[field]
-    if info.annotation is bool:
-        return "true or false"
-    for rule in info.metadata:
-        if isinstance(rule, Allowed):
-            return rule.words
-    low = next(rule.ge for rule in info.metadata if isinstance(rule, Ge))
-    high = next(rule.le for rule in info.metadata if isinstance(rule, Le))
-    kind = "a whole number" if info.annotation is int else "a number"
-    return f"{kind} from {low} to {high}"

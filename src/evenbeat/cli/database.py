@@ -84,23 +84,19 @@ def doctor(
         with connected(url, token, database) as client:
             report = client.get("/api/v1/scheduler/doctor")
     else:
-        report = _examine(database)
+        from evenbeat.app import Evenbeat  # noqa: PLC0415 - a service would do all of it
+        from evenbeat.cli.app_loader import configured  # noqa: PLC0415
+        from evenbeat.observe.doctor import check, worst  # noqa: PLC0415
+
+        settings = configured(Evenbeat(), database=database).settings
+        with _database_url(settings) as database_url:
+            findings = check(database_url, schema=settings.db_schema)
+        report = {"worst": worst(findings), "findings": [one._asdict() for one in findings]}
     if as_json:
         print_json(report)
     else:
         show(*_report_lines(report["findings"]))
     return 1 if report["worst"] == "error" else 0
-
-
-def _examine(database: str | None) -> Document:
-    from evenbeat.app import Evenbeat  # noqa: PLC0415 - a service would do all of it
-    from evenbeat.cli.app_loader import configured  # noqa: PLC0415
-    from evenbeat.observe.doctor import check, worst  # noqa: PLC0415
-
-    settings = configured(Evenbeat(), database=database).settings
-    with _database_url(settings) as url:
-        findings = check(url, schema=settings.db_schema)
-    return {"worst": worst(findings), "findings": [one._asdict() for one in findings]}
 
 
 def _report_lines(findings: list[Document]) -> Iterator[RenderableType]:

@@ -77,36 +77,33 @@ def resume_queue(session: ApiSession, name: QueueArgument) -> None:
 @api_command
 def list_limits(session: ApiSession, limit: LimitOption = 50, offset: OffsetOption = 0) -> None:
     """List concurrency keys with their limits, and how many jobs run and wait."""
-    page = session.client.get("/api/v1/limits", limit=limit, offset=offset)
+    client = session.client
+    page = client.get("/api/v1/limits", limit=limit, offset=offset)
     limits = page["limits"]
-    session.show_list(
-        page,
-        limits,
-        lambda: _limit_table(limits, session.client),
-        "No job has a concurrency key. See evenbeat job add --help.",
-    )
+
+    def view() -> RenderableType:
+        numbers = ("at once", "running", "waiting")
+        lines = table(
+            "key…", "at once", "rate", "running", "waiting", "next start", "set", right=numbers
+        )
+        for one in limits:
+            most, waiting = one["concurrency_limit"], one["waiting"]
+            is_held_back = one["rate_limit"] is not None and waiting > 0
+            lines.add_row(
+                cell(one["key"]),
+                "" if most is None else f"{most:,}",
+                cell(one["rate_limit"] or ""),
+                f"{one['running']:,}",
+                f"{waiting:,}+" if waiting == 1000 else f"{waiting:,}",
+                relative(one["next_start_at"], client.now()) if is_held_back else "",
+                "by hand" if one["is_set"] else "",
+            )
+        return lines
+
+    empty = "No job has a concurrency key. See evenbeat job add --help."
+    session.show_list(page, limits, view, empty)
     if limits and page["total"] > offset + len(limits):
         say(f"{page['total']:,} keys in all; see --offset.")
-
-
-def _limit_table(limits: list[Document], client: Client) -> RenderableType:
-    numbers = ("at once", "running", "waiting")
-    lines = table(
-        "key…", "at once", "rate", "running", "waiting", "next start", "set", right=numbers
-    )
-    for one in limits:
-        most, waiting = one["concurrency_limit"], one["waiting"]
-        is_held_back = one["rate_limit"] is not None and waiting > 0
-        lines.add_row(
-            cell(one["key"]),
-            "" if most is None else f"{most:,}",
-            cell(one["rate_limit"] or ""),
-            f"{one['running']:,}",
-            f"{waiting:,}+" if waiting == 1000 else f"{waiting:,}",
-            relative(one["next_start_at"], client.now()) if is_held_back else "",
-            "by hand" if one["is_set"] else "",
-        )
-    return lines
 
 
 @limit_cli.command("set")
@@ -161,28 +158,24 @@ def list_tasks(session: ApiSession) -> None:
     """List the tasks that workers have, with their arguments."""
     document = session.client.get("/api/v1/tasks")
     tasks = document["tasks"]
-    session.show_list(
-        document,
-        tasks,
-        lambda: _task_table(tasks),
-        "No task is known yet: workers report theirs when they start.",
-    )
 
-
-def _task_table(tasks: list[Document]) -> RenderableType:
-    lines = table(
-        "task", "arguments…", "queue…", "runs in", "workers", "about…", right=("workers",)
-    )
-    for task in tasks:
-        required = task["schema"].get("required") or []
-        names = task["schema"].get("properties") or ()
-        optional = [f"[{name}]" for name in names if name not in required]
-        lines.add_row(
-            cell(task["name"]),
-            cell(" ".join([*required, *optional])),
-            cell(task["queue"]),
-            task["runner"],
-            str(task["workers"]),
-            cell(task["doc"]),
+    def view() -> RenderableType:
+        lines = table(
+            "task", "arguments…", "queue…", "runs in", "workers", "about…", right=("workers",)
         )
-    return lines
+        for task in tasks:
+            required = task["schema"].get("required") or []
+            names = task["schema"].get("properties") or ()
+            optional = [f"[{name}]" for name in names if name not in required]
+            lines.add_row(
+                cell(task["name"]),
+                cell(" ".join([*required, *optional])),
+                cell(task["queue"]),
+                task["runner"],
+                str(task["workers"]),
+                cell(task["doc"]),
+            )
+        return lines
+
+    empty = "No task is known yet: workers report theirs when they start."
+    session.show_list(document, tasks, view, empty)

@@ -152,10 +152,8 @@ def api_command(command: Callable[Concatenate[ApiSession, P], int | None]) -> Ca
 
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
-            )
-            for name, (kind, default) in (options | OPTIONS).items()
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
+            for name, (kind, value) in (options | OPTIONS).items()
         ],
         return_annotation=int,
     )

@@ -102,9 +102,7 @@ def add(  # noqa: PLR0917 - the options are named on the command line
     ],
     event: Annotated[
         list[str],
-        typer.Option(
-            metavar="EVENT", help=f"What to notify about: {any_of(WebhookEvent)}. May be repeated."
-        ),
+        typer.Option(metavar="EVENT", help=f"{any_of(WebhookEvent)}. May be given several times."),
     ],
     job: Annotated[
         str | None, typer.Option(metavar="JOB", help="Only of this job: id, beginning, or name.")

@@ -104,6 +104,7 @@ class Contender:
     url: str
     home: Path
     server_pid: int | None = None
+    stage: Path = STAGE
     about: dict[str, Any] = field(default_factory=dict)
 
     def call(
@@ -129,7 +130,7 @@ class Contender:
     ) -> "Process":
         """Set a command going, in a session of its own so that all it starts can be found."""
         arguments = more if command == "about" else {"url": self.url} | more
-        line = [str(self.python), str(STAGE), self.adapter, command, json.dumps(arguments)]
+        line = [str(self.python), str(self.stage), self.adapter, command, json.dumps(arguments)]
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVENBEAT_")}
         environ |= {"STAGE_LOG": str(log or self.home / "unused"), **(extra or {})}
         return Process(line, environ, self.home)
@@ -265,14 +266,22 @@ class Arena:
         first_line = (home / "pg" / "pgdata" / "postmaster.pid").read_text().split()[0]
         self.postmaster = int(first_line)
 
-    def admit(self, name: str, adapter: str, *, here: bool = False) -> Contender:
-        """A contender, installed and with an empty backend."""
-        python = environment(adapter, here=here)
+    def admit(
+        self,
+        name: str,
+        adapter: str,
+        *,
+        here: bool = False,
+        python: Path | None = None,
+        stage: Path = STAGE,
+    ) -> Contender:
+        """A contender with an empty backend, installed unless its Python is given."""
+        python = python or environment(adapter, here=here)
         home = self.home / name
         home.mkdir()
         needs = facts(adapter)["NEEDS"]
         url, pid = self._backend(needs, name, home)
-        contender = Contender(name, adapter, python, url, home, pid)
+        contender = Contender(name, adapter, python, url, home, pid, stage)
         contender.about = contender.call("about") | {"needs": needs}
         return contender
 

@@ -169,7 +169,7 @@ def test_all_that_match_are_more_than_the_page_shows(site: Site, jobs: dict[str,
     expect(dialog).to_contain_text("Pause 30 jobs?")
     expect(dialog).to_contain_text("This affects every job.")
     dialog.get_by_role("button", name="Pause").click()
-    expect(page.locator(".notice")).to_contain_text("Paused 29 jobs; 1 job was left alone.")
+    expect(page.locator(".notice")).to_contain_text("Paused 29 jobs; 1 job was skipped.")
     assert site.app.store.read.counts_by_status() == {"paused": 30}
 
 

@@ -7,14 +7,13 @@ from uuid import UUID
 from fastapi import Request, Response
 from pydantic import ValidationError
 
-from evenbeat import charts
+from evenbeat import charts, humanize
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
 from evenbeat.api.queries import FilterFields
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of, parse
 from evenbeat.dashboard.pages import Notice
-from evenbeat.dashboard.verbs import apply, verb_named
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import VERBS, JobStatus, Verb
 from evenbeat.errors import InvalidInput, RoleTooLow
@@ -125,9 +124,25 @@ def job_actions(
         return pages.back(request, to, Notice("Select some jobs first.", "refused"))
     if action.needs_confirmation and not form.flag("confirmed"):
         return _confirmation(request, service, action, to)
-    result = apply(service, verb, target)
-    kind = "refused" if result.refused and not result.changed else "done"
-    return pages.back(request, to, Notice(result.sentence(verb), kind))
+    return pages.back(request, to, _apply(service, verb, target))
+
+
+def _apply(service: Service, verb: Verb, target: list[UUID] | JobFilter) -> Notice:
+    """Do it, to some jobs or to all that match, and report how many were changed or skipped."""
+    control, now, reason = service.app.store.control, service.now, ""
+    if isinstance(target, JobFilter):
+        changed, refused = control.everywhere(target, lambda ids: control.apply(verb, ids, now=now))
+    else:
+        changes = control.apply(verb, target, now=now)
+        changed, refused = len(changes.changed), len(changes.refused)
+        reason = str(changes.refused[0].error()) if changes.refused else ""
+    done = f"{verb.notice} {humanize.count(changed, 'job')}"
+    skipped = f"{humanize.count(refused, 'job was', 'jobs were')} skipped."
+    if not refused:
+        return Notice(f"{done}.")
+    if not changed:
+        return Notice(reason if refused == 1 and reason else skipped, "refused")
+    return Notice(f"{done}; {skipped} {reason}")
 
 
 def filter_of(query: Form) -> JobFilter:
@@ -146,9 +161,13 @@ def filter_of(query: Form) -> JobFilter:
 def _action(form: Form) -> Action:
     """A row's own button names verb and job together; the others act on ticks or on the filter."""
     only, _, job_id = form.text("only").partition(":")
+    name, query = only or form.text("verb"), form.text("query")
+    if name not in VERBS:
+        text = f"There is no verb {name[:40]!r}; there are: {', '.join(VERBS)}."
+        raise InvalidInput(text, field="verb")
+    verb = VERBS[name]
     if only:
-        return Action(verb_named(only), [id_of(job_id)])
-    verb, query = verb_named(form.text("verb")), form.text("query")
+        return Action(verb, [id_of(job_id)])
     if form.flag("all"):
         return Action(verb, filter_of(parse(query.encode())), query)
     return Action(verb, form.ids())

@@ -95,7 +95,7 @@ def test_jobs_after_jobs_on_the_command_line(evenbeat: Command) -> None:
                          "--after-on", "any"))  # fmt: skip
     assert "after a and b have ended." in said.out
     assert "waiting for a" in done(evenbeat("job", "show", "c")).out
-    assert "for ever: a → c → a" in evenbeat("job", "edit", "a", "--after", "c").err
+    assert "forever: a → c → a" in evenbeat("job", "edit", "a", "--after", "c").err
     kept = evenbeat("job", "delete", "a", "--yes")
     assert (kept.code, "waited for by c" in kept.err) == (1, True)
     assert "c" in done(evenbeat("job", "list", "--kind", "after")).out

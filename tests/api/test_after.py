@@ -99,7 +99,7 @@ def test_verbs_work_while_it_waits(client: TestClient, app: Evenbeat) -> None:
         ({"after": "a", "delay": "5m"}, "after", "not at a time"),
         ({"after": "a", "run_at": "2040-01-01T00:00:00Z"}, "after", "not at a time"),
         ({"after_on": "any"}, "after_on", "that is missing"),
-        ({"after": "new", "name": "new"}, "after", "for ever: new → new"),
+        ({"after": "new", "name": "new"}, "after", "forever: new → new"),
         ({"after": ["a", {"job": "a", "on": "any"}]}, "after", "in two ways"),
         ({"after": []}, "after", ""),
         ({"after": ["x"] * 101}, "after", ""),

@@ -386,7 +386,7 @@ def test_by_name_and_by_id_is_twice(store):
 
 
 def test_itself_is_a_circle(store):
-    with pytest.raises(InvalidSchedule, match="for ever: b → b"):
+    with pytest.raises(InvalidSchedule, match="forever: b → b"):
         after(store, "b", "b")
     assert store.read.jobs().total == 0
 
@@ -395,7 +395,7 @@ def test_a_circle_within_a_batch_is_spelled_out(store):
     def job(name: str, before: str) -> NewJob:
         return NewJob(JobSpec("noop", schedule=after_jobs([before])), name=name)
 
-    with pytest.raises(InvalidSchedule, match="for ever: a → b → c → a"):
+    with pytest.raises(InvalidSchedule, match="forever: a → b → c → a"):
         store.add_many([job("a", "c"), job("b", "a"), job("c", "b")], now=T0)
     assert store.read.jobs().total == 0
 
@@ -417,9 +417,9 @@ def test_an_edit_that_closes_a_circle_is_refused(store):
     a = once(store, "a", T0 + HOUR)
     after(store, "b", "a")
     after(store, "c", "b")
-    with pytest.raises(InvalidSchedule, match="for ever: a → b → c → a"):
+    with pytest.raises(InvalidSchedule, match="forever: a → b → c → a"):
         rewire(store, a, "c")
-    with pytest.raises(InvalidSchedule, match="for ever: a → a"):
+    with pytest.raises(InvalidSchedule, match="forever: a → a"):
         rewire(store, a, "a")
     assert store.read.job(a).schedule_kind == "once"
     assert run(store, T0 + HOUR) == ["a"]

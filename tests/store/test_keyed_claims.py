@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from evenbeat.domain.decision import Decision, EndKind, RunEnd
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, JobSpec, NewJob
-from evenbeat.domain.limits import after_starts, parse_rate, startable
+from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe.explain import explain
 from evenbeat.store.outcomes import Release
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker
+from token_bucket import after_starts, startable
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

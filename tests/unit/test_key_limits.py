@@ -10,13 +10,12 @@ from evenbeat.domain.job import JobSpec
 from evenbeat.domain.limits import (
     Limits,
     RateLimit,
-    after_starts,
     arguments_in,
     filled_key,
     parse_rate,
-    startable,
 )
 from evenbeat.errors import InvalidInput
+from token_bucket import after_starts, startable
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -13,7 +13,6 @@ from evenbeat.domain.dependencies import (
     Dependency,
     Mark,
     circle,
-    ended_as_wanted,
     may_start,
 )
 from evenbeat.importers.plan import Step
@@ -44,16 +43,6 @@ def awaited(name: str | None = "load", **values: object) -> Dependency:
 )
 def test_all_have_ended_and_one_since_the_last_start(marks: list[Mark], starts: bool) -> None:
     assert may_start(marks) is starts
-
-
-def test_a_cancelled_end_is_neither_success_nor_failure() -> None:
-    ends = ("completed", "failed", "cancelled")
-    found = {w: [ended_as_wanted(e, w) for e in ends] for w in ("success", "failure", "any")}
-    assert found == {
-        "success": [True, False, False],
-        "failure": [False, True, False],
-        "any": [True, True, True],
-    }
 
 
 # -- circles ---------------------------------------------------------------------------------------

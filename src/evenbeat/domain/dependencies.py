@@ -1,11 +1,9 @@
 """Jobs that run after others: when one may start, and what closes a circle."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
-
-from evenbeat.domain.schedule import AfterCondition
 
 _LIVE = ("pending", "scheduled", "running", "paused")
 
@@ -62,14 +60,6 @@ def may_start(marks: Sequence[Mark]) -> bool:
     return all(mark.satisfied for mark in marks) and any(mark.fresh for mark in marks)
 
 
-def ended_as_wanted(end: str, wanted: str) -> bool:
-    """Whether an occurrence that ended `completed`, `failed` or `cancelled` is what was waited for.
-    A cancelled one has neither succeeded nor failed."""
-    if wanted == AfterCondition.ANY:
-        return True
-    return end == ("completed" if wanted == AfterCondition.SUCCESS else "failed")
-
-
 def circle(edges: Iterable[tuple[UUID, UUID]], through: Iterable[UUID]) -> list[UUID] | None:
     """A way that leads from one of these jobs back to it, in the order of running, first and last
     alike; None when there is none. An edge is (who waits, for whom)."""
@@ -86,15 +76,12 @@ def _way_back(waits_for: Mapping[UUID, list[UUID]], job: UUID) -> list[UUID] | N
         here = waiting.pop()
         for awaited in waits_for.get(here, ()):
             if awaited == job:
-                return [job, *_steps(came_from, here, job)]
+                way = [job]
+                while here != job:
+                    way.append(here)
+                    here = came_from[here]
+                return [*way, job]
             if awaited not in came_from:
                 came_from[awaited] = here
                 waiting.append(awaited)
     return None
-
-
-def _steps(came_from: Mapping[UUID, UUID], here: UUID, job: UUID) -> Iterator[UUID]:
-    while here != job:
-        yield here
-        here = came_from[here]
-    yield job

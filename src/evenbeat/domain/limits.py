@@ -82,19 +82,6 @@ class KeyLimit(NamedTuple):
     updated_at: datetime
 
 
-def startable(rate: RateLimit, next_start_at: datetime, now: datetime) -> int:
-    """How many may start now."""
-    if next_start_at > now:
-        return 0
-    return min(rate.burst, (now - next_start_at) // rate.step + 1)
-
-
-def after_starts(rate: RateLimit, next_start_at: datetime, now: datetime, count: int) -> datetime:
-    """When the next one may start, after `count` have started now."""
-    full = now - (rate.burst - 1) * rate.step
-    return max(next_start_at, full) + count * rate.step
-
-
 # -- what people write -----------------------------------------------------------------------------
 
 
@@ -104,10 +91,10 @@ def parse_rate(value: str | RateLimit, *, field: str = "rate_limit") -> RateLimi
         return value
     if not isinstance(value, str):
         raise _no_rate(value, f"a {type(value).__name__} cannot be one", field)
-    found = _RATE.fullmatch(value.strip()) if len(value) <= _LONGEST_TEXT else None
-    if found is None:
+    parts = _RATE.fullmatch(value.strip()) if len(value) <= _LONGEST_TEXT else None
+    if parts is None:
         raise _no_rate(value, "it is not a number and a period", field)
-    count, period = int(found[1]), found[2].strip()
+    count, period = int(parts[1]), parts[2].strip()
     try:
         length = _WORDS.get(period) or parse_duration(period)
     except InvalidInput:
@@ -136,8 +123,8 @@ def _problem(count: Any, period: timedelta) -> str | None:
     return None
 
 
-def _no_rate(given: object, reason: str, field: str = "rate_limit") -> InvalidInput:
-    shown = str(given)[:60]
+def _no_rate(value: object, reason: str, field: str = "rate_limit") -> InvalidInput:
+    shown = str(value)[:60]
     return InvalidInput(f"{shown!r} is not a rate: {reason}. {_RATE_EXAMPLES}", field=field)
 
 

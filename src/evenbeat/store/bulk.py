@@ -42,12 +42,34 @@ def add_in_bulk(
 ) -> list[Added]:
     """Add jobs with these ids and first runs in the transaction that is open on `connection`."""
     rows = copy_rows(ids, jobs, runs, now=now, limit=limit)
-    if any(job.dedup_key is not None or job.name is not None for job in jobs):
-        stage = _make_stage(database, connection)
-        _copy(connection, stage, rows)
-        return _move_from_stage(database, connection, ids, jobs)
-    _copy(connection, f'"{database.schema}".jobs', rows)
-    return list(map(Added, ids, repeat(True)))
+    if not any(job.dedup_key is not None or job.name is not None for job in jobs):
+        _copy(connection, f'"{database.schema}".jobs', rows)
+        return list(map(Added, ids, repeat(True)))
+    # Rows go beside the table first, so that those whose keys or names are taken can be left out.
+    connection.execute("DROP TABLE IF EXISTS pg_temp.evenbeat_stage", prepare=False)
+    connection.execute(
+        f'CREATE TEMPORARY TABLE evenbeat_stage (LIKE "{database.schema}".jobs INCLUDING DEFAULTS) '
+        "ON COMMIT DROP",
+        prepare=False,
+    )
+    _copy(connection, "pg_temp.evenbeat_stage", rows)
+    inserted = {row[0] for row in database.rows("add_from_stage", {}, connection)}
+    pairs = list(zip(ids, jobs, strict=True))
+    keys = [j.dedup_key for id_, j in pairs if j.dedup_key is not None and id_ not in inserted]
+    live: dict[str | None, UUID] = dict(
+        database.rows("live_by_dedup_key", {"keys": keys}, connection)
+    )
+    added = []
+    for id_, job in pairs:
+        existing = None
+        if id_ not in inserted:
+            existing = live.get(job.dedup_key) or named(database, job, connection)
+            if existing is None:
+                raise Conflict(
+                    f"The job {job.name or job.dedup_key!r} was taken and freed meanwhile."
+                )
+        added.append(Added(existing or id_, created=existing is None))
+    return added
 
 
 def named(database: Database, job: NewJob, connection: Connection | None) -> UUID | None:
@@ -62,40 +84,3 @@ def _copy(connection: Connection, table: str, rows: CopyRows) -> None:
     with psycopg.Cursor(connection) as cursor, cursor.copy(statement) as copy:
         while chunk := "".join(islice(rows.lines, _LINES_PER_WRITE)):
             copy.write(chunk)
-
-
-def _make_stage(database: Database, connection: Connection) -> str:
-    """A place beside the table, so that rows whose keys or names are taken can be left out."""
-    connection.execute("DROP TABLE IF EXISTS pg_temp.evenbeat_stage", prepare=False)
-    connection.execute(
-        f'CREATE TEMPORARY TABLE evenbeat_stage (LIKE "{database.schema}".jobs INCLUDING DEFAULTS) '
-        "ON COMMIT DROP",
-        prepare=False,
-    )
-    return "pg_temp.evenbeat_stage"
-
-
-def _move_from_stage(
-    database: Database, connection: Connection, ids: Sequence[UUID], jobs: Sequence[NewJob]
-) -> list[Added]:
-    inserted = {row[0] for row in database.rows("add_from_stage", {}, connection)}
-    pairs = list(zip(ids, jobs, strict=True))
-    keys = [j.dedup_key for id_, j in pairs if j.dedup_key is not None and id_ not in inserted]
-    rows = database.rows("live_by_dedup_key", {"keys": keys}, connection)
-    live: dict[str | None, UUID] = dict(rows)
-    return [
-        Added(id_, created=True)
-        if id_ in inserted
-        else Added(_standing_in(database, connection, job, live), created=False)
-        for id_, job in pairs
-    ]
-
-
-def _standing_in(
-    database: Database, connection: Connection, job: NewJob, live: dict[str | None, UUID]
-) -> UUID:
-    """The job because of which this one was left out."""
-    found = live.get(job.dedup_key) or named(database, job, connection)
-    if found is None:
-        raise Conflict(f"The job {job.name or job.dedup_key!r} was taken and freed meanwhile.")
-    return found

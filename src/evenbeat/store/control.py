@@ -149,7 +149,8 @@ class Control:
         self._get_ready(now)
         changed = self._database.atomically(lambda open_: self._resume(ids, now, open_))
         self._confirm(changed)
-        if waiting := _after_others(changed):
+        waiting = [job.id for job in changed if job.schedule_kind == "after"]
+        if waiting:
             self._dependencies.start_if_possible(only=waiting, now=now)
             changed = self._as_they_are(changed)
         return self._with_refused(ids, changed, RESUME)
@@ -211,7 +212,7 @@ class Control:
         edit that changes for which jobs it waits: of these there is one at a time."""
         if name is not None:
             check_name("name", name)
-        given = {
+        edits = {
             "name": name,
             "payload": self._json("payload", payload),
             "metadata": self._json("metadata", metadata),
@@ -219,17 +220,17 @@ class Control:
             "now": now,
         }
         self._get_ready(now)
-        job = self._database.atomically(lambda open_: self._update(job_id, edit, given, open_))
+        job = self._database.atomically(lambda open_: self._update(job_id, edit, edits, open_))
         self._confirm([job])
         if (limits := spec_of(job).limits) is not None:
             self._limits.note([limits], now=now)
         return job
 
-    def everywhere(self, chosen: JobFilter, act: Callable[[Sequence[UUID]], Changes]) -> Tally:
+    def everywhere(self, job_filter: JobFilter, act: Callable[[Sequence[UUID]], Changes]) -> Tally:
         """Apply a verb to all that match, in chunks: `everywhere(failed, control.retry)`."""
         changed = refused = 0
         after: UUID | None = None
-        while ids := self._reads.ids(chosen, after=after, limit=_CHUNK):
+        while ids := self._reads.ids(job_filter, after=after, limit=_CHUNK):
             done = act(ids)
             changed += len(done.changed)
             refused += len(done.refused)
@@ -251,10 +252,18 @@ class Control:
     ) -> list[Job]:
         paused = self._jobs("paused_for_update", {"ids": list(ids)}, connection)
         moment = self._database.clock(now, connection)
-        found = [resume_request(job, moment) for job in paused]
-        requests = {request.job_id: request for request in found if request is not None}
+        requests = {
+            job.id: request
+            for job in paused
+            if (request := resume_request(job, moment)) is not None
+        }
         places = self._places(list(requests.values()), moment)
-        runs = [_resumed(job, places.get(job.id), moment) for job in paused]
+        runs = [
+            resumed_run(job, moment)._replace(placed_at=job.placed_at)
+            if places.get(job.id) is None
+            else placed_run(unanchored(spec_of(job)), places[job.id], moment)
+            for job in paused
+        ]
         params = {
             "ids": [job.id for job in paused],
             "statuses": [str(run.status) for run in runs],
@@ -270,24 +279,24 @@ class Control:
         self,
         job_id: UUID,
         edit: Callable[[JobSpec], JobSpec],
-        given: Mapping[str, Any],
+        edits: Mapping[str, Any],
         connection: Connection,
     ) -> Job:
-        if given["rewiring"]:
+        if edits["rewiring"]:
             self._dependencies.lock(connection)
         row = self._database.row("job_for_update", {"id": job_id}, connection)
         if row is None:
             raise NotFound("job", job_id)
         job = Job._make(row)
         spec = edit(spec_of(job))
-        plan = self._replanned(job, spec, self._database.clock(given["now"], connection))
-        name = given["name"] or job.name
-        params = {**given, **spec_columns(spec), **plan, "id": job_id, "name": name}
+        plan = self._replanned(job, spec, self._database.clock(edits["now"], connection))
+        name = edits["name"] or job.name
+        params = {**edits, **spec_columns(spec), **plan, "id": job_id, "name": name}
         try:
             edited = self._hinted_at(self._jobs("update_job", params, connection), connection)[0]
         except psycopg.errors.UniqueViolation as error:
             raise self._taken(job, name or "", error) from error
-        return self._rewired(job, edited, spec, given["now"], connection)
+        return self._rewired(job, edited, spec, edits["now"], connection)
 
     def _rewired(
         self, before: Job, job: Job, spec: JobSpec, now: datetime | None, connection: Connection
@@ -306,8 +315,8 @@ class Control:
         awaited = {} if force else self._dependencies.still_awaited(ids, connection)
         gone = self._jobs("delete", {"ids": [i for i in ids if i not in awaited]}, connection)
         done = self._any_state([id_ for id_ in ids if id_ not in awaited], gone)
-        kept = [RefusedJob(id_, JobStatus.PENDING, DELETE, None, by) for id_, by in awaited.items()]
-        return Changes(done.changed, [*done.refused, *kept])
+        stay = [RefusedJob(id_, JobStatus.PENDING, DELETE, None, by) for id_, by in awaited.items()]
+        return Changes(done.changed, [*done.refused, *stay])
 
     def _as_they_are(self, jobs: Sequence[Job], connection: Connection | None = None) -> list[Job]:
         """The same jobs, read again."""
@@ -355,7 +364,13 @@ class Control:
         if not rest:
             return Changes(changed, [])
         states = {row[0]: row for row in self._database.rows("states_of", {"ids": rest})}
-        refused = [_refused(id_, states.get(id_), verb) for id_ in rest]
+        refused = []
+        for id_ in rest:
+            _, status, is_paused, replaced_by = states.get(id_, (id_, None, False, None))
+            # A running job that is to be paused after its run counts as paused.
+            state = JobStatus.PAUSED if is_paused else status and JobStatus(status)
+            live = replaced_by if state in verb.sources else None
+            refused.append(RefusedJob(id_, state, verb, live))
         return Changes(changed, refused)
 
     def _any_state(self, ids: Sequence[UUID], changed: list[Job]) -> Changes:
@@ -425,25 +440,6 @@ class Control:
         check_name("queue", name)
         params = {"name": name, "paused": paused, "channel": self._database.channel, "now": now}
         self._database.rows("set_queue_paused", params)
-
-
-def _after_others(jobs: Sequence[Job]) -> list[UUID]:
-    return [job.id for job in jobs if job.schedule_kind == "after"]
-
-
-def _resumed(job: Job, place: datetime | None, now: datetime) -> FirstRun:
-    if place is None:
-        return resumed_run(job, now)._replace(placed_at=job.placed_at)
-    return placed_run(unanchored(spec_of(job)), place, now)
-
-
-def _refused(id_: UUID, row: tuple[Any, ...] | None, verb: Verb) -> RefusedJob:
-    """The refusal; a running job that is to be paused after its run counts as paused."""
-    if row is None:
-        return RefusedJob(id_, None, verb)
-    _, status, is_paused, replaced_by = row
-    seen = JobStatus.PAUSED if is_paused else JobStatus(status)
-    return RefusedJob(id_, seen, verb, replaced_by if seen in verb.sources else None)
 
 
 def _stands_already(error: psycopg.errors.UniqueViolation) -> Conflict:

@@ -107,8 +107,8 @@ class Database:
         self, name: str, params: Mapping[str, Any], connection: Connection | None = None
     ) -> Row | None:
         """Like `rows`, for a statement that gives at most one."""
-        found = self.rows(name, params, connection)
-        return found[0] if found else None
+        rows = self.rows(name, params, connection)
+        return rows[0] if rows else None
 
     def clock(self, now: datetime | None, connection: Connection | None = None) -> datetime:
         """The database's time, unless another `now` is given."""

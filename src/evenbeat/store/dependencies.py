@@ -114,9 +114,9 @@ class Dependencies:
             return self._start(params, connection, now)[1]
         total = 0
         while True:
-            found, started = self._database.atomically(lambda c: self._start(params, c, now))
+            seen, started = self._database.atomically(lambda c: self._start(params, c, now))
             total += started
-            if found < BATCH or not started:
+            if seen < BATCH or not started:
                 return total
 
     def start_if_possible(
@@ -149,10 +149,10 @@ class Dependencies:
         self, ids: Sequence[UUID], connection: Connection | None = None
     ) -> dict[UUID, list[Dependency]]:
         """What these jobs wait for."""
-        found: dict[UUID, list[Dependency]] = {id_: [] for id_ in ids}
+        awaited: dict[UUID, list[Dependency]] = {id_: [] for id_ in ids}
         for row in self._database.rows("awaited_by", {"ids": list(ids)}, connection):
-            found[row[0]].append(Dependency._make(row[1:]))
-        return found
+            awaited[row[0]].append(Dependency._make(row[1:]))
+        return awaited
 
     def dependents_of(
         self, job_id: UUID, *, limit: int = DEPENDENTS_SHOWN, connection: Connection | None = None
@@ -184,10 +184,10 @@ class Dependencies:
         ready = self._ready([job.id for job in idle], connection)
         moment = self._database.clock(now, connection)
         # Of ended jobs with one dedup key only one can live; the others come after it.
-        chosen = list({job.dedup_key or job.id: job for job in idle if job.id in ready}.values())
-        due = [due_time(job, moment) for job in chosen]
+        starting = list({job.dedup_key or job.id: job for job in idle if job.id in ready}.values())
+        due = [due_time(job, moment) for job in starting]
         started = {
-            "ids": [job.id for job in chosen],
+            "ids": [job.id for job in starting],
             "plan_time": moment,
             "next_runs": due,
             "statuses": [str(_status(when, moment)) for when in due],
@@ -213,8 +213,8 @@ class Dependencies:
         """Who waits for whom, names looked up; each of them is there and stays there."""
         scopes: dict[Scope, dict[UUID | str, UUID]] = {}
         for scope in dict.fromkeys(scope for _, scope in waiting.values()):
-            wanted = [a for after, of in waiting.values() if of == scope for a in after.jobs]
-            scopes[scope] = self._look_up(wanted, scope, connection)
+            awaited = [a for after, of in waiting.values() if of == scope for a in after.jobs]
+            scopes[scope] = self._look_up(awaited, scope, connection)
         ties = [
             (job_id, scopes[scope][awaited.job], awaited)
             for job_id, (after, scope) in waiting.items()
@@ -227,27 +227,27 @@ class Dependencies:
         return ties
 
     def _look_up(
-        self, wanted: Iterable[Awaited], scope: Scope, connection: Connection
+        self, awaited: Iterable[Awaited], scope: Scope, connection: Connection
     ) -> dict[UUID | str, UUID]:
-        references = {awaited.job for awaited in wanted}
+        references = {one.job for one in awaited}
         params = {
             "ids": [one for one in references if isinstance(one, UUID)],
             "names": [one for one in references if isinstance(one, str)],
             "scope_kind": scope.kind,
             "scope_id": scope.id,
         }
-        found: dict[UUID | str, UUID] = {}
+        ids: dict[UUID | str, UUID] = {}
         for id_, name, is_own in self._database.rows("find_awaited", params, connection):
-            found[id_] = id_
-            if is_own or name not in found:
-                found[name] = id_
-        for missing in sorted(map(str, references - found.keys())):
+            ids[id_] = id_
+            if is_own or name not in ids:
+                ids[name] = id_
+        for missing in sorted(map(str, references - ids.keys())):
             raise InvalidSchedule(
                 f"There is no job {missing!r} to wait for, neither in the scope {scope} nor "
                 "globally. Add it first, or in the same request.",
                 field="after",
             )
-        return found
+        return ids
 
     def _refuse_circle(
         self, edges: Sequence[Edge], through: Iterable[UUID], connection: Connection
@@ -256,9 +256,9 @@ class Dependencies:
         if way is None:
             return
         called: dict[UUID, str] = dict(self._database.rows("labels_of", {"ids": way}, connection))
-        told = " → ".join(called.get(id_, str(id_)) for id_ in way)
+        steps = " → ".join(called.get(id_, str(id_)) for id_ in way)
         raise InvalidSchedule(
-            f"These jobs would wait for each other for ever: {told}. Take one of the steps out.",
+            f"These jobs would wait for each other forever: {steps}. Take one of the steps out.",
             field="after",
         )
 

@@ -78,37 +78,40 @@ _ORDERS: dict[str, LiteralString] = {
 SORT_FIELDS = tuple(_ORDERS)
 
 
-def where(chosen: JobFilter, extra: LiteralString | None = None) -> LiteralString:
+def where(job_filter: JobFilter, extra: LiteralString | None = None) -> LiteralString:
     """The filter's WHERE clause, empty when everything is meant."""
-    conditions = [text for name, text in _CONDITIONS.items() if getattr(chosen, name) is not None]
+    conditions = [
+        text for name, text in _CONDITIONS.items() if getattr(job_filter, name) is not None
+    ]
     if extra is not None:
         conditions.append(extra)
     return "WHERE " + " AND ".join(conditions) if conditions else ""
 
 
-def asked(chosen: JobFilter) -> frozenset[str]:
-    """The fields of the filter that matter."""
-    return frozenset(name for name in _CONDITIONS if getattr(chosen, name) is not None)
+def fields_of(job_filter: JobFilter) -> frozenset[str]:
+    """The fields of the filter that are set."""
+    return frozenset(name for name in _CONDITIONS if getattr(job_filter, name) is not None)
 
 
-def where_params(chosen: JobFilter) -> dict[str, Any]:
+def where_params(job_filter: JobFilter) -> dict[str, Any]:
     """The parameters of that clause."""
-    params = {name: getattr(chosen, name) for name in _CONDITIONS}
+    params = {name: getattr(job_filter, name) for name in _CONDITIONS}
     for name in ("statuses", "queues", "tasks", "kinds"):
         if params[name] is not None:
             params[name] = [str(item) for item in params[name]]
-    if chosen.search is not None:
-        params["search"] = containing(chosen.search)
-    if chosen.metadata is not None:
-        params["metadata"] = Jsonb(chosen.metadata)
-    if chosen.tag is not None:
-        params["tag"] = Jsonb(str(chosen.tag))
+    if job_filter.search is not None:
+        params["search"] = containing(job_filter.search)
+    if job_filter.metadata is not None:
+        params["metadata"] = Jsonb(job_filter.metadata)
+    if job_filter.tag is not None:
+        params["tag"] = Jsonb(str(job_filter.tag))
     return params
 
 
 def containing(text: str) -> str:
-    """The LIKE pattern for what contains this text, taken literally."""
-    return f"%{_literal(text)}%"
+    """The LIKE pattern for what contains this text, with LIKE's own signs taken literally."""
+    literal = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{literal}%"
 
 
 def order_by(sort: str) -> LiteralString:
@@ -125,8 +128,3 @@ def order_by(sort: str) -> LiteralString:
     if column == "j.id":
         return "ORDER BY j.id DESC" if descending else "ORDER BY j.id"
     return "ORDER BY " + column + direction + ", j.id"
-
-
-def _literal(text: str) -> str:
-    """The text with LIKE's own signs taken literally."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -32,7 +32,7 @@ KEPT_BACK_SECONDS = 0.05
 WALK_SECONDS = 0.1
 """How long the walk rests from stretch to stretch while every claim is filled without it."""
 
-LATELY_SECONDS = 10.0
+RECENT_SECONDS = 10.0
 FREED_SECONDS = 0.2
 HELD_PAUSE = timedelta(milliseconds=20)
 
@@ -40,7 +40,7 @@ _Filter = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
 
 
 @dataclass(slots=True)
-class _View:
+class _ClaimMemory:
     """What one kind of claim (by its queues and tasks) remembers."""
 
     look_after: float = 0.0
@@ -55,29 +55,29 @@ class _View:
 
 
 class KeyedClaims:
-    """Claims key by key: `first` takes a share before the ordinary claim, `rest` what room is left
-    after it, `next_look` says when there may be more."""
+    """Claims key by key: `claim_share` takes a share before the ordinary claim, `claim_remaining`
+    what room is left after it, `next_look` says when there may be more."""
 
     def __init__(self, database: Database, table: LimitTable) -> None:
         self._database = database
         self._table = table
-        self._views: dict[_Filter, _View] = {}
+        self._views: dict[_Filter, _ClaimMemory] = {}
         self._freed: dict[str, float] = {}
-        self._lately = 0.0
+        self._last_seen = 0.0
 
-    def ended(self, keys: Iterable[str]) -> None:
+    def runs_ended(self, keys: Iterable[str]) -> None:
         """Runs with these keys have ended in this process: look there first."""
         moment = time.monotonic()
         for key in keys:
             self._freed[key] = moment
-        self._look_anew()
+        self._look_again()
 
-    def came(self) -> None:
+    def job_added(self) -> None:
         """A job with a key was added by this process."""
-        self._lately = time.monotonic()
-        self._look_anew()
+        self._last_seen = time.monotonic()
+        self._look_again()
 
-    def first(
+    def claim_share(
         self, jobs: list[Job], params: Mapping[str, Any], limit: int, connection: Connection | None
     ) -> None:
         """Add up to half of `limit`, of one every other time, so that neither kind of job can keep
@@ -92,7 +92,7 @@ class KeyedClaims:
         if share:
             self._look(jobs, view, params, share, connection)
 
-    def rest(
+    def claim_remaining(
         self,
         jobs: list[Job],
         params: Mapping[str, Any],
@@ -102,10 +102,11 @@ class KeyedClaims:
         taken: int,
     ) -> None:
         """Fill up to `limit` after an ordinary claim that left room: when the share was used up
-        (`taken` of it), or nothing was found at all though such jobs have been seen lately."""
+        (`taken` of it), or nothing was found at all though such jobs have been seen recently."""
         view = self._view(params)
         used_up = taken > 0 and taken >= (limit + 1) // 2
-        unseen = not jobs and not view.looked and self._seen_lately()
+        seen_recently = time.monotonic() - self._last_seen < RECENT_SECONDS
+        unseen = not jobs and not view.looked and seen_recently
         if used_up or unseen:
             self._look(jobs, view, params, limit, connection)
 
@@ -137,7 +138,7 @@ class KeyedClaims:
     def _look(
         self,
         jobs: list[Job],
-        view: _View,
+        view: _ClaimMemory,
         params: Mapping[str, Any],
         limit: int,
         connection: Connection | None,
@@ -150,22 +151,26 @@ class KeyedClaims:
             view.walk_from = None
             return
         before = len(jobs)
-        found, unknown = self._claim(view, params, limit - before, connection)
-        jobs += found
+        claimed, unknown = self._claim(view, params, limit - before, connection)
+        jobs += claimed
         if unknown:
             self._table.recall(unknown, now=params["now"])
             jobs += self._claim(view, params, limit - len(jobs), connection)[0]
-        self._lately = time.monotonic()
+        self._last_seen = time.monotonic()
         self._rest(view, 0.0 if len(jobs) > before else KEPT_BACK_SECONDS)
 
     def _claim(
-        self, view: _View, params: Mapping[str, Any], limit: int, connection: Connection | None
+        self,
+        view: _ClaimMemory,
+        params: Mapping[str, Any],
+        limit: int,
+        connection: Connection | None,
     ) -> tuple[list[Job], list[str]]:
         if limit <= 0:
             return [], []
         walks = not view.was_full or time.monotonic() >= view.walk_after
         with self._transaction(connection) as own:
-            wanted = {
+            search = {
                 **params,
                 "limit": limit,
                 "reach": REACH,
@@ -173,7 +178,7 @@ class KeyedClaims:
                 "walk_from": view.walk_from if walks else None,
                 "freed": self._freed_keys(),
             }
-            row = self._database.rows("limited_keys", wanted, own)[0]
+            row = self._database.rows("limited_keys", search, own)[0]
             locked, held, more_due, walked_to, unknown = row
             jobs: list[Job] = []
             if locked:
@@ -196,23 +201,23 @@ class KeyedClaims:
             with connection.transaction():
                 yield connection
 
-    def _rest(self, view: _View, seconds: float) -> None:
+    def _rest(self, view: _ClaimMemory, seconds: float) -> None:
         view.look_after = time.monotonic() + seconds
 
-    def _view(self, params: Mapping[str, Any]) -> _View:
-        return self._views.setdefault(_filter(params["queues"], params["tasks"]), _View())
+    def _view(self, params: Mapping[str, Any]) -> _ClaimMemory:
+        return self._views.setdefault(_filter(params["queues"], params["tasks"]), _ClaimMemory())
 
-    def _look_anew(self) -> None:
+    def _look_again(self) -> None:
         for view in list(self._views.values()):
             view.look_after, view.looked_at = 0.0, None
 
     def _that_looked(
         self, queues: Sequence[str] | None, tasks: Sequence[str] | None, now: datetime | None
-    ) -> list[_View] | None:
+    ) -> list[_ClaimMemory] | None:
         """The kinds of claim that have just looked, or have at this moment of a clock that stands,
         if they are for all of these tasks; else those that have not will."""
         asked = None if tasks is None else set(tasks)
-        chosen = [
+        views = [
             (own, view)
             for (of_queues, own), view in list(self._views.items())
             if of_queues == _filter(queues, None)[0]
@@ -220,14 +225,14 @@ class KeyedClaims:
         ]
         looked = [
             (own, view)
-            for own, view in chosen
+            for own, view in views
             if (view.looked if now is None else view.looked_at == now)
         ]
         known = {task for own, _ in looked for task in own or ()}
         covered = any(own is None for own, _ in looked) or (asked is not None and asked <= known)
         if covered:
             return [view for _, view in looked]
-        for _, view in chosen:
+        for _, view in views:
             view.look_after = 0.0
         return None
 
@@ -239,9 +244,6 @@ class KeyedClaims:
             if moment < oldest:
                 self._freed.pop(key, None)
         return list(self._freed)[:REACH]
-
-    def _seen_lately(self) -> bool:
-        return time.monotonic() - self._lately < LATELY_SECONDS
 
 
 def commits_at_once(connection: Connection) -> bool:

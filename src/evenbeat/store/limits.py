@@ -40,10 +40,10 @@ class LimitTable:
 
     def get(self, key: str) -> KeyLimit:
         """One key, or `NotFound`."""
-        found = self.find(key)
-        if found is None:
+        limit = self.find(key)
+        if limit is None:
             raise NotFound("limit", key)
-        return found
+        return limit
 
     def find(self, key: str) -> KeyLimit | None:
         """One key, if it is known."""

@@ -44,16 +44,13 @@ class Listener:
             raise DatabaseUnavailable("The listening connection is closed.")
         self._collect()
         if not self._signals and self._readable.select(timeout):
-            self._receive()
+            try:
+                self.connection.pgconn.consume_input()
+            except psycopg.OperationalError as error:
+                raise DatabaseUnavailable(f"The listening connection broke: {error}") from error
+            self._collect()
         signals, self._signals = list(self._signals), {}
         return signals
-
-    def _receive(self) -> None:
-        try:
-            self.connection.pgconn.consume_input()
-        except psycopg.OperationalError as error:
-            raise DatabaseUnavailable(f"The listening connection broke: {error}") from error
-        self._collect()
 
     def _collect(self) -> None:
         """What has arrived; with the answer to a statement, as well."""

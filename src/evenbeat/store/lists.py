@@ -23,8 +23,8 @@ from evenbeat.store.database import Database
 from evenbeat.store.filters import (
     COUNTED_FIELDS,
     JobFilter,
-    asked,
     containing,
+    fields_of,
     order_by,
     where,
     where_params,
@@ -89,10 +89,10 @@ class _Total(NamedTuple):
     as_of: datetime | None = None
 
 
-class _Wanted(NamedTuple):
+class _Filtered(NamedTuple):
     """A filter as SQL."""
 
-    chosen: JobFilter
+    job_filter: JobFilter
     condition: LiteralString
     params: Mapping[str, Any]
 
@@ -103,39 +103,40 @@ class JobLists:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def page(self, chosen: JobFilter, sort: str, limit: int, offset: int) -> JobPage:
+    def page(self, job_filter: JobFilter, sort: str, limit: int, offset: int) -> JobPage:
         """A page of the jobs that match, and their total."""
         check_page(limit, offset, MAX_OFFSET)
         order = order_by(sort)
-        wanted = self._wanted(chosen)
-        rows = self._rows(wanted, sort, order, limit, offset)
+        query = self._filtered(job_filter)
+        rows = self._rows(query, sort, order, limit, offset)
         jobs = [Job._make(row) for row in rows]
         if len(jobs) < limit and (jobs or offset == 0):
             return JobPage(jobs, offset + len(jobs))
-        total = self._total(wanted)
+        total = self._total(query)
         at_least = offset + len(jobs) if jobs else 0
         return JobPage(jobs, max(total.number, at_least), total.is_estimate, total.as_of)
 
     # -- the rows --------------------------------------------------------------------------------
 
     def _rows(
-        self, wanted: _Wanted, sort: str, order: LiteralString, limit: int, offset: int
+        self, query: _Filtered, sort: str, order: LiteralString, limit: int, offset: int
     ) -> list[tuple[Any, ...]]:
-        page = {**wanted.params, "limit": limit, "offset": offset, "reach": limit + offset}
+        page = {**query.params, "limit": limit, "offset": offset, "reach": limit + offset}
         page["near"] = NEAR
-        rest: LiteralString = wanted.condition + " " + order + _PAGE
+        rest: LiteralString = query.condition + " " + order + _PAGE
         plain: LiteralString = "SELECT {job} FROM " + _PLAIN + rest
-        unforeseen = bool(asked(wanted.chosen) & _UNFORESEEN)
-        condition: LiteralString = "" if unforeseen else wanted.condition
+        unforeseen = bool(fields_of(query.job_filter) & _UNFORESEEN)
+        condition: LiteralString = "" if unforeseen else query.condition
         all_of_it, _ = self._cost("SELECT 1 FROM " + _PLAIN + condition, page)
         if all_of_it <= CHEAP:
             return self._query(plain, page)
         if sort == "next_run_at" and limit + offset <= FARTHEST_LANE_ROW:
-            rows = self._in_order(_by_next_run(wanted.condition, order), page)
-            if len(rows) == limit or _only_waiting(wanted.chosen):
+            rows = self._in_order(_by_next_run(query.condition, order), page)
+            statuses = query.job_filter.statuses
+            if len(rows) == limit or (statuses is not None and _WAITING.issuperset(statuses)):
                 return rows
         if sort in ("name", "-name"):
-            named: LiteralString = _and(wanted.condition) + "j.name IS NOT NULL " + order
+            named: LiteralString = _and(query.condition) + "j.name IS NOT NULL " + order
             rows = self._in_order("SELECT {job} FROM " + _PLAIN + named + _PAGE, page)
             if len(rows) == limit:
                 return rows
@@ -144,19 +145,19 @@ class JobLists:
             rows = self._in_order("SELECT {job} FROM " + near + rest, page)
             if len(rows) == limit:
                 return rows
-        parts: LiteralString = "SELECT {job} FROM " + _parts(wanted.chosen) + rest
-        if self._are_few(wanted.chosen) or self._cost(parts, page) < self._cost(plain, page):
+        parts: LiteralString = "SELECT {job} FROM " + _parts(query.job_filter) + rest
+        if self._are_few(query.job_filter) or self._cost(parts, page) < self._cost(plain, page):
             return self._query(parts, page)
         return self._query(plain, page)
 
-    def _are_few(self, chosen: JobFilter) -> bool:
+    def _are_few(self, job_filter: JobFilter) -> bool:
         """Whether the kept counts know that little matches. The planner takes states, queues and
         tasks for independent of each other, which they seldom are."""
-        indexed = JobFilter(chosen.statuses, chosen.queues, chosen.tasks)
+        indexed = JobFilter(job_filter.statuses, job_filter.queues, job_filter.tasks)
         if indexed == JobFilter():
             return False
-        kept = self._kept_total(_Wanted(indexed, where(indexed), where_params(indexed)))
-        return kept is not None and kept.number <= FEW
+        counted = self._counted_total(_Filtered(indexed, where(indexed), where_params(indexed)))
+        return counted is not None and counted.number <= FEW
 
     def _in_order(self, text: LiteralString, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Read along the order of an index. A planner that underestimates a lane would rather
@@ -167,57 +168,56 @@ class JobLists:
 
     # -- the total -------------------------------------------------------------------------------
 
-    def _total(self, wanted: _Wanted) -> _Total:
-        sources = (_PLAIN, _parts(wanted.chosen))
-        texts: list[LiteralString] = ["SELECT 1 FROM " + s + wanted.condition for s in sources]
-        costs = [self._cost(text, wanted.params) for text in texts]
+    def _total(self, query: _Filtered) -> _Total:
+        sources = (_PLAIN, _parts(query.job_filter))
+        texts: list[LiteralString] = ["SELECT 1 FROM " + s + query.condition for s in sources]
+        costs = [self._cost(text, query.params) for text in texts]
         (cost, rows), text = min(zip(costs, texts, strict=True))
         if cost <= DEAR and rows <= EXACT_ROWS:
             some: LiteralString = text + " LIMIT %(most)s"
-            counted: LiteralString = "SELECT count(*) FROM (" + some + ") found"
-            found = self._query(counted, {**wanted.params, "most": EXACT_ROWS + 1})[0][0]
-            if found <= EXACT_ROWS:
-                return _Total(found)
-            rows = found
-        return self._kept_total(wanted) or _Total(max(rows, costs[0][1]), True)
+            count: LiteralString = "SELECT count(*) FROM (" + some + ") matches"
+            rows = self._query(count, {**query.params, "most": EXACT_ROWS + 1})[0][0]
+            if rows <= EXACT_ROWS:
+                return _Total(rows)
+        return self._counted_total(query) or _Total(max(rows, costs[0][1]), True)
 
-    def _kept_total(self, wanted: _Wanted) -> _Total | None:
+    def _counted_total(self, query: _Filtered) -> _Total | None:
         figure = self._database.row("kept_figure", {"name": "job_counts"})
-        if figure is None or not asked(wanted.chosen) <= COUNTED_FIELDS:
+        if figure is None or not fields_of(query.job_filter) <= COUNTED_FIELDS:
             return None
         text: LiteralString = (
-            "SELECT coalesce(sum(j.jobs), 0)::bigint FROM evenbeat.job_counts j " + wanted.condition
+            "SELECT coalesce(sum(j.jobs), 0)::bigint FROM evenbeat.job_counts j " + query.condition
         )
-        return _Total(self._query(text, wanted.params)[0][0], True, figure[1])
+        return _Total(self._query(text, query.params)[0][0], True, figure[1])
 
     # -- the filter ------------------------------------------------------------------------------
 
-    def _wanted(self, chosen: JobFilter) -> _Wanted:
-        wanted = _Wanted(chosen, where(chosen), where_params(chosen))
-        if not chosen.search:
-            return wanted
-        cost, _ = self._cost("SELECT 1 FROM " + _PLAIN + wanted.condition, wanted.params)
-        return wanted if cost <= DEAR else self._looked_up(wanted)
+    def _filtered(self, job_filter: JobFilter) -> _Filtered:
+        query = _Filtered(job_filter, where(job_filter), where_params(job_filter))
+        if not job_filter.search:
+            return query
+        cost, _ = self._cost("SELECT 1 FROM " + _PLAIN + query.condition, query.params)
+        return query if cost <= DEAR else self._looked_up(query)
 
-    def _looked_up(self, wanted: _Wanted) -> _Wanted:
+    def _looked_up(self, query: _Filtered) -> _Filtered:
         """Search the index of names and the few tasks instead of every row. Names without number
         need no help: then a walk over the rows soon has a page together."""
-        search = {"search": containing(wanted.chosen.search or ""), "limit": MOST_NAMES + 1}
+        search = {"search": containing(query.job_filter.search or ""), "limit": MOST_NAMES + 1}
         names = [row[0] for row in self._database.rows("names_like", search)]
         tasks = [row[0] for row in self._database.rows("tasks_like", search)]
         if len(names) > MOST_NAMES:
-            return wanted
-        rest = replace(wanted.chosen, search=None)
+            return query
+        rest = replace(query.job_filter, search=None)
         if not names:
             both = tasks if rest.tasks is None else sorted(set(tasks) & set(map(str, rest.tasks)))
             only = replace(rest, tasks=both)
-            return _Wanted(only, where(only), where_params(only))
-        found: LiteralString = "j.name = ANY (%(found_names)s::text[])"
+            return _Filtered(only, where(only), where_params(only))
+        matches: LiteralString = "j.name = ANY (%(matching_names)s::text[])"
         if tasks:
-            found = "(" + found + " OR j.task = ANY (%(found_tasks)s::text[]))"
-        params = {**where_params(rest), "found_names": names, "found_tasks": tasks}
+            matches = "(" + matches + " OR j.task = ANY (%(matching_tasks)s::text[]))"
+        params = {**where_params(rest), "matching_names": names, "matching_tasks": tasks}
         # The search stays in the filter, so that nobody takes the kept counts for its total.
-        return _Wanted(wanted.chosen, where(rest, found), params)
+        return _Filtered(query.job_filter, where(rest, matches), params)
 
     # --------------------------------------------------------------------------------------------
 
@@ -243,9 +243,9 @@ def check_page(limit: int, offset: int, farthest: int = 2**31 - 1) -> None:
         )
 
 
-def _parts(chosen: JobFilter) -> LiteralString:
-    """The table, put together from the partial indexes whose states are asked for."""
-    states = None if chosen.statuses is None else set(map(str, chosen.statuses))
+def _parts(job_filter: JobFilter) -> LiteralString:
+    """The table, put together from the partial indexes whose states are fields_of for."""
+    states = None if job_filter.statuses is None else set(map(str, job_filter.statuses))
     parts: list[LiteralString] = [
         "SELECT * FROM evenbeat.jobs WHERE " + predicate
         for predicate, holds in _PARTS.items()
@@ -254,10 +254,6 @@ def _parts(chosen: JobFilter) -> LiteralString:
     if not parts:
         return _PLAIN
     return "(" + " UNION ALL ".join(parts) + ") j "
-
-
-def _only_waiting(chosen: JobFilter) -> bool:
-    return chosen.statuses is not None and set(map(str, chosen.statuses)) <= _WAITING
 
 
 def _by_next_run(condition: LiteralString, order: LiteralString) -> LiteralString:

@@ -42,12 +42,12 @@ class Migration(NamedTuple):
 
 def migrations() -> list[Migration]:
     """Every migration this Evenbeat knows, in order."""
-    found = []
+    steps = []
     for file in files(__package__).joinpath("migrations").iterdir():
         if match := _FILE.match(file.name):
             text = file.read_text(encoding="utf-8")
-            found.append(Migration(int(match[1]), match[2], text))
-    return sorted(found)
+            steps.append(Migration(int(match[1]), match[2], text))
+    return sorted(steps)
 
 
 def migrate(url: str, schema: str) -> list[int]:

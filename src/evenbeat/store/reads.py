@@ -118,7 +118,7 @@ class Reads(Summaries):
 
     def jobs(
         self,
-        chosen: JobFilter = JobFilter(),
+        job_filter: JobFilter = JobFilter(),
         *,
         sort: str = "-created_at",
         limit: int = 50,
@@ -126,24 +126,23 @@ class Reads(Summaries):
     ) -> JobPage:
         """A page of the jobs that match, and their total. A total that would take long to count is
         that of the last count or an estimate, and says so."""
-        return self._lists.page(chosen, sort, limit, offset)
+        return self._lists.page(job_filter, sort, limit, offset)
 
-    def ids(self, chosen: JobFilter, *, after: UUID | None = None, limit: int = 1000) -> list[UUID]:
+    def ids(
+        self, job_filter: JobFilter, *, after: UUID | None = None, limit: int = 1000
+    ) -> list[UUID]:
         """The ids of matching jobs in order, walking on from `after`."""
-        rows = self._list(
-            "SELECT j.id FROM evenbeat.jobs j ",
-            chosen,
-            "ORDER BY j.id LIMIT %(limit)s",
-            extra="(%(after)s::uuid IS NULL OR j.id > %(after)s::uuid)",
-            after=after,
-            limit=limit,
-        )
+        on = where(job_filter, "(%(after)s::uuid IS NULL OR j.id > %(after)s::uuid)")
+        text: LiteralString = "SELECT j.id FROM evenbeat.jobs j "  # values are parameters
+        text += on + " ORDER BY j.id LIMIT %(limit)s"
+        params = {**where_params(job_filter), "after": after, "limit": limit}
+        rows = self._database.query("jobs_list", text, params)
         return [row[0] for row in rows]
 
-    def each(self, chosen: JobFilter, *, chunk: int = 1000) -> Iterator[Job]:
+    def each(self, job_filter: JobFilter, *, chunk: int = 1000) -> Iterator[Job]:
         """Every job that matches, by creation, without holding them all."""
         after: UUID | None = None
-        while ids := self.ids(chosen, after=after, limit=chunk):
+        while ids := self.ids(job_filter, after=after, limit=chunk):
             yield from map(Job._make, self._database.rows("jobs", {"ids": ids}))
             after = ids[-1]
 
@@ -231,25 +230,13 @@ class Reads(Summaries):
         `overview` gives with its moment."""
         figure = self._database.row("kept_figure", {"name": "jobs"})
         if figure is not None and sum(figure[0].values()) > COUNTED_FROM:
-            kept: dict[str, int] = figure[0]
-            return kept
+            counts: dict[str, int] = figure[0]
+            return counts
         return dict(self._database.rows("counts_by_status", {}))
 
     def queues(self, *, now: datetime | None = None) -> list[QueueDepth]:
         """Every queue that has due or running jobs, or was ever paused."""
         return [QueueDepth._make(row) for row in self._database.rows("queue_depths", {"now": now})]
-
-    def _list(
-        self,
-        select: LiteralString,
-        chosen: JobFilter,
-        rest: LiteralString = "",
-        *,
-        extra: LiteralString | None = None,
-        **params: Any,
-    ) -> list[tuple[Any, ...]]:
-        text: LiteralString = select + where(chosen, extra) + " " + rest
-        return self._database.query("jobs_list", text, where_params(chosen) | params)
 
 
 def _history(

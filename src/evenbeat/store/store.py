@@ -76,7 +76,7 @@ class Store:
         self.access = AccessTables(self.database)
         self.idempotency = IdempotencyKeys(self.database)
         self.limits = LimitTable(self.database)
-        self._limited = KeyedClaims(self.database, self.limits)
+        self._keyed = KeyedClaims(self.database, self.limits)
         self.webhooks = Webhooks(self.database)
         self._max_json_bytes = max_json_bytes
 
@@ -210,7 +210,7 @@ class Store:
         params = {**_lane_filter(queues, tasks), "now": now}
         due, present, limited = self.database.rows("next_due", params)[0]
         if limited is not None:
-            look = self._limited.next_look(params, limited, present)
+            look = self._keyed.next_look(params, limited, present)
             due = look if due is None or (look is not None and look < due) else due
         return due, present
 
@@ -249,7 +249,7 @@ class Store:
             self.dependencies.start_if_possible(only=waiting, now=now)
         keyed = [end.job for end in ends if end.job.concurrency_key is not None]
         if keyed:
-            self._limited.ended(self.limits.freed(keyed, now=now))
+            self._keyed.runs_ended(self.limits.freed(keyed, now=now))
         return {row[0] for row in rows}
 
     def release(
@@ -337,19 +337,19 @@ class Store:
     ) -> None:
         """Jobs with a concurrency key get a share of the room, and what the others leave of it.
         Each step adds to `jobs`: what one has claimed stays claimed if another fails."""
-        self._limited.first(jobs, params, limit, connection)
+        self._keyed.claim_share(jobs, params, limit, connection)
         taken = len(jobs)
         if taken < limit:
             free = self.database.rows("claim", {**params, "limit": limit - taken}, connection)
             jobs += map(Job._make, free)
         if len(jobs) < limit:
-            self._limited.rest(jobs, params, limit, connection, taken=taken)
+            self._keyed.claim_remaining(jobs, params, limit, connection, taken=taken)
 
     def _note_limits(self, specs: Iterable[JobSpec], now: datetime | None) -> None:
         limits = [limits for spec in specs if (limits := spec.limits) is not None]
         if limits:
             self.limits.note(limits, now=now)
-            self._limited.came()
+            self._keyed.job_added()
 
     def _confirm(self, first: FirstRun, **outcome: Any) -> None:
         if first.placed_at is not None and self._placer is not None:
@@ -360,8 +360,8 @@ class Store:
         if job.dedup_key is not None:
             row = self.database.row("live_by_dedup_key", {"keys": [job.dedup_key]}, connection)
             if row:
-                found: UUID = row[1]
-                return found
+                live: UUID = row[1]
+                return live
         taken = named(self.database, job, connection)
         if taken is not None:
             raise NameTaken(job.name or "", str(job.scope), taken)

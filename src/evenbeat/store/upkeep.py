@@ -103,11 +103,11 @@ class Upkeep:
         """Remove one-off jobs that ended before the moment, with their history."""
         removed = 0
         while True:
-            found, gone = self._database.atomically(
+            seen, gone = self._database.atomically(
                 lambda open_: self._prune_jobs(older_than, batch, open_)
             )
             removed += gone
-            if found < batch or not gone:
+            if seen < batch or not gone:
                 return removed
 
     def _prune_jobs(

@@ -120,8 +120,8 @@ class Webhooks:
         now: datetime | None = None,
     ) -> Webhook:
         """Add an endpoint, with a secret of its own. The URL is the caller's to check."""
-        chosen = check_events(events)
-        check_reach(chosen, job=job_id is not None, filtered=bool(tasks or queues or tags))
+        checked = check_events(events)
+        check_reach(checked, job=job_id is not None, filtered=bool(tasks or queues or tags))
         if job_id is None and self.count()[1] >= MOST_GLOBAL:
             raise Conflict(
                 f"There are {MOST_GLOBAL} webhooks for all jobs already, the most there can be. "
@@ -130,7 +130,7 @@ class Webhooks:
         params = {
             "id": uuid7(),
             "url": url,
-            "events": chosen,
+            "events": checked,
             "description": description,
             "job_id": job_id,
             **_filters(tasks, queues, tags),
@@ -163,8 +163,8 @@ class Webhooks:
         """Change url, description, events, tasks, queues, tags or enabled; the rest stays."""
 
         def work(open_: Connection) -> Webhook:
-            kept = _found(self._database.rows("webhook_until_commit", {"id": id_}, open_), id_)
-            webhook = kept._replace(**changes)
+            before = _found(self._database.rows("webhook_until_commit", {"id": id_}, open_), id_)
+            webhook = before._replace(**changes)
             filters = _filters(webhook.tasks, webhook.queues, webhook.tags)
             events = check_events(webhook.events)
             check_reach(events, job=webhook.job_id is not None, filtered=any(filters.values()))
@@ -215,8 +215,8 @@ class Webhooks:
             self._database.rows("lock_until_commit", lock, open_)
             before = self._database.row("figure_until_commit", {"name": figure}, open_)
             raised = bool(value["low"]) and not (before and before[0].get("low"))
-            kept = {"name": figure, "value": Jsonb(dict(value)), "now": now}
-            self._database.rows("save_figure", kept, open_)
+            params = {"name": figure, "value": Jsonb(dict(value)), "now": now}
+            self._database.rows("save_figure", params, open_)
             if raised:
                 data = encode_json("data", alert)
                 self._database.rows("add_balance_alert", {"data": data, "now": now}, open_)
@@ -239,11 +239,12 @@ class Webhooks:
             "limit": limit,
             "offset": offset,
         }
-        found = [Message._make(row) for row in self._database.rows("webhook_messages", params)]
-        if found and len(found) < limit:
-            return MessagePage(found, offset + len(found))
+        messages = [Message._make(row) for row in self._database.rows("webhook_messages", params)]
+        if messages and len(messages) < limit:
+            return MessagePage(messages, offset + len(messages))
         counted = self._database.rows("count_webhook_messages", params | {"most": COUNTED})[0][0]
-        return MessagePage(found, max(counted, offset + len(found)) if found else counted)
+        at_least = offset + len(messages) if messages else 0
+        return MessagePage(messages, max(counted, at_least))
 
     def message(self, id_: UUID) -> tuple[Message, dict[str, Any], list[DeliveryAttempt]]:
         """One message, its payload, and every attempt at delivering it."""
@@ -298,8 +299,8 @@ class Webhooks:
 
     # --------------------------------------------------------------------------------------------
 
-    def _redeliver(self, now: datetime | None, **chosen: Any) -> int:
-        params = {"messages": [], "webhook_id": None, "since": None, "now": now} | chosen
+    def _redeliver(self, now: datetime | None, **selection: Any) -> int:
+        params = {"messages": [], "webhook_id": None, "since": None, "now": now} | selection
         return len(self._database.rows("redeliver_webhooks", params))
 
     @staticmethod
@@ -322,8 +323,8 @@ def _filters(
     tasks: Sequence[str] | None, queues: Sequence[str] | None, tags: Sequence[str] | None
 ) -> dict[str, list[str] | None]:
     """The filters as columns; an empty one would hear of nothing, and means all."""
-    given = {"tasks": tasks, "queues": queues, "tags": tags}
-    return {name: sorted(set(words)) if words else None for name, words in given.items()}
+    filters = {"tasks": tasks, "queues": queues, "tags": tags}
+    return {name: sorted(set(words)) if words else None for name, words in filters.items()}
 
 
 def _new_secret() -> str:

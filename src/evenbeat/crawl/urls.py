@@ -35,7 +35,8 @@ def canonical_url(url: str) -> str:
         raise ValueError(f"{url[:200]!r} is not an http or https URL")
     port = "" if parts.port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{parts.port}"
     path = _escaped(_SESSION_IN_PATH.sub("", parts.path) or "/")
-    named = [_escaped(pair) for pair in parts.query.split("&") if _counts(pair)]
+    pairs = [pair for pair in parts.query.split("&") if pair]
+    named = [_escaped(p) for p in pairs if not _TRACKING.fullmatch(p.partition("=")[0])]
     shown = f"[{host}]" if ":" in host else host
     return urlunsplit((parts.scheme, f"{shown}{port}", path, "&".join(sorted(named)), ""))
 
@@ -97,7 +98,3 @@ def _escaped(text: str) -> str:
 def _as_usual(escape: re.Match[str]) -> str:
     character = chr(int(escape[1] or "25", 16))
     return character if _NEEDS_NO_ESCAPE.fullmatch(character) else f"%{ord(character):02X}"
-
-
-def _counts(pair: str) -> bool:
-    return bool(pair) and not _TRACKING.fullmatch(pair.partition("=")[0])

@@ -5,7 +5,6 @@ they have, as Celery's own classes document it.
 """
 
 import re
-from collections.abc import Mapping
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
@@ -80,33 +79,27 @@ def read_celery(app: Any, *, origin: str, balance: bool = False) -> ImportSource
     zone = str(getattr(app.timezone, "key", None) or app.conf.timezone or "UTC")
     zone_named(zone, error=InvalidInput)
     for key, entry in sorted(app.conf.beat_schedule.items(), key=lambda item: str(item[0])):
-        name, options = str(key), dict(entry.get("options") or {})
-        text = f"{name}: {entry.get('task')}, {entry.get('schedule')!r}"
+        name, task, options = str(key), entry.get("task"), dict(entry.get("options") or {})
+        text = f"{name}: {task}, {entry.get('schedule')!r}"
+        if not isinstance(task, str) or not task:
+            source.reviews.append(NeedsReview(name, text, "It names no task."))
+            continue
+        args, kwargs = tuple(entry.get("args") or ()), dict(entry.get("kwargs") or {})
         try:
-            document, remark = _document(name, entry, app, zone, balance)
+            timing = _timing(entry.get("schedule"), zone, balance)
+            payload = payload_of(args, kwargs, getattr(app.tasks.get(task), "run", None))
         except InvalidInput as error:
             source.reviews.append(NeedsReview(name, text, str(error)))
             continue
-        document["tags"] = [source.tag]
+        document: Document = {"name": name_of(name), "task": task, "payload": payload}
+        document |= {**timing.fields, "tags": [source.tag]}
         if isinstance(options.get("queue"), str):
             document["queue"] = options["queue"]
-        source.jobs.append(ParsedJob(name, text, document, remark))
+        source.jobs.append(ParsedJob(name, text, document, timing.remark))
         if others := sorted(str(option) for option in options if option not in _IMPORTED_OPTIONS):
             why = f"It is imported, but without its options {', '.join(others)}: set them here."
             source.reviews.append(NeedsReview(name, text, why))
     return source
-
-
-def _document(
-    name: str, entry: Mapping[str, Any], app: Any, zone: str, balance: bool
-) -> tuple[Document, str | None]:
-    task = entry.get("task")
-    if not isinstance(task, str) or not task:
-        raise InvalidInput("It names no task.")
-    timing = _timing(entry.get("schedule"), zone, balance)
-    args, kwargs = tuple(entry.get("args") or ()), dict(entry.get("kwargs") or {})
-    payload = payload_of(args, kwargs, getattr(app.tasks.get(task), "run", None))
-    return {"name": name_of(name), "task": task, "payload": payload, **timing.fields}, timing.remark
 
 
 def _timing(schedule: Any, zone: str, balance: bool) -> Timing:

@@ -110,9 +110,15 @@ def lines(text: str, timezone: str, *, system: bool = False) -> Iterator[Crontab
                     number, line, "It contains the character U+0000, which no command can be given."
                 )
             elif assignment := _ASSIGNMENT.match(line):
-                name, value = _variable(assignment)
-                environment[name] = value
-                yield CrontabVariable(number, line, name, value)
+                name, value = next(filter(None, assignment.groups()[:3])), assignment[4].strip()
+                if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
+                    value = value[1:-1]
+                if name.isidentifier() and name.isascii():
+                    environment[name] = value
+                    yield CrontabVariable(number, line, name, value)
+                else:
+                    why = f"{name!r} is no variable that a command can be given."
+                    yield UnusableLine(number, line, why)
             elif line.split(maxsplit=1)[0].lower() == "@reboot":
                 yield UnusableLine(number, line, _REBOOT, at_start=True)
             else:
@@ -130,14 +136,6 @@ _REBOOT = (
     "@reboot asks for a run when the machine starts, which is no schedule. Start it with the "
     "service manager of the machine, or from the worker's own start."
 )
-
-
-def _variable(assignment: re.Match[str]) -> tuple[str, str]:
-    name, value = next(filter(None, assignment.groups()[:3])), assignment[4].strip()
-    if not name.isidentifier() or not name.isascii():
-        raise InvalidInput(f"{name!r} is no variable that a command can be given.")
-    quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "'\""
-    return name, value[1:-1] if quoted else value
 
 
 def _entry(text: str, zone: str, system: bool) -> tuple[Cron, str | None, str]:

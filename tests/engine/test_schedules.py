@@ -219,7 +219,7 @@ def test_periodic_jobs_run_for_buckets_with_everything_spelled_out(evenbeat_harn
         ({"max_attempts": 0}, "max_attempts must be at least 1, got 0"),
         (
             {"catch_up": "every_plan", "max_plans_per_tick": 0},
-            "max_plans_per_tick must be at least 1 for every_plan catch-up, got 0",
+            "max_plans_per_tick must be a whole number from 1 to 1,000, got 0",
         ),
         ({"retry_backoff": ["soon"]}, "retry_backoff"),
     ],

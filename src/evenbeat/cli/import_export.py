@@ -48,7 +48,7 @@ def crontab(  # noqa: PLR0917 - the options are named on the command line
     user: Annotated[
         str | None,
         typer.Option(
-            metavar="USER", help="As whom the workers run. Default: whoever runs this command."
+            metavar="USER", help="The user that workers run as. Default: who runs this command."
         ),
     ] = None,
     system: Annotated[
@@ -149,8 +149,8 @@ def apscheduler(  # noqa: PLR0917 - the options are named on the command line
     """
     if not trust:
         raise InvalidInput(
-            "APScheduler keeps jobs as pickles, and a pickle can be made to do harm to whoever "
-            "reads it. If you know who can write into this store, and trust them, give --trust.",
+            "APScheduler keeps jobs as pickles, and a pickle can be made to do harm when it is "
+            "read. If you know who can write into this store, and trust them, give --trust.",
             field="trust",
         )
     from evenbeat.cli.app_loader import make_importable  # noqa: PLC0415
@@ -191,7 +191,7 @@ def export(
         typer.Option(metavar="FILE", help="Write into this file. Default: standard output."),
     ] = None,
 ) -> int:
-    """Write the definitions of jobs out, without what has happened to them since.
+    """Write job definitions to a file or standard output, without their history.
 
     `evenbeat import json` reads them. Jobs that have ended are left out unless --status asks for
     them: importing one would run it again. Those of a backfill belong to their job, and deliveries

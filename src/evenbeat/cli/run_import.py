@@ -264,7 +264,7 @@ def _show_plan(session: ApiSession, plan: Plan) -> None:
             rows.add_row(*map(cell, texts))
         parts.append(rows)
     if plan.remarks:
-        parts += [Text(), heading("Also in there")]
+        parts += [Text(), heading("Also in the source")]
         parts += [Text(f"  {safe(f'{r.where}: {r.text}')}: {r.what}") for r in plan.remarks]
     session.show(_document(plan), *parts, *_reviews(plan))
     if session.as_json:

@@ -31,7 +31,7 @@ def search(
         str | None, typer.Option(metavar="ID", help="Only of this source; see `sources`.")
     ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=100)] = 10,
-    offset: Annotated[int, typer.Option(metavar="N", min=0, help="Leave out the first N.")] = 0,
+    offset: Annotated[int, typer.Option(metavar="N", min=0, help="Skip the first N.")] = 0,
 ) -> None:
     """Search crawled pages, the best first.
 
@@ -79,7 +79,7 @@ def delete(
     session: ApiSession,
     document: Annotated[str, typer.Argument(metavar="ID", help="As the search with --json shows.")],
 ) -> None:
-    """Remove a crawled page; a crawl that comes by it again adds it again."""
+    """Remove a crawled page; a later crawl that finds it adds it again."""
     session.client.delete(f"/api/v1/documents/{path_segment(document)}")
     say("Removed.")
 
@@ -89,7 +89,7 @@ def delete(
 def sources(
     session: ApiSession,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000)] = 100,
-    offset: Annotated[int, typer.Option(metavar="N", min=0, help="Leave out the first N.")] = 0,
+    offset: Annotated[int, typer.Option(metavar="N", min=0, help="Skip the first N.")] = 0,
 ) -> None:
     """List what is crawled, longest ago first."""
     page = session.client.get("/api/v1/sources", limit=limit, offset=offset)

@@ -145,7 +145,7 @@ def get_document(document_id: UUID, service: ServiceDep, _principal: Viewer) -> 
     responses=responses(404),
 )
 def delete_document(document_id: UUID, service: ServiceDep, _principal: Admin) -> None:
-    """Forget it. A crawl that comes by the page again adds it again."""
+    """Forget it. A later crawl that finds the page adds it again."""
     Documents(service.app.store.database).delete(document_id)
 
 

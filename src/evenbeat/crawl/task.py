@@ -159,7 +159,7 @@ class _CrawlSlots:
         loop = asyncio.get_running_loop()
         free = self._of_loop.setdefault(loop, asyncio.Semaphore(self._most))
         if free.locked():
-            ctx.progress(0, message=f"waits: {self._most} other crawls run in this worker")
+            ctx.progress(0, message=f"waiting: {self._most} other crawls run in this worker")
         async with free:
             yield
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from evenbeat.crawl.child import Page as Crawled
+from evenbeat.crawl.child import CrawledPage as Crawled
 from evenbeat.crawl.documents import BEGIN, END, Documents, Lease
 from evenbeat.crawl.urls import page_key
 from evenbeat.domain.ids import uuid7

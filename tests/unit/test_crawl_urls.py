@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy.http import HtmlResponse, Response, TextResponse
 
-from evenbeat.crawl.child import MOST_TEXT, CrawlRequest, Page
+from evenbeat.crawl.child import MOST_TEXT, CrawledPage, CrawlRequest
 from evenbeat.crawl.robots import Rules
 from evenbeat.crawl.spider import content_of, legible
 from evenbeat.crawl.text import tidy
@@ -237,8 +237,8 @@ def test_a_request_survives_its_way():
 def test_what_the_child_says_is_cut_to_size():
     url = "https://a.b/" + "u" * 9999
     said = {"url": url, "title": "t" * 9999, "text": "x" * 999_999, "depth": 3}
-    page = Page.of(said)
+    page = CrawledPage.of(said)
     assert (len(page.url), len(page.title), len(page.text)) == (2048, 500, MOST_TEXT)
     assert page.key.startswith("a.b/uuu")
     with pytest.raises(ValueError, match="not an http or https URL"):
-        Page.of(said | {"url": "javascript:alert(1)"})
+        CrawledPage.of(said | {"url": "javascript:alert(1)"})

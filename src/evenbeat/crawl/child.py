@@ -63,7 +63,7 @@ class CrawlRequest:
         return cls(**fields | {name: tuple(fields[name]) for name in ("allowed_paths", "networks")})
 
 
-class Page(NamedTuple):
+class CrawledPage(NamedTuple):
     """A page to keep."""
 
     url: str
@@ -73,7 +73,7 @@ class Page(NamedTuple):
     depth: int
 
     @classmethod
-    def of(cls, message: Mapping[str, Any]) -> "Page":
+    def of(cls, message: Mapping[str, Any]) -> "CrawledPage":
         """The page of a message, checked and cut to size once more: the child reads what strangers
         wrote. Raises ValueError if its URL is not valid."""
         url = canonical_url(str(message["url"])[:2048])

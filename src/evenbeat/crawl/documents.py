@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from evenbeat.crawl.child import Page
+from evenbeat.crawl.child import CrawledPage
 from evenbeat.crawl.text import plain_words
 from evenbeat.errors import LeaseLost, NotFound
 from evenbeat.store.database import Connection, Database
@@ -89,7 +89,7 @@ class Documents:
         self,
         lease: Lease,
         source: str,
-        pages: Sequence[Page],
+        pages: Sequence[CrawledPage],
         *,
         gone: Sequence[str] = (),
         now: datetime | None = None,

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from evenbeat.app import Evenbeat
 from evenbeat.crawl import TASK
-from evenbeat.crawl.child import CrawlRequest, Page, crawl_process
+from evenbeat.crawl.child import CrawledPage, CrawlRequest, crawl_process
 from evenbeat.crawl.documents import Documents, Lease
 from evenbeat.crawl.urls import canonical_url
 from evenbeat.domain.job import JobSpec
@@ -176,7 +176,7 @@ class _PageWriter:
         self._lease = Lease(ctx.job.id, ctx.execution_id)
         self._source = source
         self._max_pages = max_pages
-        self._pages: list[Page] = []
+        self._pages: list[CrawledPage] = []
         self._gone: list[str] = []
         self._written_at = time.monotonic()
         self._counts: dict[str, int] = {}
@@ -197,7 +197,7 @@ class _PageWriter:
         """One message of the crawler's."""
         match message.get("kind"):
             case "page":
-                self._pages.append(Page.of(message))
+                self._pages.append(CrawledPage.of(message))
             case "gone":
                 self._gone += map(str, message["keys"])
             case "problem" if len(self._problems) < MOST_PROBLEMS:

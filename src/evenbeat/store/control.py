@@ -208,7 +208,7 @@ class Control:
         now: datetime | None = None,
     ) -> Job:
         """Edit a job in one transaction. An unchanged schedule keeps its plan; a changed one is
-        planned anew, and a run in progress ends under the old definition. `rewiring` announces an
+        planned again, and a run in progress ends under the old definition. `rewiring` announces an
         edit that changes for which jobs it waits: of these there is one at a time."""
         if name is not None:
             check_name("name", name)

@@ -44,7 +44,7 @@ _CONNECTING: dict[str, Any] = {
     "client_encoding": "utf8",
 }
 
-# A report is planned anew for the values it is asked with: a rare queue and a common one want
+# A report is planned again for each set of values: a rare queue and a common one want
 # different ways to their rows.
 _COLD_SESSION = _EVERY_SESSION + "; SET plan_cache_mode = force_custom_plan"
 

@@ -123,7 +123,7 @@ class Dependencies:
         self, *, only: Sequence[UUID] | None = None, awaiting: Sequence[UUID] | None = None,
         now: datetime | None = None,
     ) -> int:  # fmt: skip
-        """Like `start`; what cannot be done now is left to whoever looks next, within seconds."""
+        """Like `start`; what cannot be done now is done by the next check, within seconds."""
         try:
             return self.start(only=only, awaiting=awaiting, now=now)
         except (StoreError, psycopg.Error) as error:

@@ -215,7 +215,7 @@ class KeyedClaims:
         self, queues: Sequence[str] | None, tasks: Sequence[str] | None, now: datetime | None
     ) -> list[_ClaimMemory] | None:
         """The kinds of claim that have just looked, or have at this moment of a clock that stands,
-        if they are for all of these tasks; else those that have not will."""
+        if together they cover all of these tasks; otherwise those that have not looked will."""
         asked = None if tasks is None else set(tasks)
         views = [
             (own, view)

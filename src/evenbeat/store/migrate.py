@@ -60,7 +60,7 @@ def migrate(url: str, schema: str) -> list[int]:
         known = migrations()
         if _missing(connection, schema, known) == []:
             return []
-        # Held until this connection closes; whoever comes second finds the work done.
+        # Held until this connection closes; the next process finds the work done.
         connection.execute(
             "SELECT pg_advisory_lock(hashtextextended(%s, 0))", (f"evenbeat:{schema}",)
         )
@@ -115,7 +115,7 @@ def _create(connection: psycopg.Connection[Any], schema: str) -> None:
 
 def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) -> None:
     """Apply one step, beside workers that may be at work. It waits for locks only briefly, because
-    whoever comes later waits behind it, and lets the others pass before it tries again; so too when
+    later statements wait behind it, and lets the others pass before it tries again; so too when
     a statement has locked the same tables in another order."""
     for attempt in range(1, ATTEMPTS + 1):
         try:

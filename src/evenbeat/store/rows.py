@@ -1,6 +1,7 @@
 """What a new job becomes in the database."""
 
 import json
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -10,8 +11,10 @@ from evenbeat.errors import InvalidInput, TooLarge
 
 MAX_JSON_BYTES = 256 * 1024
 
-
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+# A task enqueues by the same spec again and again.
+_spec_columns = lru_cache(maxsize=500)(spec_columns)
 
 
 def encode_json(field: str, value: Any, limit: int = MAX_JSON_BYTES) -> str:
@@ -46,5 +49,5 @@ def new_job_params(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> di
         "anchor_at": first.anchor_at,
         "placed_at": first.placed_at,
         "parent_id": job.parent_id,
-        **spec_columns(job.spec),
+        **_spec_columns(job.spec),
     }

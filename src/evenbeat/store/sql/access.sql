@@ -50,7 +50,7 @@ VALUES (%(code_hash)s, %(subject)s, %(role)s, {now},
 RETURNING expires_at;
 
 -- name: redeem_login_code
--- Turns a code into a session, at most once: whoever deletes the row has it, all others find none.
+-- Turns a code into a session, at most once: the one that deletes the row gets it.
 WITH used AS (
     DELETE FROM evenbeat.login_codes WHERE code_hash = %(code_hash)s
     RETURNING subject, role, expires_at

@@ -4,7 +4,7 @@
 -- `finish` holds, so ending jobs is never held up by a deadlock.
 
 -- name: find_awaited
--- The jobs that are meant by ids and names; a name means a job of the same scope, else a global one.
+-- The jobs that are meant by ids and names; a name means a job of the same scope, or otherwise a global one.
 -- They cannot be deleted until the transaction ends.
 SELECT j.id, j.name, j.scope_kind = %(scope_kind)s AND j.scope_id = %(scope_id)s AS own_scope
 FROM evenbeat.jobs j
@@ -67,7 +67,7 @@ WHERE job_id = %(job_id)s AND NOT predecessor_id = ANY (%(kept)s::uuid[])
 RETURNING predecessor_id;
 
 -- name: startable_dependents
--- Idle jobs whose marks look complete, locked; those that somebody else has locked are left to him.
+-- Idle jobs whose marks look complete, locked; those that another session has locked are left to it.
 -- With `only`, of these jobs; with `awaiting`, of those that wait for these jobs.
 SELECT {job}
 FROM evenbeat.jobs j

@@ -52,7 +52,7 @@ SELECT id FROM evenbeat.jobs
 WHERE name = %(name)s AND scope_kind = %(scope_kind)s AND scope_id = %(scope_id)s;
 
 -- name: notify
--- A hint to whoever listens; losing one costs a poll, never a job.
+-- A hint to all listeners; losing one costs a poll, never a job.
 SELECT pg_notify(%(channel)s, signal) FROM unnest(%(signals)s::text[]) AS signal;
 
 -- name: claim

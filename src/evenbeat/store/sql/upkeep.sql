@@ -155,7 +155,7 @@ SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 1));
 
 -- name: counting_horizon
 -- The moment up to which every claim is visible by now: claims under way are waited for, though
--- not for ever. A moment that is given is taken as it is.
+-- not forever. An explicit moment is taken as it is.
 SELECT coalesce(%(now)s::timestamptz,
                 least(clock_timestamp() - interval '1 second',
                       CASE WHEN min(xact_start) IS NOT NULL

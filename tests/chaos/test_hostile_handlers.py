@@ -111,6 +111,7 @@ def test_progress_that_cannot_be_stored_costs_no_lease(
     fleet.start(**SHORT_LEASE)
 
     wait_for(lambda: story.counts().get("completed") == 3, "both complete")
+    wait_for(lambda: ended(store, alone.id), "the isolated one has ended")
 
     for added in (ill, neighbour):
         assert story.executions(added.id) == [("completed", None)], "its lease was lost"

@@ -43,7 +43,7 @@ def modern_fields(document: dict[str, Any]) -> dict[str, Any]:
             if value != seconds and not _means(value, seconds):
                 raise InvalidInput(
                     f"interval_minutes and {other} both say how often to run. Give one of them.",
-                    field=other,
+                    field="after" if other == "after" else "interval_minutes",
                 )
         try:
             Interval(parse_duration(seconds))

@@ -151,9 +151,11 @@ def _field_error(entry: dict[str, Any]) -> FieldError:
     place = [str(part) for part in entry["loc"] if part not in ("body", "query", "path", "header")]
     # A field that may be one of several types: which of them was tried says nothing to people.
     place = [part for part in place if "[" not in part and not part.endswith("Fields")]
-    if isinstance(entry.get("input"), dict):  # the error of a whole document may name its field
-        field = getattr(entry.get("ctx", {}).get("error"), "field", None)
-        place += [field] if field else []
+    field = getattr(entry.get("ctx", {}).get("error"), "field", None)
+    if field and isinstance(entry.get("input"), dict):
+        place.append(field)  # the error of a whole document, about one of its fields
+    elif field and isinstance(entry.get("input"), list):
+        place[-1:] = [field]  # of a whole list, about one of its items
     unknown = entry["type"] == "extra_forbidden"
     message = "There is no such field." if unknown else validation_message(entry)
     return FieldError(field=".".join(place) or str(entry["loc"][0]), message=message)

@@ -257,7 +257,9 @@ class Durations(SettingKind):
                 f'{name} must be a list of at most 100 durations, such as ["10s", "1m"].',
                 field=name,
             )
-        return tuple(parse_duration(one, field=name) for one in value)
+        return tuple(
+            parse_duration(one, field=f"{name}.{place}") for place, one in enumerate(value)
+        )
 
     def from_text(self, name: str, text: str) -> list[str]:  # noqa: ARG002
         return [part.strip() for part in text.split(",") if part.strip()]

@@ -65,7 +65,11 @@ def migrate(url: str, schema: str) -> list[int]:
             "SELECT pg_advisory_lock(hashtextextended(%s, 0))", (f"evenbeat:{schema}",)
         )
         if _current(connection, schema) is None:
-            _create(connection, schema)
+            row = connection.execute("SELECT to_regnamespace(%s)", (f'"{schema}"',)).fetchone()
+            with connection.transaction():
+                if row is None or row[0] is None:
+                    connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
+                connection.execute(in_schema(_VERSIONS_TABLE, schema).encode())
         missing = _missing(connection, schema, known)
         if _run(connection, _HAS_TWELVE, schema) is not None:
             upgrade = files(__package__).joinpath("migrations", _FROM_TWELVE)
@@ -105,21 +109,17 @@ def _current(connection: psycopg.Connection[Any], schema: str) -> int | None:
     return int(row[0]) if row else 0
 
 
-def _create(connection: psycopg.Connection[Any], schema: str) -> None:
-    exists = connection.execute("SELECT to_regnamespace(%s)", (f'"{schema}"',)).fetchone()
-    with connection.transaction():
-        if exists is None or exists[0] is None:
-            connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
-        connection.execute(in_schema(_VERSIONS_TABLE, schema).encode())
-
-
 def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) -> None:
     """Apply one step, beside workers that may be at work. It waits for locks only briefly, because
     later statements wait behind it, and lets the others pass before it tries again; so too when
     a statement has locked the same tables in another order."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _apply_once(connection, schema, step)
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = {int(LOCK_SECONDS * 1000)}".encode())
+                connection.execute(in_schema(step.text, schema).encode())
+                done = "INSERT INTO evenbeat.migrations (version, name) VALUES (%s, %s)"
+                connection.execute(in_schema(done, schema).encode(), (step.version, step.name))
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
             if attempt == ATTEMPTS:
                 raise DatabaseUnavailable(
@@ -129,19 +129,8 @@ def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) ->
                 ) from error
             logger.warning("migration %d waits: the tables are in use", step.version)
             time.sleep(PAUSE_SECONDS)
-    return None
-
-
-def _apply_once(connection: psycopg.Connection[Any], schema: str, step: Migration) -> None:
-    with connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = {int(LOCK_SECONDS * 1000)}".encode())
-        connection.execute(in_schema(step.text, schema).encode())
-        connection.execute(
-            in_schema(
-                "INSERT INTO evenbeat.migrations (version, name) VALUES (%s, %s)", schema
-            ).encode(),
-            (step.version, step.name),
-        )
+        else:
+            return
 
 
 def _run(connection: psycopg.Connection[Any], text: str, schema: str) -> Any:

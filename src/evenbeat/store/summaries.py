@@ -279,7 +279,18 @@ class Summaries:
         """The newest runs that overlap the period. A run that began over six hours before it and
         has ended is not looked for."""
         check_page(limit, 0)
-        _check_period(since, until)
+        for field, moment in (("since", since), ("until", until)):
+            if moment.tzinfo is None:
+                raise InvalidInput(
+                    f"{field} must carry a timezone, got {moment.isoformat()}; for example "
+                    f"{moment.isoformat()}Z.",
+                    field=field,
+                )
+        if since >= until:
+            raise InvalidInput(
+                f"since must be before until, got {since.isoformat()} and {until.isoformat()}.",
+                field="since",
+            )
         params = {
             "since": since,
             "until": until,
@@ -302,18 +313,3 @@ def _totals(row: tuple[Any, ...]) -> ExecutionTotals:
 def rate(done: int, failed: int) -> float | None:
     """The share of successes, None before the first run."""
     return done / (done + failed) if done + failed else None
-
-
-def _check_period(since: datetime, until: datetime) -> None:
-    for field, moment in (("since", since), ("until", until)):
-        if moment.tzinfo is None:
-            raise InvalidInput(
-                f"{field} must carry a timezone, got {moment.isoformat()}; for example "
-                f"{moment.isoformat()}Z.",
-                field=field,
-            )
-    if since >= until:
-        raise InvalidInput(
-            f"since must be before until, got {since.isoformat()} and {until.isoformat()}.",
-            field="since",
-        )

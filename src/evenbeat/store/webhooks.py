@@ -192,7 +192,7 @@ class Webhooks:
 
     def test(self, id_: UUID, *, now: datetime | None = None) -> Message:
         """Send `webhook.test` to an endpoint."""
-        params = {"id": id_, "message": uuid7(_seconds(now)), "now": now}
+        params = {"id": id_, "message": uuid7(None if now is None else now.timestamp()), "now": now}
         row = self._database.row("add_webhook_test", params)
         if row is None:
             self._check_enabled(self.get(id_))
@@ -329,7 +329,3 @@ def _filters(
 
 def _new_secret() -> str:
     return secret_of(secrets.token_bytes(_KEY_BYTES))
-
-
-def _seconds(now: datetime | None) -> float | None:
-    return None if now is None else now.timestamp()

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from evenbeat import __version__
 from evenbeat.connections import psycopg_connection
@@ -46,6 +46,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class _MadeOnce(Generic[R]):
+    """A property that is made on first use, and never twice by two threads. `cached_property` would
+    have done, but in Python 3.11 its lock is shared by all applications of a process."""
+
+    def __init__(self, make: Callable[["Evenbeat"], R]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __get__(self, app: "Evenbeat", _owner: object = None) -> R:
+        with app._opening:
+            if (value := app.__dict__.get(self._make.__name__)) is None:
+                value = app.__dict__[self._make.__name__] = self._make(app)
+        return value
+
+
 class Evenbeat:
     """A scheduler: declare tasks and schedules on it, enqueue jobs, run workers.
 
@@ -66,10 +81,7 @@ class Evenbeat:
         self._overrides = settings | {"database_url": database_url}
         self._settings: Settings | None = None
         self._server: DatabaseServer | None = None
-        self._store: Store | None = None
-        self._balancer: Balancer | None = None
         self._opening = threading.RLock()
-        self._metrics: Metrics | None = None
 
     # -- declaring -------------------------------------------------------------------------------
 
@@ -194,8 +206,14 @@ class Evenbeat:
         if concurrency is not None:
             settings = load_settings(**(self._overrides | {"concurrency": concurrency}))
         self.sync_schedules()
-        self._include_webhooks()
-        chores: list[Chore] = [SimpleChore("balance", timedelta(minutes=5), self._watch_balance)]
+        # Every worker delivers webhooks, whatever else it can do.
+        from evenbeat.tasks.builtin import webhook  # noqa: PLC0415 - only workers need it
+
+        webhook.register(self.registry, lambda: self.settings, lambda: self.store, self._now)
+        chores: list[Chore] = [
+            # The balancer is made when it is first needed: it loads NumPy.
+            SimpleChore("balance", timedelta(minutes=5), lambda: self.balancer.watch())  # noqa: PLW0108
+        ]
         if any(schedule.scopes for schedule in self.schedules.values()):
             # Scopes come and go: their providers are asked again, and the rows follow.
             chores.insert(
@@ -247,83 +265,9 @@ class Evenbeat:
             self._settings = load_settings(**self._overrides)
         return self._settings
 
-    @property
+    @_MadeOnce
     def store(self) -> Store:
         """The store, opened and migrated on first use."""
-        if self._store is None:
-            with self._opening:
-                if self._store is None:
-                    self._store = self._open_store()
-        return self._store
-
-    @property
-    def metrics(self) -> "Metrics":
-        """This application's metrics, in a registry of its own; made on first use."""
-        if self._metrics is None:
-            with self._opening:
-                if self._metrics is None:
-                    self._metrics = self._make_metrics()
-        return self._metrics
-
-    @property
-    def balancer(self) -> "Balancer":
-        """Who places recurring jobs, tells how even the schedule is, and rebalances it."""
-        if self._balancer is None:
-            from evenbeat.balance import Balancer  # noqa: PLC0415 - NumPy, for those who need it
-
-            with self._opening:
-                if self._balancer is None:
-                    self._balancer = Balancer(
-                        self.store, self.settings, override=self._now, events=self.events
-                    )
-                    self._balancer.on_placement.append(self.counters.placed)
-        return self._balancer
-
-    def close(self) -> None:
-        """Give connections back and leave the embedded server."""
-        self._balancer = None
-        if self._store is not None:
-            self._store.close()
-            self._store = None
-        if self._server is not None:
-            self._server.stop()
-            self._server = None
-
-    def __enter__(self) -> "Evenbeat":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # --------------------------------------------------------------------------------------------
-
-    def _now(self) -> datetime | None:
-        return None if self.clock is None else self.clock.override()
-
-    def _make_metrics(self) -> "Metrics":
-        from evenbeat.observe.metrics import Metrics  # noqa: PLC0415 - takes longer than Evenbeat
-
-        return Metrics(
-            self.counters,
-            store=lambda: self.store,
-            tasks=self.registry.named,
-            now=self._now,
-            pools=lambda: {} if self._store is None else self._store.database.pool_figures(),
-            balancer=lambda: self.balancer,
-            silent_seconds=max(30.0, 3 * self.settings.renew_seconds),
-            version=__version__,
-        )
-
-    def _include_webhooks(self) -> None:
-        """Every worker delivers webhooks, whatever else it can do."""
-        from evenbeat.tasks.builtin import webhook  # noqa: PLC0415 - only processes that work need it
-
-        webhook.register(self.registry, lambda: self.settings, lambda: self.store, self._now)
-
-    def _watch_balance(self) -> int:
-        return self.balancer.watch()  # made when it is first needed: it loads NumPy
-
-    def _open_store(self) -> Store:
         settings = self.settings
         if settings.database_url is not None:
             url = settings.database_url.get_secret_value()
@@ -340,6 +284,51 @@ class Evenbeat:
         )
         store.migrate()
         return store
+
+    @_MadeOnce
+    def metrics(self) -> "Metrics":
+        """This application's metrics, in a registry of its own; made on first use."""
+        from evenbeat.observe.metrics import Metrics  # noqa: PLC0415 - takes longer than Evenbeat
+
+        return Metrics(
+            self.counters,
+            store=lambda: self.store,
+            tasks=self.registry.named,
+            now=self._now,
+            pools=lambda: self.store.database.pool_figures() if "store" in self.__dict__ else {},
+            balancer=lambda: self.balancer,
+            silent_seconds=max(30.0, 3 * self.settings.renew_seconds),
+            version=__version__,
+        )
+
+    @_MadeOnce
+    def balancer(self) -> "Balancer":
+        """Who places recurring jobs, tells how even the schedule is, and rebalances it."""
+        from evenbeat.balance import Balancer  # noqa: PLC0415 - NumPy, for those who need it
+
+        balancer = Balancer(self.store, self.settings, override=self._now, events=self.events)
+        balancer.on_placement.append(self.counters.placed)
+        return balancer
+
+    def close(self) -> None:
+        """Give connections back and leave the embedded server."""
+        self.__dict__.pop("balancer", None)
+        if (store := self.__dict__.pop("store", None)) is not None:
+            store.close()
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def __enter__(self) -> "Evenbeat":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --------------------------------------------------------------------------------------------
+
+    def _now(self) -> datetime | None:
+        return None if self.clock is None else self.clock.override()
 
     def _declare(self, function: Callable[P, R], options: Mapping[str, Any]) -> Task[P, R]:
         settings = dict(options)

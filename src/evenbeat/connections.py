@@ -12,7 +12,10 @@ def psycopg_connection(source: Any) -> Connection | None:
     """The psycopg 3 connection on which the caller's transaction is open."""
     if source is None or isinstance(source, psycopg.Connection):
         return source
-    connection = _from_sqlalchemy(source) or _from_django(source)
+    connection = _from_sqlalchemy(source)
+    if connection is None and hasattr(source, "ensure_connection"):  # Django's
+        source.ensure_connection()
+        connection = source.connection
     if isinstance(connection, psycopg.Connection):
         return connection
     kind = f"{type(source).__module__}.{type(source).__qualname__}"
@@ -34,12 +37,5 @@ def _from_sqlalchemy(source: Any) -> Any:
         and hasattr(source, "begin")
         and not source.in_transaction()
     ):
-        source.begin()  # else SQLAlchemy would not know that there is anything to commit
+        source.begin()  # otherwise SQLAlchemy would not know that there is anything to commit
     return getattr(getattr(source, "connection", None), "driver_connection", None)
-
-
-def _from_django(source: Any) -> Any:
-    if not hasattr(source, "ensure_connection"):
-        return None
-    source.ensure_connection()
-    return source.connection

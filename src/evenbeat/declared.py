@@ -168,39 +168,36 @@ class ScheduleSync:
         """Add what is new, update what changed, stop scopes that are gone, report what the code no
         longer declares (and stop that too when asked)."""
         report = SyncReport()
-        wanted = {(d.name, scope): d for d in declared for scope in d.current_scopes()}
+        expected = {(d.name, scope): d for d in declared for scope in d.current_scopes()}
         names = {d.name for d in declared}
         with self._store.upkeep.exclusive("schedule_sync"):
-            present = self._present()
-            self._add_missing(wanted, present, report, now)
+            mine = self._store.read.each(JobFilter(created_by=self._owner))
+            present = {(job.name or "", scope_of(job)): job for job in mine}
+            self._add_missing(expected, present, report, now)
             waiting = [job.id for job in present.values() if job.schedule_kind == "after"]
             awaited = self._store.dependencies.awaited_by(waiting) if waiting else {}
             for key, job in present.items():
-                if key in wanted:
+                if key in expected:
                     waits = awaited.get(job.id, ())
-                    self._bring_in_line(job, wanted[key], report, now, waits)
+                    self._bring_in_line(job, expected[key], report, now, waits)
                 elif job.name in names or disable_removed:
                     self._stop(job, report, now)
                 if job.name not in names and _STOPPED not in job.metadata:
                     report.removed.append(_label(key))
         return report
 
-    def _present(self) -> dict[tuple[str, Scope], Job]:
-        mine = self._store.read.each(JobFilter(created_by=self._owner))
-        return {(job.name or "", scope_of(job)): job for job in mine}
-
     def _add_missing(
         self,
-        wanted: Mapping[tuple[str, Scope], DeclaredSchedule],
+        expected: Mapping[tuple[str, Scope], DeclaredSchedule],
         present: Mapping[tuple[str, Scope], Job],
         report: SyncReport,
         now: datetime | None,
     ) -> None:
-        missing = [key for key in wanted if key not in present]
+        missing = [key for key in expected if key not in present]
         jobs = [
             NewJob(
-                wanted[key].spec,
-                wanted[key].payload,
+                expected[key].spec,
+                expected[key].payload,
                 name=key[0],
                 scope=key[1],
                 created_by=self._owner,
@@ -236,8 +233,8 @@ class ScheduleSync:
             )
             report.updated.append(label)
         if _STOPPED in job.metadata:
-            kept = {name: value for name, value in job.metadata.items() if name != _STOPPED}
-            self._store.control.update(job.id, metadata=kept, now=now)
+            metadata = {name: value for name, value in job.metadata.items() if name != _STOPPED}
+            self._store.control.update(job.id, metadata=metadata, now=now)
             self._store.control.resume([job.id], now=now)
             report.resumed.append(label)
 

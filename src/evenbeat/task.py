@@ -93,17 +93,17 @@ class Task(Generic[P, R]):
 
     def job(self, *args: Any, **kwargs: Any) -> NewJob:
         """The job that `enqueue` would add, for `app.enqueue_many`."""
-        chosen = self._options
+        options = self._options
         payload = self.definition.signature.encode(args, kwargs)
         return NewJob(
             with_key(self.spec, payload),
             payload,
-            start=chosen.start,
-            name=chosen.name,
-            scope=chosen.scope,
-            dedup_key=chosen.dedup_key,
-            metadata=chosen.metadata or {},
-            created_by=chosen.created_by,
+            start=options.start,
+            name=options.name,
+            scope=options.scope,
+            dedup_key=options.dedup_key,
+            metadata=options.metadata or {},
+            created_by=options.created_by,
         )
 
     def options(

@@ -152,7 +152,7 @@ def _chunks(service: Service, body: Selection) -> Iterator[Sequence[UUID]]:
         ids = list(dict.fromkeys(body.ids or ()))
         yield from (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
         return
-    filter_, after = body.filter.chosen(), None
+    filter_, after = body.filter.job_filter(), None
     while ids := service.app.store.read.ids(filter_, after=after, limit=_CHUNK):
         yield ids
         after = ids[-1]

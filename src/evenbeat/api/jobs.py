@@ -130,7 +130,7 @@ def list_jobs(
 ) -> Response:
     """A page of the jobs that match, newest first unless sorted otherwise."""
     page = service.app.store.read.jobs(
-        query.chosen(), sort=query.sort, limit=query.limit, offset=query.offset
+        query.job_filter(), sort=query.sort, limit=query.limit, offset=query.offset
     )
     awaited = _awaited_by(service, page.jobs)
     document = JobList(
@@ -166,8 +166,8 @@ def _awaited_by(
 ) -> Mapping[UUID, Sequence[Dependency]]:
     """What each of these jobs waits for; most wait for nothing, and then nothing is asked."""
     waiting = [job.id for job in jobs if job.schedule_kind == "after"]
-    found = service.app.store.dependencies.awaited_by(waiting, connection) if waiting else {}
-    return {job.id: found.get(job.id, ()) for job in jobs}
+    awaited = service.app.store.dependencies.awaited_by(waiting, connection) if waiting else {}
+    return {job.id: awaited.get(job.id, ()) for job in jobs}
 
 
 @router.patch("/{job_id:uuid}", operation_id="update_job", summary="Edit a job", responses=_NOT_NOW)

@@ -74,9 +74,9 @@ class FilterFields(BaseModel):
     parent_id: Id | None = None
     is_paused: bool | None = None
 
-    def chosen(self) -> JobFilter:
+    def job_filter(self) -> JobFilter:
         """The filter as the store knows it."""
-        given = self.model_dump(exclude_none=True)
+        fields = self.model_dump(exclude_none=True)
         one_of("status", self.status, tuple(JobStatus))
         one_of("kind", self.kind, tuple(KINDS))
         return JobFilter(
@@ -90,9 +90,9 @@ class FilterFields(BaseModel):
             first_id=filled(self.id, "0"),
             last_id=filled(self.id, "f"),
             is_paused=self.is_paused,
-            due_before=given.get("due_before"),
-            created_after=given.get("created_after"),
-            created_before=given.get("created_before"),
+            due_before=fields.get("due_before"),
+            created_after=fields.get("created_after"),
+            created_before=fields.get("created_before"),
             tag=self.tag[0] if self.tag else None,
             metadata={"tags": self.tag} if self.tag and len(self.tag) > 1 else None,
         )
@@ -145,9 +145,9 @@ class RecentQuery(ExecutionQuery):
     id: Beginning | None = Field(None, description="How the id begins; 4 digits at least.")
 
 
-def one_of(field: str, given: Sequence[str] | None, known: Sequence[str]) -> None:
+def one_of(field: str, words: Sequence[str] | None, known: Sequence[str]) -> None:
     """Refuse words that are not among the known ones."""
-    for word in given or ():
+    for word in words or ():
         if word not in known:
             raise InvalidInput(
                 f"{field} must be one of {', '.join(known)}, got {word!r}.", field=field

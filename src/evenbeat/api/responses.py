@@ -281,7 +281,7 @@ def job_document(
     dependents: Sequence[Dependent] = (),
 ) -> JobDocument:
     """A job as answered. Columns go by their names; the rest is worked out here."""
-    schedule = schedule_of(job)
+    schedule, tags = schedule_of(job), job.metadata.get("tags")
     extras: dict[str, Any] = {}
     for more in JOB_EXTRAS:
         extras |= more(job)
@@ -293,32 +293,30 @@ def job_document(
         source_id=_text(job.payload.get("source_id")),
         source_name=_text(job.payload.get("source_name")),
         description=_text(job.metadata.get("description")),
-        tags=_tags(job.metadata.get("tags")),
+        tags=[tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else [],
         schedule=schedule.text,
         schedule_text=describe_schedule(job, awaited),
         schedule_enabled=isinstance(schedule, Recurring),
         scope=ScopeDocument(kind=job.scope_kind, id=job.scope_id),
-        after=[_awaited(one) for one in awaited] or None,
-        dependents=[_dependent(one) for one in dependents] or None,
+        after=[
+            AwaitedDocument.model_validate(
+                {
+                    **one._asdict(),
+                    "job": one.id,
+                    "on": one.wanted,
+                    "scope": None if one.scope == "global/global" else one.scope,
+                }
+            )
+            for one in awaited
+        ]
+        or None,
+        dependents=[
+            DependentDocument.model_validate({**one._asdict(), "job": one.id, "on": one.wanted})
+            for one in dependents
+        ]
+        or None,
         duplicate=duplicate or None,
         warnings=list(warnings) or None,
-    )
-
-
-def _awaited(one: Dependency) -> AwaitedDocument:
-    return AwaitedDocument.model_validate({
-        "job": one.id,
-        "name": one.name,
-        "on": one.wanted,
-        "satisfied": one.satisfied,
-        "status": one.status,
-        "scope": None if one.scope == "global/global" else one.scope,
-    })  # fmt: skip
-
-
-def _dependent(one: Dependent) -> DependentDocument:
-    return DependentDocument.model_validate(
-        {"job": one.id, "name": one.name, "on": one.wanted, "status": one.status}
     )
 
 
@@ -349,7 +347,3 @@ def plain(value: Any) -> Any:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _tags(value: Any) -> list[str]:
-    return [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []

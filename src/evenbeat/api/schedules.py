@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
+from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
 from evenbeat.api.problems import responses
 from evenbeat.api.requests import BackfillRequest, PreviewRequest
 from evenbeat.api.responses import (
@@ -58,24 +58,19 @@ def preview_schedule(
             field="schedule",
         )
     after = body.after or service.app.store.clock(service.now)
+    placement = None
     if isinstance(schedule, Interval):
+        placed = service.app.balancer.where(schedule.every)
+        placement = PlacedDocument(at=placed.at, load=plain(placed.load))
         schedule = Interval(schedule.every, after)
     window = None if body.window is None else parse_window(body.window)
     plans = plans_after(schedule, after, body.count)
     return PreviewDocument(
         schedule=schedule.text or "",
         explanation=schedule.describe(),
-        placement=_placed(service, schedule),
+        placement=placement,
         plans=[plan if window is None else window.next_open(plan) for plan in plans],
     )
-
-
-def _placed(service: Service, schedule: Recurring) -> PlacedDocument | None:
-    """Where a balanced job with this interval would come to run."""
-    if not isinstance(schedule, Interval):
-        return None
-    placed = service.app.balancer.where(schedule.every)
-    return PlacedDocument(at=placed.at, load=plain(placed.load))
 
 
 @router.get(

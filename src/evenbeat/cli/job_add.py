@@ -182,14 +182,14 @@ def value_of(text: str) -> Any:
 def _object(text: str, field: str) -> dict[str, Any]:
     source = _read(text)
     try:
-        found = json.loads(source, parse_constant=_no_constant)
+        value = json.loads(source, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"--{field} is not JSON: {error}.", field=field) from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise InvalidInput(
             f'--{field} must be a JSON object, such as {{"to": "a@example.org"}}.', field=field
         )
-    return found
+    return value
 
 
 def _read(text: str) -> str:

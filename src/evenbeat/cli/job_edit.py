@@ -39,14 +39,14 @@ def _edit(
 
     A changed schedule is planned anew; a run in progress ends under the old definition.
     """
-    found = find_job(session.client, job)
+    present_job = find_job(session.client, job)
     changes = body_of(options) | dict.fromkeys(unset or (), None)
     if payload is not None or arguments:
-        present = found["payload"] if payload is None else {}
+        present = present_job["payload"] if payload is None else {}
         changes["payload"] = present | (payload_of(payload, arguments or []) or {})
     if not changes:
         raise InvalidInput("There is nothing to change. Give an option, such as --priority 50.")
-    edited: Document = session.client.patch(f"/api/v1/jobs/{found['id']}", changes)
+    edited: Document = session.client.patch(f"/api/v1/jobs/{present_job['id']}", changes)
     return answer(session, edited)
 
 

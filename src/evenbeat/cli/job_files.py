@@ -72,19 +72,19 @@ def _known(row: object, lasting: timedelta, timezone: str, number: int) -> Recur
 
 
 def _schedule(row: Mapping[str, Any], timezone: str) -> Interval | Cron:
-    given = [key for key in ("every", "cron", "interval_minutes") if row.get(key) is not None]
-    if len(given) != 1:
+    forms = [key for key in ("every", "cron", "interval_minutes") if row.get(key) is not None]
+    if len(forms) != 1:
         raise InvalidInput(
             "give exactly one of every, cron and interval_minutes"
-            + (f", not {' and '.join(given)}." if given else ".")
+            + (f", not {' and '.join(forms)}." if forms else ".")
         )
-    value = row[given[0]]
-    if given[0] == "cron":
+    value = row[forms[0]]
+    if forms[0] == "cron":
         if not isinstance(value, str):
             raise InvalidInput(f"cron must be text such as '0 * * * *', not {_shown(value)}.")
         return Cron(value, timezone)
-    seconds = _minutes(value, row.get("interval_type", "minutes")) if given[0] != "every" else value
-    return Interval(parse_duration(seconds, field=given[0]), _moment(row.get("next_run_at")))
+    seconds = _minutes(value, row.get("interval_type", "minutes")) if forms[0] != "every" else value
+    return Interval(parse_duration(seconds, field=forms[0]), _moment(row.get("next_run_at")))
 
 
 def _minutes(value: object, unit: object) -> int:

@@ -25,7 +25,7 @@ _PREVIEWED = 5
 
 
 class Preview(NamedTuple):
-    """What a form would come to, as far as it can be told yet."""
+    """What a form would come to, as far as it can be shown yet."""
 
     schedule: str = ""
     runs: tuple[datetime, ...] = ()
@@ -85,8 +85,12 @@ def preview_job(
     request: Request, _operator: Operator, service: ServiceDep, form: FormDep
 ) -> Response:
     """What the form would come to, as a fragment."""
-    told = preview(service, form, request)
-    return pages.render(request, "job_preview.html", now=pages.now_of(request), preview=told)
+    return pages.render(
+        request,
+        "job_preview.html",
+        now=pages.now_of(request),
+        preview=preview(service, form, request),
+    )
 
 
 def _add(service: Service, body: JobCreate, subject: str) -> tuple[str, bool]:
@@ -127,20 +131,20 @@ def _page(
 
 def preview(service: Service, form: Form, request: Request) -> Preview:
     """As much as can be said; a form that is not finished yet is no error."""
-    chosen = next((t for t in job_form.task_choices(service) if t.name == form.text("task")), None)
-    told = Preview(task=chosen, arguments=job_form.arguments_of(chosen.schema) if chosen else ())
+    task = next((t for t in job_form.task_choices(service) if t.name == form.text("task")), None)
+    shown = Preview(task=task, arguments=job_form.arguments_of(task.schema) if task else ())
     if form.text("task"):
-        told = told._replace(warnings=known_task(service, form.text("task")[:200]).warnings)
+        shown = shown._replace(warnings=known_task(service, form.text("task")[:200]).warnings)
     if form.text("kind") in ("every", "cron") and not form.text(form.text("kind")):
-        return told
+        return shown
     if form.text("kind") == "after":
-        return told._replace(schedule="after other jobs")
+        return shown._replace(schedule="after other jobs")
     try:
-        return told._replace(**_planned(service, form, request))
+        return shown._replace(**_planned(service, form, request))
     except Refused as refused:
-        return told._replace(trouble=str(refused))
+        return shown._replace(trouble=str(refused))
     except InvalidInput as error:
-        return told._replace(trouble=str(error))
+        return shown._replace(trouble=str(error))
 
 
 def _planned(service: Service, form: Form, request: Request) -> dict[str, Any]:

@@ -107,7 +107,9 @@ def edit_request(form: Form, job: Job, zone: tzinfo) -> JobEdit:
     when = _when(form, zone)
     if form.text("kind") == "once":
         when["schedule_enabled"] = False
-        if when.get("run_at") is None or _same_minute(job.plan_time, form, zone):
+        plan = job.plan_time
+        unmoved = plan is not None and local_minute(plan, zone) == form.text("run_at")[:16]
+        if when.get("run_at") is None or unmoved:
             when.pop("run_at", None)
     return _checked(lambda: JobEdit.model_validate(fields | when))
 
@@ -201,26 +203,21 @@ def moment_of(text: str, zone: tzinfo, field: str) -> datetime | None:
         raise Refused({field: f"{text[:40]!r} is not a date and time."}) from None
 
 
-def _same_minute(plan: datetime | None, form: Form, zone: tzinfo) -> bool:
-    return plan is not None and local_minute(plan, zone) == form.text("run_at")[:16]
-
-
 def _checked(build: Callable[[], _Answer]) -> _Answer:
     try:
         return build()
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
+        problems = error.errors(include_url=False, include_input=False)
         raise Refused(
-            {_control(str(e["loc"][0])): _words(validation_message(e)) for e in found}
+            {
+                _control(str(e["loc"][0])): (text := validation_message(e))[:1].upper() + text[1:]
+                for e in problems
+            }
         ) from None
 
 
 def _control(field: str) -> str:
     return _SHOWN_AT.get(field, field)
-
-
-def _words(message: str) -> str:
-    return message[:1].upper() + message[1:]
 
 
 # -- from a job to the form ------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def filter_of(query: Form) -> JobFilter:
     if "search" in fields:
         fields["search"] = fields["search"][-1]
     try:
-        return FilterFields.model_validate(fields).chosen()
+        return FilterFields.model_validate(fields).job_filter()
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "filter"

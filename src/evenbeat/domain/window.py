@@ -89,8 +89,13 @@ class ExecutionWindow:
 
 def parse_window(text: str) -> ExecutionWindow:
     """Read "[days] HH:MM-HH:MM [timezone]"; without days every day, without a timezone UTC."""
-    _check_text(text)
-    match = _TEXT.fullmatch(_tidy(text))
+    if not isinstance(text, str):
+        _refuse(text, "it is not a text")
+    if len(text) > _LONGEST_TEXT:
+        _refuse(text[:_LONGEST_TEXT], f"it goes on beyond {_LONGEST_TEXT} characters")
+    # People and word processors write en dashes, and spaces around dashes and commas.
+    tidy = re.sub(r"\s*([-,])\s*", r"\1", re.sub("[–—]", "-", text.strip()))  # noqa: RUF001
+    match = _TEXT.fullmatch(tidy)
     if match is None:
         _refuse(text, "it must be days, hours and a time zone, of which only the hours are needed")
     days, start, end, timezone = match.group("days", "start", "end", "timezone")
@@ -121,18 +126,6 @@ def _instant(zone: ZoneInfo, day: date, clock: time) -> datetime:
         return instant
     # In a gap, fold=1 reads the wall clock with the later offset: an instant before the change.
     return offset_change(zone, wall.replace(fold=1).astimezone(UTC), instant)
-
-
-def _check_text(given: object) -> None:
-    if not isinstance(given, str):
-        _refuse(given, "it is not a text")
-    if len(given) > _LONGEST_TEXT:
-        _refuse(given[:_LONGEST_TEXT], f"it goes on beyond {_LONGEST_TEXT} characters")
-
-
-def _tidy(text: str) -> str:
-    # People and word processors write en dashes, and spaces around dashes and commas.
-    return re.sub(r"\s*([-,])\s*", r"\1", re.sub("[–—]", "-", text.strip()))  # noqa: RUF001
 
 
 def _clock(text: str, given: str) -> time:

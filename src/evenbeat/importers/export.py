@@ -50,28 +50,27 @@ def _awaited(one: Mapping[str, Any], scope: Mapping[str, Any]) -> Document:
 
 def template_of(template: Mapping[str, Any]) -> Document:
     """The definition of a template, from the document in which the API answers it."""
-    made: Document = {
+    definition: Document = {
         "name": template["name"],
         "description": template["description"],
-        "parameters": {name: _rules(rules) for name, rules in template["parameters"].items()},
+        "parameters": {
+            name: {
+                rule: value
+                for rule, value in rules.items()
+                # A parameter without a default is required unless it says otherwise.
+                if value is not None and (rule, value) != ("required", rules["default"] is None)
+            }
+            for name, rules in template["parameters"].items()
+        },
         "body": template["body"],
     }
-    return {field: value for field, value in made.items() if value is not None}
-
-
-def _rules(rules: Mapping[str, Any]) -> Document:
-    implied = rules["default"] is None
-    return {
-        rule: value
-        for rule, value in rules.items()
-        if value is not None and (rule != "required" or value != implied)
-    }
+    return {field: value for field, value in definition.items() if value is not None}
 
 
 def written(definitions: Iterable[Document], form: str, templates: Iterable[Document] = ()) -> str:
     """The definitions as the text of a file."""
-    kept = list(templates)
-    content = {**({"templates": kept} if kept else {}), "jobs": list(definitions)}
+    template_list = list(templates)
+    content = {**({"templates": template_list} if template_list else {}), "jobs": list(definitions)}
     if form == "json":
         return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
     return yaml.dump(content, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100)

@@ -75,18 +75,15 @@ class Existing:
 
     @classmethod
     def of(cls, jobs: Iterable[Mapping[str, Any]]) -> "Existing":
-        """Put jobs where the comparison finds them. Those that a parent made are its own matter."""
-        made = cls()
-        for job in jobs:
-            if job["parent_id"] is None:
-                made._add(job)
-        return made
-
-    def _add(self, job: Mapping[str, Any]) -> None:
-        if job["name"] is not None:
-            self.named[(job["scope"]["kind"], job["scope"]["id"], job["name"])] = job
-        else:
-            self.nameless.setdefault(_fingerprint(definition_of(job)), []).append(job)
+        """Put jobs where the comparison finds them. Those that a parent made are its own."""
+        existing = cls()
+        for job in (job for job in jobs if job["parent_id"] is None):
+            if (key := key_of(job)) is not None:
+                existing.named[key] = job
+            else:
+                alike = existing.nameless.setdefault(_fingerprint(definition_of(job)), [])
+                alike.append(job)
+        return existing
 
 
 def key_of(document: Mapping[str, Any]) -> Key | None:
@@ -155,10 +152,10 @@ def _step(
 
 def _alike(document: Document, existing: Existing) -> Mapping[str, Any] | None:
     """For a job without a name: one that is defined alike and that no other line has taken."""
-    wanted = canonical(document)
-    jobs = existing.nameless.get(_fingerprint(wanted), [])
+    desired = canonical(document)
+    jobs = existing.nameless.get(_fingerprint(desired), [])
     for job in jobs:
-        if not _different(wanted, canonical(definition_of(job)), job):
+        if not _different(desired, canonical(definition_of(job)), job):
             jobs.remove(job)
             return job
     return None
@@ -168,9 +165,9 @@ def _gone(source: ImportSource, existing: Existing) -> Iterator[NeedsReview]:
     """What was imported from here once and is no longer there: it would still run."""
     if source.tag is None:
         return
-    kept = {key_of(parsed.document) for parsed in source.jobs}
+    present = {key_of(parsed.document) for parsed in source.jobs}
     for key, job in existing.named.items():
-        if source.tag in job["tags"] and key not in kept and job["status"] not in FINISHED:
+        if source.tag in job["tags"] and key not in present and job["status"] not in FINISHED:
             yield NeedsReview(
                 "gone",
                 job["description"] or job["name"],
@@ -183,42 +180,42 @@ def _gone(source: ImportSource, existing: Existing) -> Iterator[NeedsReview]:
 
 
 def _changes(document: Document, job: Mapping[str, Any], tag: str | None) -> Document:
-    wanted, present = canonical(document), canonical(definition_of(job))
+    desired, present = canonical(document), canonical(definition_of(job))
     if tag is None:
-        return _different(wanted, present, job)
-    compared = {name: wanted[name] for name in _FROM_ELSEWHERE if name in wanted}
+        return _different(desired, present, job)
+    compared = {name: desired[name] for name in _FROM_ELSEWHERE if name in desired}
     changes = _different(compared, present, job)
-    if changes and wanted.get("description") != present.get("description"):
-        changes["description"] = wanted.get("description")
+    if changes and desired.get("description") != present.get("description"):
+        changes["description"] = desired.get("description")
     return changes
 
 
-def _different(wanted: Document, present: Document, job: Mapping[str, Any]) -> Document:
-    """The wanted fields whose values are not the present ones."""
+def _different(desired: Document, present: Document, job: Mapping[str, Any]) -> Document:
+    """The desired fields whose values are not the present ones."""
     different = {
         name: value
-        for name, value in wanted.items()
+        for name, value in desired.items()
         if name not in _NOT_COMPARED and value != present.get(name, _DEFAULTS.get(name))
     }
     recurring = job["schedule_kind"] != "once"
-    if recurring and "schedule" not in wanted and "after" not in wanted:
+    if recurring and "schedule" not in desired and "after" not in desired:
         return different | {"schedule_enabled": False}
-    if recurring or _ran_or_will_run_then(wanted, job):
+    if recurring or _ran_or_will_run_then(desired, job):
         different.pop("run_at", None)
     if different.keys() & {"schedule", "timezone"}:
-        different |= {name: wanted[name] for name in ("schedule", "timezone") if name in wanted}
+        different |= {name: desired[name] for name in ("schedule", "timezone") if name in desired}
     return different
 
 
 _DEFAULTS: Document = {"paused": False, "payload": {}, "tags": [], "timezone": "UTC"}
 
 
-def _ran_or_will_run_then(wanted: Document, job: Mapping[str, Any]) -> bool:
-    """A job that ran when it should is what was wanted, although its time has passed."""
-    if job["status"] in FINISHED or job["plan_time"] is None or "run_at" not in wanted:
+def _ran_or_will_run_then(desired: Document, job: Mapping[str, Any]) -> bool:
+    """A job that ran when it should is as it should be, although its time has passed."""
+    if job["status"] in FINISHED or job["plan_time"] is None or "run_at" not in desired:
         return True
     plan = as_utc(datetime.fromisoformat(job["plan_time"]))
-    return plan == _moment(wanted["run_at"], "run_at")
+    return plan == _moment(desired["run_at"], "run_at")
 
 
 def _fingerprint(document: Document) -> str:

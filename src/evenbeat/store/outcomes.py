@@ -23,6 +23,7 @@ class Release(NamedTuple):
 
 def finish_params(ends: Sequence[RunEnd]) -> dict[str, Any]:
     """Parameters of the `finish` statement: one array for each column."""
+    ends = [end for end in ends if end.outcome and end.decision]
     decided = [(e.job, e.outcome, e.decision) for e in ends if e.outcome and e.decision]
     jobs = [job for job, _, _ in decided]
     outcomes = [outcome for _, outcome, _ in decided]

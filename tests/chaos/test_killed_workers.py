@@ -59,7 +59,7 @@ def test_living_worker_takes_over_from_a_killed_one(
 ) -> None:
     settings = {} if FULL else SHORT_LEASE
     count, bound = (LONG_JOBS, 40) if FULL else (20, 8)
-    store.add_many([job("nap", {"seconds": 5 if FULL else 1.5})] * count)
+    store.add_many([job("nap", {"seconds": 8})] * count)
     doomed = fleet.start(**settings)
     wait_for(lambda: len(fleet.ledger.entries("start")) == count, "all jobs run")
     fleet.start(**settings)

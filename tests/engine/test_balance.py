@@ -1,6 +1,7 @@
 """Placement at work: where jobs begin."""
 
 import logging
+import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -297,6 +298,15 @@ def test_the_log_and_the_observers_hear_of_placements(world, caplog):
     assert placed[0].slot == f"{slot:%Y-%m-%dT%H:%M:%SZ}"
     assert len(placed) == 21
     assert [r.count for r in caplog.records if r.message == "Placed more jobs"] == [10]
+
+
+def test_a_slow_moment_does_not_make_the_distribution_old(world, monkeypatch):
+    placement = world.app.store.placement
+    read = placement.cron_jobs
+    monkeypatch.setattr(placement, "cron_jobs", lambda: time.sleep(0.3) or read())
+    assert world.app.balancer.distribution().total_jobs == 0
+    world.app.enqueue_many([world.job(HOUR, anchor=START + MINUTE)] * 3)
+    assert world.app.balancer.distribution().total_jobs == 3
 
 
 def test_where_reading_everything_takes_long_it_happens_beside(world):

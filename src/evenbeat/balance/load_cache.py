@@ -27,8 +27,10 @@ _Result = TypeVar("_Result")
 
 REBUILD = timedelta(minutes=5)
 LOOK_SECONDS = 5.0
-# A report reads everything again if that is quick, otherwise at most a twentieth of the time.
+# A report reads everything again if that is quick, otherwise at most a twentieth of the time. A few
+# rows are always read again: if that took long, the machine was busy and the next time will not.
 _QUICK = 0.25
+_FEW_ROWS = 1_000
 _QUICK_LOOK = 0.05
 # Placements of transactions that are still open are waited for this long.
 _OVERLAP = timedelta(minutes=1)
@@ -173,8 +175,8 @@ class LoadCache:
             self._current = reading
         self._looked_until, self._look_pause = now, 0.0
         self._read_at = time.monotonic()
-        took = self._read_at - begun
-        self._read_pause = 20 * took if took > _QUICK else 0.0
+        took, rows = self._read_at - begun, len(counted) + len(crons) + len(recent)
+        self._read_pause = 20 * took if took > _QUICK and rows > _FEW_ROWS else 0.0
 
     def _look_at_recent(self, current: _Reading, moment: datetime) -> None:
         """Count what was placed since the last look. After an import of many jobs even that takes

@@ -39,7 +39,7 @@ def new_job_params(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> di
         "payload": encode_json("payload", job.payload, limit),
         "scope_kind": job.scope.kind,
         "scope_id": job.scope.id,
-        "metadata": encode_json("metadata", job.metadata, limit),
+        "metadata": encode_json("metadata", job.metadata, limit) if job.metadata else "{}",
         "created_by": job.created_by,
         "name": job.name,
         "dedup_key": job.dedup_key,

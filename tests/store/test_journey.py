@@ -10,6 +10,7 @@ from evenbeat.domain.decision import Decision, EndKind, RunEnd, decide, lost_lea
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.domain.scope import Scope
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.errors import InvalidInput, NameTaken
 from evenbeat.store.outcomes import Release
@@ -45,6 +46,23 @@ def test_a_one_off_job_runs_once(store):
     run = store.read.execution(job.lock_token)
     assert (run.status, run.plan_time, run.wait_ms, run.duration_ms) == ("completed", T0, 60_000, 5)
     assert store.claim(WORKER, 1, now=T0 + 3 * MINUTE) == []
+
+
+def test_a_job_has_the_same_row_added_alone_or_with_others(store, monkeypatch):
+    monkeypatch.setattr("evenbeat.store.database._MOST_INSERTS", 2)
+    jobs = [
+        NewJob(NOOP),
+        NewJob(JobSpec("noop", queue="mail", priority=5, timeout=MINUTE), {"n": 1}),
+        NewJob(JobSpec("noop", schedule=Cron("5 4 * * *")), metadata={"a": "b"}),
+        NewJob(NOOP, start=MINUTE, dedup_key="alone", created_by="me", scope=Scope("team", "7")),
+    ]
+    alone = [store.add(job, now=T0).id for job in jobs]
+    assert len(store.database._inserts) == 2
+    jobs[-1].dedup_key = "with others"
+    batch = [added.id for added in store.add_many(jobs, now=T0)]
+    for one, other in zip(alone, batch, strict=True):
+        row, copied = (store.read.job(id_)._replace(id=one, dedup_key=None) for id_ in (one, other))
+        assert row == copied
 
 
 def test_a_future_job_is_not_claimed_before_its_time(store):

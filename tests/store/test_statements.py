@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 
 import evenbeat
-from evenbeat.store.statements import bind, in_schema, load_statements
+from evenbeat.domain.job import JobSpec, spec_columns
+from evenbeat.store.statements import bind, in_schema, load_statements, with_columns
 
 SOURCE = Path(evenbeat.__file__).parent
 FILES = sorted(SOURCE.glob("*/sql/*.sql"))
-STATEMENTS = load_statements("evenbeat")
+STATEMENTS = dict(load_statements("evenbeat"))
+STATEMENTS["add"] = with_columns(
+    STATEMENTS["add"],
+    "add",
+    ["id", "status", "plan_time", "next_run_at", *spec_columns(JobSpec("t"))],
+)
 PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
@@ -34,7 +40,7 @@ def trees(folder: Path) -> list[ast.Module]:
 
 
 # The calls in the store whose first argument is the name of a statement.
-ASKING = {"rows", "row", "_jobs", "_step", "_tokens"}
+ASKING = {"rows", "row", "insert", "_jobs", "_step", "_tokens"}
 
 
 def asked_for() -> set[str]:

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from evenbeat.domain.first_run import FirstRun
-from evenbeat.domain.job import JobSpec, NewJob, spec_columns
-from evenbeat.store.rows import encode_json
+from evenbeat.domain.job import NewJob, spec_columns
+from evenbeat.store.rows import DEFAULTS, encode_json
 
 NULL = "\\N"
 
-_DEFAULTS = spec_columns(JobSpec(task="any"))
 _JOB_COLUMNS = (
     "id", "created_at", "updated_at", "payload", "metadata",
     "name", "dedup_key", "parent_id", "created_by", "scope_kind", "scope_id", *FirstRun._fields,
@@ -40,7 +39,7 @@ def copy_rows(
     specs = {key: spec_columns(spec) for key, spec in distinct.items()}
     policies = [
         column
-        for column, default in _DEFAULTS.items()
+        for column, default in DEFAULTS.items()
         if column == "task" or any(values[column] != default for values in specs.values())
     ]
     texts = {key: _line(values[column] for column in policies) for key, values in specs.items()}

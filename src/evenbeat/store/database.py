@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from itertools import count
 from math import inf
 from typing import Any, LiteralString, TypeVar
 
@@ -18,7 +19,7 @@ from pydantic_core import from_json
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
 from evenbeat.store.pool import CONNECT_SECONDS, NoConnection, Pool
 from evenbeat.store.prepared import PreparedConnection
-from evenbeat.store.statements import Statement, bind, load_statements
+from evenbeat.store.statements import Statement, bind, load_statements, with_columns
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ _CONNECTING: dict[str, Any] = {
 _COLD_SESSION = _EVERY_SESSION + "; SET plan_cache_mode = force_custom_plan"
 
 _ATTEMPTS = 5
+_MOST_INSERTS = 100
 
 connection_timeout: ContextVar[float] = ContextVar("connection_timeout", default=inf)
 """Seconds to wait for a free connection here and now, if less than the database was made with.
@@ -71,6 +73,8 @@ class Database:
         self.channel = schema
         self.statements = load_statements(schema)
         self.closed = False
+        self._inserts: dict[tuple[str, ...], Statement] = {}
+        self._numbers = count()
         self._timeout = timeout
         self._pool = Pool(
             url, psycopg.Connection[Any], pool_size, options=_CONNECTING, configure=_configure_cold
@@ -97,11 +101,7 @@ class Database:
         self, name: str, params: Mapping[str, Any], connection: Connection | None = None
     ) -> list[Row]:
         """Run one statement; in its own transaction, or in that of the `connection` given."""
-        statement = self.statements[name]
-        if connection is not None:
-            with _bad_input_explained():
-                return _execute(connection, statement, params)
-        return self._run_with_retries(statement, params)
+        return self._run(self.statements[name], params, connection)
 
     def row(
         self, name: str, params: Mapping[str, Any], connection: Connection | None = None
@@ -109,6 +109,27 @@ class Database:
         """Like `rows`, for a statement that gives at most one."""
         rows = self.rows(name, params, connection)
         return rows[0] if rows else None
+
+    def insert(
+        self,
+        name: str,
+        columns: Mapping[str, Any],
+        params: Mapping[str, Any],
+        connection: Connection | None = None,
+    ) -> list[Row]:
+        """Run an INSERT of these columns; the others have their defaults. Each set of columns is a
+        statement of its own, prepared once. Applications use few; should there be many, the driver
+        prepares the rest and forgets those used least."""
+        key = (name, *columns)
+        statement = self._inserts.get(key)
+        if statement is None:
+            own_name = f"{name}_{next(self._numbers)}"
+            statement = with_columns(self.statements[name], own_name, columns)
+            if len(self._inserts) < _MOST_INSERTS:
+                statement = self._inserts.setdefault(key, statement)
+            else:
+                statement = statement._replace(hot=False)
+        return self._run(statement, {**columns, **params}, connection)
 
     def clock(self, now: datetime | None, connection: Connection | None = None) -> datetime:
         """The database's time, unless another `now` is given."""
@@ -123,10 +144,7 @@ class Database:
         connection: Connection | None = None,
     ) -> list[Row]:
         """Run a composed SELECT, written like the named statements."""
-        statement = bind(name, text, self.schema, hot=False)
-        if connection is None:
-            return self._run_with_retries(statement, params)
-        return _execute(connection, statement, params)
+        return self._run(bind(name, text, self.schema, hot=False), params, connection)
 
     @contextmanager
     def transaction(
@@ -169,8 +187,13 @@ class Database:
             raise DatabaseUnavailable(_unreachable(error)) from error
         return connection
 
-    def _run_with_retries(self, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
+    def _run(
+        self, statement: Statement, params: Mapping[str, Any], connection: Connection | None
+    ) -> list[Row]:
         """Repeat what was surely not done: any deadlock victim, and a read cut off by a restart."""
+        if connection is not None:
+            with _bad_input_explained():
+                return _execute(connection, statement, params)
         pool: Pool[Any] = self._hot_pool if statement.hot else self._pool
         for attempt in range(1, _ATTEMPTS + 1):
             connection = self._take(pool)

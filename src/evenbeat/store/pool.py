@@ -64,7 +64,8 @@ class Pool(Generic[Lent]):
         while True:
             left = deadline - time.monotonic()
             try:
-                self._pool.open()
+                if self._pool.closed:
+                    self._pool.open()
                 return self._pool.getconn(min(left, RETRY_SECONDS))
             except PoolTimeout:
                 if left <= RETRY_SECONDS:

@@ -1,6 +1,7 @@
 """The named SQL statements, read from `sql/*.sql` and bound to a schema."""
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,14 +18,14 @@ _PARAMETER = re.compile(r"%\((\w+)\)s")
 _SCHEMA = re.compile(r"\bevenbeat\.")
 _HOT_FILES = frozenset({"journey.sql", "keyed_claims.sql", "limits.sql"})
 
+_PLANS = frozenset({"plan_time", "next_run_at"})
+_UNIQUE = frozenset({"name", "dedup_key"})
 _SPEC_COLUMNS = tuple(spec_columns(JobSpec(task="any")))
 
 SNIPPETS = {
     "now": "coalesce(%(now)s::timestamptz, now())",
     "job": ", ".join(f"j.{name}" for name in Job._fields),
     "job_but_plan": ", ".join(f"j.{name}" for name in Job._fields if name != "plan_time"),
-    "spec_columns": ", ".join(_SPEC_COLUMNS),
-    "spec_values": ", ".join(f"%({name})s" for name in _SPEC_COLUMNS),
     "spec_changes": ", ".join(f"{c} = %({c})s" for c in _SPEC_COLUMNS if c != "priority"),
     "execution": ", ".join(f"e.{name}" for name in Execution._fields),
     "webhook": ", ".join(f"w.{name}" for name in Webhook._fields),
@@ -99,10 +100,26 @@ def bind(name: str, text: str, schema: str, *, hot: bool) -> Statement:
         body = body.replace("{" + placeholder + "}", snippet)
     # The tag makes a statement recognisable in the server's log and in pg_stat_statements.
     tagged = f"/* evenbeat:{name} */ {in_schema(body, schema)}"
-    names = tuple(dict.fromkeys(_PARAMETER.findall(tagged)))
+    return _with_numbers(Statement(name, tagged, hot, bool(_WRITES.search(body)), b"", ()))
+
+
+def with_columns(insert: Statement, name: str, columns: Iterable[str]) -> Statement:
+    """An INSERT of these columns, under a name of its own. A plan of None means now."""
+    values = {column: f"%({column})s" for column in columns}
+    for plan in _PLANS & values.keys():
+        values[plan] = f"coalesce({values[plan]}::timestamptz, {SNIPPETS['now']})"
+    text = insert.text.replace("{columns}", ", ".join(values))
+    text = text.replace("{values}", ", ".join(values.values()))
+    on_conflict = "ON CONFLICT DO NOTHING" if _UNIQUE & values.keys() else ""
+    text = text.replace("{on_conflict}", on_conflict)
+    return _with_numbers(insert._replace(name=name, text=text))
+
+
+def _with_numbers(statement: Statement) -> Statement:
+    names = tuple(dict.fromkeys(_PARAMETER.findall(statement.text)))
     numbers = {name: f"${n}" for n, name in enumerate(names, 1)}
-    numbered = _PARAMETER.sub(lambda parameter: numbers[parameter[1]], tagged).replace("%%", "%")
-    return Statement(name, tagged, hot, bool(_WRITES.search(body)), numbered.encode(), names)
+    text = _PARAMETER.sub(lambda parameter: numbers[parameter[1]], statement.text)
+    return statement._replace(numbered=text.replace("%%", "%").encode(), names=names)
 
 
 def _waiting(placeholder: re.Match[str]) -> str:

@@ -35,7 +35,7 @@ from evenbeat.store.placement import (
     placement_request,
 )
 from evenbeat.store.reads import Reads
-from evenbeat.store.rows import MAX_JSON_BYTES, new_job_params
+from evenbeat.store.rows import MAX_JSON_BYTES, new_job_columns
 from evenbeat.store.templates import Templates
 from evenbeat.store.upkeep import Upkeep
 from evenbeat.store.webhooks import Webhooks
@@ -104,11 +104,10 @@ class Store:
         job_id = job.id or uuid7()
         self._note_limits([job.spec], now)
         first = self._first_run(job_id, job, now, connection)
-        params = new_job_params(job_id, job, first, self._max_json_bytes)
-        params["now"] = now
-        params["channel"] = self.database.channel
+        columns = new_job_columns(job_id, job, first, self._max_json_bytes)
+        params = {"now": now, "channel": self.database.channel}
         for _ in range(3):
-            if self.database.row("add", params, connection):
+            if self.database.insert("add", columns, params, connection):
                 if connection is not None and isinstance(job.spec.schedule, After):
                     self.dependencies.tie({job_id: job}, connection, now=now)
                 self._confirm(first, stored=[job_id], committed=connection is None)

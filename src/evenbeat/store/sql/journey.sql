@@ -12,23 +12,12 @@
 SELECT {now};
 
 -- name: add
--- Adds one job and hints at it if it is due soon. Returns nothing when a live job has its dedup
--- key or any job its name.
-INSERT INTO evenbeat.jobs (
-    id, created_at, updated_at, plan_time, next_run_at, status, anchor_at, placed_at, payload,
-    name, scope_kind, scope_id, dedup_key, parent_id, metadata, created_by,
-    {spec_columns})
-VALUES (
-    %(id)s, {now}, {now},
-    CASE WHEN %(schedule_kind)s::text <> 'after'
-         THEN coalesce(%(plan_time)s::timestamptz, %(now)s::timestamptz, now()) END,
-    CASE WHEN %(schedule_kind)s::text <> 'after'
-         THEN coalesce(%(next_run_at)s::timestamptz, %(now)s::timestamptz, now()) END,
-    %(status)s, %(anchor_at)s, %(placed_at)s, %(payload)s::jsonb,
-    %(name)s, %(scope_kind)s, %(scope_id)s, %(dedup_key)s, %(parent_id)s, %(metadata)s::jsonb,
-    %(created_by)s,
-    {spec_values})
-ON CONFLICT DO NOTHING
+-- Adds one job and hints at it if it is due soon. Only columns that differ from their defaults are
+-- written, and only a job with a dedup key or a name looks out for another that has it, as that
+-- costs a second record in the log (see `with_columns`). Returns nothing when there is one.
+INSERT INTO evenbeat.jobs (created_at, updated_at, {columns})
+VALUES ({now}, {now}, {values})
+{on_conflict}
 RETURNING id,
     CASE WHEN next_run_at < {now} + interval '5 seconds'
          THEN pg_notify(%(channel)s, 'due:' || queue) END;

@@ -66,11 +66,10 @@ class Run:
         return values
 
     def meter(self) -> None:
-        """Count the CPU time of the step that this thread is in, so far."""
+        """Count the CPU time of the step that this thread is in, which ends here."""
         if self.step_began_ns is not None:
-            now = time.thread_time_ns()
-            self.cpu_ns += now - self.step_began_ns
-            self.step_began_ns = now
+            self.cpu_ns += time.thread_time_ns() - self.step_began_ns
+            self.step_began_ns = None
 
     def stop(self, reason: StopReason) -> None:
         """Ask the run to end. The first reason counts; a run that has ended is left alone."""

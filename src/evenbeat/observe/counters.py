@@ -49,6 +49,12 @@ _BOUNDS = {
 Labels = tuple[str, ...]
 
 
+_GIVEN_UP = {
+    EndKind.LOST: "evenbeat_leases_lost_total",
+    EndKind.RELEASED: "evenbeat_executions_released_total",
+}
+
+
 class Histogram:
     """Observations by the smallest bound that holds them; the last count is for those beyond."""
 
@@ -120,23 +126,24 @@ class EngineCounters(Telemetry):
         durations: defaultdict[Labels, list[float]] = defaultdict(list)
         waits: defaultdict[Labels, list[float]] = defaultdict(list)
         for end in ends:
-            task, outcome = end.job.task, end.outcome
-            if end.kind is EndKind.LOST:
-                counts["evenbeat_leases_lost_total", (task,)] += 1
-            elif end.kind is EndKind.RELEASED:
-                counts["evenbeat_executions_released_total", (task,)] += 1
-            elif outcome is None:
-                counts["evenbeat_executions_total", (task, end.kind.value)] += 1
-            else:
-                durations[task, outcome.status.value].append(outcome.duration_ms / 1000)
-                if (wait := end.wait_seconds) is not None:
-                    waits[(task,)].append(wait)
-                if end.kind is EndKind.RETRYING:
+            task, outcome, kind = end.job.task, end.outcome, end.kind
+            if outcome is None:
+                name = _GIVEN_UP.get(kind)
+                if name is None:
+                    counts["evenbeat_executions_total", (task, kind)] += 1
+                else:
+                    counts[name, (task,)] += 1
+                continue
+            durations[task, outcome.status].append(outcome.duration_ms / 1000)
+            if (wait := end.wait_seconds) is not None:
+                waits[(task,)].append(wait)
+            if end.decision is not None and end.decision.skipped:
+                counts["evenbeat_plans_skipped_total", (task,)] += end.decision.skipped
+            if outcome.error_code is not None:
+                if kind is EndKind.RETRYING:
                     counts["evenbeat_retries_total", (task,)] += 1
                 if outcome.error_code == "timeout":
                     counts["evenbeat_timeouts_total", (task,)] += 1
-                if end.decision is not None and end.decision.skipped:
-                    counts["evenbeat_plans_skipped_total", (task,)] += end.decision.skipped
         with self._lock:
             for (name, labels), count in counts.items():
                 self._counters[name][labels] += count

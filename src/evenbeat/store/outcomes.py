@@ -23,15 +23,16 @@ class Release(NamedTuple):
 
 def finish_params(ends: Sequence[RunEnd]) -> dict[str, Any]:
     """Parameters of the `finish` statement: one array for each column."""
-    ends = [end for end in ends if end.outcome and end.decision]
-    decided = [(e.job, e.outcome, e.decision) for e in ends if e.outcome and e.decision]
-    jobs = [job for job, _, _ in decided]
-    outcomes = [outcome for _, outcome, _ in decided]
-    decisions = [decision for _, _, decision in decided]
+    decided = [
+        (job, kind, outcome, decision)
+        for job, kind, outcome, decision in ends
+        if outcome is not None and decision is not None
+    ]
+    jobs, kinds, outcomes, decisions = zip(*decided, strict=True)
     return {
         "job_ids": uuids(job.id for job in jobs),
         "tokens": uuids(job.lock_token for job in jobs),
-        "kinds": words(end.kind for end in ends),
+        "kinds": words(kinds),
         "outcomes": words(o.status for o in outcomes),
         "statuses": words(d.status for d in decisions),
         "plan_times": times([d.plan_time for d in decisions]),
@@ -41,12 +42,13 @@ def finish_params(ends: Sequence[RunEnd]) -> dict[str, Any]:
         # None where the schedule has no say: the job stops, or tries the same plan again.
         "schedule_versions": numbers([
             None if d.retry_count or d.status in _STOPPED else job.schedule_version
-            for job, _, d in decided
+            for job, d in zip(jobs, decisions, strict=True)
         ]),
         "durations_ms": numbers([o.duration_ms for o in outcomes]),
         # How long a run waited in its worker. One that counts against a limit began with its claim.
         "queued_ms": numbers([
-            o.queued_ms if job.concurrency_key is None else 0.0 for job, o, _ in decided
+            o.queued_ms if job.concurrency_key is None else 0.0
+            for job, o in zip(jobs, outcomes, strict=True)
         ]),
         "cpu_times_ms": numbers([o.cpu_time_ms for o in outcomes]),
         "memory_peaks_mb": numbers([o.memory_peak_mb for o in outcomes]),

@@ -29,7 +29,7 @@ import psutil  # type: ignore[import-untyped]
 from evenbeat import Context, Evenbeat
 from evenbeat.domain.job import JobSpec
 from evenbeat.engine import clock
-from evenbeat.engine.listener import HintListener
+from evenbeat.engine.claimer import HintListener
 from evenbeat.errors import Fail, Retry
 
 app = Evenbeat(name="chaos")

@@ -20,7 +20,7 @@ from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import Conflict, InvalidInput, InvalidSchedule
 from evenbeat.observe.explain import explain
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.outcomes import finish_params
+from evenbeat.store.rows import finish_params
 from evenbeat.store.store import Store
 
 T0 = datetime(2030, 3, 1, 12, 0, tzinfo=UTC)

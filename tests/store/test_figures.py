@@ -13,7 +13,7 @@ from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.chores import CountRuns, Retention
 from evenbeat.errors import InvalidInput
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.outcomes import Release
+from evenbeat.store.rows import Release
 from evenbeat.store.store import Store
 from evenbeat.store.summaries import ExecutionTotals, HourOutcomes, TaskOutcomes
 from evenbeat.testing import VirtualClock

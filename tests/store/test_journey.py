@@ -13,7 +13,7 @@ from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.scope import Scope
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.errors import InvalidInput, NameTaken
-from evenbeat.store.outcomes import Release
+from evenbeat.store.rows import Release
 from evenbeat.store.store import Store
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -20,7 +20,7 @@ from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe.explain import explain
-from evenbeat.store.outcomes import Release
+from evenbeat.store.rows import Release
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker
 from token_bucket import after_starts, startable

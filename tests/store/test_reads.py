@@ -17,8 +17,8 @@ from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.filters import SORT_FIELDS, JobFilter
 from evenbeat.store.lists import MAX_OFFSET
-from evenbeat.store.outcomes import Release
 from evenbeat.store.reads import ExecutionTotals, JobStats, QueueDepth
+from evenbeat.store.rows import Release
 from evenbeat.store.store import Store
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -130,11 +130,12 @@ def revise(job: Job, now: datetime) -> Revision | None:
     schedule = recurring_of(job)
     if schedule is not None and not job.current_retry_count and not job.release_count:
         policy = catch_up_of(job)
-        revised = upcoming(schedule, policy, plan, now - _delay(job))
         # A plan that was held back by its execution window is late by its due time only.
-        late = now - (job.next_run_at or plan)
-        if due_time(job, revised.plan_time) <= now or late > (policy.window or SKIP_GRACE):
-            plan, skipped = revised
+        is_late = now - (job.next_run_at or plan) > (policy.window or SKIP_GRACE)
+        if is_late or schedule.next_after(plan) <= now:
+            revised = upcoming(schedule, policy, plan, now - _delay(job))
+            if is_late or due_time(job, revised.plan_time) <= now:
+                plan, skipped = revised
     start = _start_time(job, plan, now)
     if plan == job.plan_time and start <= now:
         return None
@@ -183,7 +184,7 @@ def _next_occurrence(job: Job, now: datetime) -> Decision:
         return _DONE
     policy = catch_up_of(job)
     plan, skipped = schedule.next_after(job.plan_time), 0
-    if due_time(job, plan) <= now:
+    if plan <= now and due_time(job, plan) <= now:
         plan, skipped = upcoming(schedule, policy, plan, now - _delay(job))
     due = _start_time(job, plan, now)
     behind = policy.mode is CatchUpMode.EVERY_PLAN and due <= now
@@ -195,7 +196,8 @@ def _next_occurrence(job: Job, now: datetime) -> Decision:
 
 def _start_time(job: Job, plan_time: datetime, now: datetime) -> datetime:
     """When a plan may start: when it is due, or when a window that it has missed opens again."""
-    due, window = due_time(job, plan_time), window_of(job)
+    window = window_of(job)
+    due = due_at(plan_time, _delay(job), window)
     if due > now or window is None or window.contains(now):
         return due
     return window.next_open(now)

@@ -14,11 +14,12 @@ from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
 from evenbeat.engine.pipeline import Pipeline
 from evenbeat.engine.reporter import Reporter, SkippedPlans
-from evenbeat.engine.run import StopReason
+from evenbeat.engine.run import ActiveRuns, StopReason
 from evenbeat.engine.runners.base import Runner
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.database import Connection
-from evenbeat.store.outcomes import Release
+from evenbeat.store.listener import Listener
+from evenbeat.store.rows import Release
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ YIELD_SECONDS = 0.0002
 WAITED_TOO_LONG = 1.0
 UNREADABLE_PAUSE = timedelta(minutes=1)
 MOST_AT_ONCE = 1000
+LISTEN_SECONDS = 1.0
 
 
 class Claimer(Loop):
@@ -228,3 +230,48 @@ class Claimer(Loop):
         at_once = [(job, r.plan_time) for job, r in revisions if r.start_at <= now]
         held = self._store.revise(at_once) if at_once else set()
         return [job._replace(plan_time=plan) for job, plan in at_once if job.lock_token in held]
+
+
+class HintListener(Loop):
+    """Hears hints from other processes: jobs due, runs cancelled. Every hint may be lost without
+    harm. Listens on a connection of its own and opens a new one when it breaks; then it wakes the
+    claimer, because hints sent in the meantime are lost. The claimer may use the connection that
+    brought a hint: it is awake, and free until the next wait."""
+
+    name = "hints"
+
+    def __init__(self, store: Store, claimer: Claimer, runs: ActiveRuns) -> None:
+        super().__init__()
+        self._store = store
+        self._claimer = claimer
+        self._runs = runs
+        self._listener: Listener | None = None
+
+    def trouble(self) -> str:
+        return "cannot listen for hints, polling meanwhile"
+
+    def run_once(self) -> float:
+        """Wait for hints once, and act on them."""
+        try:
+            if self._listener is None:
+                self._listener = self._store.listen()
+                self._claimer.claim_on_hint(None)
+            for signal in self._listener.wait(LISTEN_SECONDS):
+                if signal.kind == "due":
+                    self._claimer.claim_on_hint(self._listener.connection)
+                elif signal.kind == "cancel":
+                    for run in self._runs.of_job(signal.subject):
+                        run.stop(StopReason.CANCELLED)
+        except Exception:
+            self._close()
+            raise
+        return 0.0
+
+    def run(self) -> None:
+        super().run()
+        self._close()
+
+    def _close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None

@@ -34,16 +34,13 @@ class DatabaseClock:
         self._seen = (moment or datetime.now(UTC), monotonic())
 
     def now(self) -> datetime:
-        return self._at(self._monotonic())
+        moment, seen_at = self._seen  # one value: another thread may observe meanwhile
+        return moment + timedelta(seconds=self._monotonic() - seen_at)
 
     def override(self) -> datetime | None:
         return None
 
     def observe(self, moment: datetime, *, asked_at: float) -> None:
-        answered_at = self._monotonic()
+        present, answered_at = self.now(), self._monotonic()
         latest = moment + timedelta(seconds=answered_at - asked_at)
-        self._seen = (min(max(moment, self._at(answered_at)), latest), answered_at)
-
-    def _at(self, monotonic: float) -> datetime:
-        moment, seen_at = self._seen  # one value: another thread may observe meanwhile
-        return moment + timedelta(seconds=monotonic - seen_at)
+        self._seen = (min(max(moment, present), latest), answered_at)

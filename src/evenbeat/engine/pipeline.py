@@ -31,7 +31,7 @@ from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import ActiveRuns, Run, StopReason
 from evenbeat.errors import InvalidInput, StoreError
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
-from evenbeat.store.outcomes import Release
+from evenbeat.store.rows import Release
 from evenbeat.store.store import Store
 from evenbeat.tasks.context import Context, Leases
 from evenbeat.tasks.registry import Registry

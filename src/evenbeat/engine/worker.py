@@ -14,10 +14,9 @@ from datetime import timedelta
 
 from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.chores import Aging, Chore, CountRuns, Retention
-from evenbeat.engine.claimer import Claimer
+from evenbeat.engine.claimer import Claimer, HintListener
 from evenbeat.engine.clock import Clock, DatabaseClock
 from evenbeat.engine.lease_keeper import LeaseKeeper, LeaseWatch
-from evenbeat.engine.listener import HintListener
 from evenbeat.engine.maintenance import Maintenance
 from evenbeat.engine.pipeline import Pipeline
 from evenbeat.engine.reaper import Reaper

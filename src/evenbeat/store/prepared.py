@@ -6,7 +6,7 @@ its parameters go as text whose type the statement's casts and columns tell, and
 columns are chosen once. For a single enqueue that is a third of the client's CPU time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -15,7 +15,6 @@ import psycopg
 from psycopg import abc, generators, pq
 from psycopg.adapt import Transformer
 
-from evenbeat.store.arrays import quoted
 from evenbeat.store.statements import Statement
 
 Row = tuple[Any, ...]
@@ -100,3 +99,46 @@ _WRITERS = _Writers(
         list: _array,
     }
 )
+
+
+# -- columns of a batch ----------------------------------------------------------------------------
+# Thousands of values go with every finish, each column with one known type. A column of which every
+# value is None is None: `unnest` fills a missing column with nulls.
+
+
+def uuids(values: Iterable[UUID | None]) -> str:
+    """Ids."""
+    return "{" + ",".join(["NULL" if value is None else value.hex for value in values]) + "}"
+
+
+def words(values: Iterable[str]) -> str:
+    """Texts of ours that need no quotes, such as states."""
+    return "{" + ",".join(values) + "}"
+
+
+def numbers(values: Sequence[float | None]) -> str | None:
+    """Whole numbers or floats."""
+    if values.count(None) == len(values):
+        return None
+    return "{" + ",".join(["NULL" if value is None else repr(value) for value in values]) + "}"
+
+
+def times(values: Sequence[datetime | None]) -> str | None:
+    """Moments with a timezone."""
+    if values.count(None) == len(values):
+        return None
+    return (
+        "{" + ",".join(["NULL" if value is None else value.isoformat() for value in values]) + "}"
+    )
+
+
+def texts(values: Sequence[str | None]) -> str | None:
+    """Any texts."""
+    if values.count(None) == len(values):
+        return None
+    return "{" + ",".join(["NULL" if value is None else quoted(value) for value in values]) + "}"
+
+
+def quoted(text: str) -> str:
+    """One text as an element."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

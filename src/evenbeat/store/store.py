@@ -26,7 +26,6 @@ from evenbeat.store.keyed_claims import KeyedClaims, commits_at_once
 from evenbeat.store.limits import LimitTable
 from evenbeat.store.listener import Listener
 from evenbeat.store.migrate import migrate
-from evenbeat.store.outcomes import Release, claim_keys, finish_params
 from evenbeat.store.placement import (
     PlacementRequest,
     Placements,
@@ -35,7 +34,7 @@ from evenbeat.store.placement import (
     placement_request,
 )
 from evenbeat.store.reads import Reads
-from evenbeat.store.rows import MAX_JSON_BYTES, new_job_columns
+from evenbeat.store.rows import MAX_JSON_BYTES, Release, claim_keys, finish_params, new_job_columns
 from evenbeat.store.templates import Templates
 from evenbeat.store.upkeep import Upkeep
 from evenbeat.store.webhooks import Webhooks
@@ -302,8 +301,10 @@ class Store:
         if job.start is None and job.spec.schedule == Once() and job.spec.window is None:
             return _NOW
         moment = self.database.clock(now, connection)
-        places = self._places(self._requests([job_id], [job]), moment)
-        return next(_first_runs([job_id], [job], places, moment))
+        request = placement_request(job_id, job.spec, job.start)
+        if request is None or self._placer is None:
+            return first_run(job.spec, job.start, moment)
+        return placed_run(job.spec, self._places([request], moment)[job_id], moment)
 
     def _requests(self, ids: Sequence[UUID], jobs: Sequence[NewJob]) -> list[PlacementRequest]:
         """The jobs whose place is for the placer to choose."""

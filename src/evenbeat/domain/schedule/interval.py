@@ -87,15 +87,10 @@ class Interval(Recurring):
     def describe(self) -> str:
         return f"every {interval(self.every)}"
 
-    def anchored(self, start: datetime | None, now: datetime, *, on_grid: bool) -> "Interval":
-        """The interval with the anchor that fixes its rhythm: given, the epoch's grid, or now."""
-        if self.anchor is not None:
-            return self
-        return Interval(self.every, EPOCH if on_grid else start or now)
-
     def first_plan(self, start: datetime | None, now: datetime, *, on_grid: bool) -> FirstPlan:
-        anchored = self.anchored(start, now, on_grid=on_grid)
-        return FirstPlan(start or anchored.next_after(now), anchored.anchor)
+        # The anchor fixes the rhythm: the schedule's own, the grid of the epoch, or the beginning.
+        anchor = self.anchor or (EPOCH if on_grid else start or now)
+        return FirstPlan(start or Interval(self.every, anchor).next_after(now), anchor)
 
     def next_after(self, moment: datetime) -> datetime:
         origin = self.anchor or EPOCH

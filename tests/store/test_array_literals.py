@@ -12,7 +12,7 @@ from psycopg.rows import scalar_row
 
 from evenbeat.domain.moments import EPOCH
 from evenbeat.domain.states import JobStatus
-from evenbeat.store.arrays import numbers, texts, times, uuids, words
+from evenbeat.store.prepared import numbers, texts, times, uuids, words
 
 any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 

@@ -17,8 +17,8 @@ import psycopg
 from common import fresh_store
 from fill import fill
 
-from evenbeat.engine.chores import CountRuns
 from evenbeat.engine.clock import DatabaseClock
+from evenbeat.engine.maintenance import CountRuns
 from evenbeat.observe.explain import explain
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.store import Store

@@ -22,8 +22,8 @@ from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobSpec, NewJob
 from evenbeat.domain.limits import arguments_in
 from evenbeat.domain.schedule import AfterCondition, Awaited, Cron, Interval, Schedule
-from evenbeat.engine.chores import Chore, SimpleChore
 from evenbeat.engine.clock import Clock
+from evenbeat.engine.maintenance import Chore, SimpleChore
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.events import EventBus, Listener

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.engine.chores import Retention
+from evenbeat.engine.maintenance import Retention
 from evenbeat.testing import VirtualClock
 
 JOBS = "/api/v1/jobs"

@@ -136,8 +136,8 @@ def test_finish_without_the_lease_changes_nothing(fleet: Fleet, store: Store, st
 
 def _reap(store: Store) -> bool:
     from evenbeat.engine.clock import DatabaseClock
-    from evenbeat.engine.identity import Identity
     from evenbeat.engine.reaper import Reaper
+    from evenbeat.engine.registration import Identity
 
     store.expire_leases_of([worker.id for worker in store.upkeep.workers()])
     return bool(Reaper(store, DatabaseClock(), Identity()).run_once())

@@ -15,7 +15,7 @@ from standardwebhooks.webhooks import WebhookVerificationError
 from evenbeat import Evenbeat, Fail
 from evenbeat.domain.job import NewJob
 from evenbeat.domain.webhooks import TASK, WebhookEvent, message_id
-from evenbeat.engine.chores import Retention
+from evenbeat.engine.maintenance import Retention
 from evenbeat.errors import InvalidInput
 from evenbeat.settings import load_settings
 from evenbeat.tasks.builtin import webhook

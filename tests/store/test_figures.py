@@ -10,7 +10,7 @@ from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.states import ExecutionStatus
-from evenbeat.engine.chores import CountRuns, Retention
+from evenbeat.engine.maintenance import CountRuns, Retention
 from evenbeat.errors import InvalidInput
 from evenbeat.store.filters import JobFilter
 from evenbeat.store.rows import Release

@@ -1,18 +1,125 @@
-"""The reaper and the chores, on one thread, each when it is due."""
+"""Maintenance: the reaper, and chores that one worker at a time does for all of them."""
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
 from uuid import UUID
 
-from evenbeat.engine.chores import Chore
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
 from evenbeat.engine.reaper import Reaper
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
+from evenbeat.store.idempotency import LIFETIME
 from evenbeat.store.store import Store
+from evenbeat.store.upkeep import BATCH
 
 logger = logging.getLogger(__name__)
+
+
+class Chore(Protocol):
+    """A name, a rhythm, and one thing to do."""
+
+    name: str
+    every: timedelta
+
+    def run_once(self) -> int:
+        """Do it; returns how many rows it touched."""
+
+
+@dataclass(slots=True)
+class SimpleChore:
+    """A chore that is just a function."""
+
+    name: str
+    every: timedelta
+    run_once: Callable[[], int]
+
+
+class Aging:
+    """Fair waiting: raises jobs that have been due for an hour by 10, at most to 100."""
+
+    name = "aging"
+    every = timedelta(minutes=5)
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def run_once(self) -> int:
+        """Raise each waiting job once."""
+        return self._store.upkeep.age(
+            waited=timedelta(hours=1), by=10, limit=20 * BATCH, now=self._clock.override()
+        )
+
+
+class CountRuns:
+    """Adds ended runs to the hourly outcomes, and counts jobs by state, queue and task, so that
+    those who ask often need not count."""
+
+    name = "figures"
+    every = timedelta(seconds=30)
+
+    batch = 50_000
+    most_batches = 20
+    job_count_share = 20
+    """Counting all jobs reads the whole table: it may take a twentieth of the time, not more."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def run_once(self) -> int:
+        """Count, and store the counts; returns how many runs were looked at."""
+        now = self._clock.override()
+        upkeep, read = self._store.upkeep, self._store.read
+        runs = 0
+        for _ in range(self.most_batches):
+            counted = upkeep.count_outcomes(batch=self.batch, now=now)
+            runs += counted
+            if counted < self.batch:
+                break
+        upkeep.save_figure("executions", read.counted_totals()._asdict(), now=now)
+        last = upkeep.figures().get("job_counts")
+        if last is None or abs(self._clock.now() - last.updated_at) >= timedelta(
+            milliseconds=self.job_count_share * last.value["took_ms"]
+        ):
+            upkeep.count_jobs(now=now)
+        return runs
+
+
+class Retention:
+    """Keeps the tables small: removes old history (but a job's newest runs), finished one-off jobs,
+    old webhook deliveries, unused keys, and workers and tasks that nobody has heard from."""
+
+    name = "retention"
+    every = timedelta(hours=1)
+
+    hourly_outcomes_for = timedelta(days=8)
+    unused_keys_for = timedelta(days=1)
+    silent_workers_for = timedelta(hours=1)
+
+    def __init__(self, store: Store, clock: Clock, *, days: int, executions: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._age = timedelta(days=days)
+        self._executions = executions
+
+    def run_once(self) -> int:
+        """Remove it, in batches."""
+        upkeep, now = self._store.upkeep, self._clock.now()
+        cutoff = now - self._age
+        removed = upkeep.prune_executions(older_than=cutoff, keep=self._executions)
+        removed += upkeep.prune_jobs(older_than=cutoff)
+        removed += self._store.idempotency.prune(older_than=now - LIFETIME)
+        removed += self._store.webhooks.prune(older_than=cutoff)
+        removed += self._store.limits.prune(older_than=now - self.unused_keys_for)
+        upkeep.fold_outcomes(older_than=now - self.hourly_outcomes_for)
+        removed += upkeep.forget_tasks(older_than=cutoff)
+        silent = upkeep.silent_workers(self.silent_workers_for, now=self._clock.override())
+        return removed + (upkeep.forget_workers(silent) if silent else 0)
 
 
 class Maintenance(Loop):

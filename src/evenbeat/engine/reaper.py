@@ -9,7 +9,7 @@ import psutil  # type: ignore[import-untyped]
 from evenbeat.domain.decision import RunEnd, decide, lost_lease
 from evenbeat.domain.job import Job
 from evenbeat.engine.clock import Clock
-from evenbeat.engine.identity import Identity, process_birth
+from evenbeat.engine.registration import Identity, process_birth
 from evenbeat.errors import StoreError
 from evenbeat.store.store import Store
 

@@ -1,12 +1,19 @@
 """A worker's entry in the registry: who it is, what it can run, and that it is alive."""
 
 import logging
+import os
+import socket
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+import psutil  # type: ignore[import-untyped]
 
 from evenbeat import __version__
+from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import settings_of
 from evenbeat.engine.clock import Clock
-from evenbeat.engine.identity import Identity
 from evenbeat.engine.loop import Loop
 from evenbeat.engine.runners.base import Runner
 from evenbeat.errors import StoreError
@@ -15,6 +22,40 @@ from evenbeat.store.upkeep import NewWorker, TaskNote
 from evenbeat.tasks.registry import Registry
 
 logger = logging.getLogger(__name__)
+
+
+def this_host() -> str:
+    """A name that two workers share only if they can see each other's processes.
+
+    The host's name alone is not enough: containers may be given the same one, and then a pid says
+    nothing. The boot and the process namespace tell them apart.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+        namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")  # noqa: PTH115 - not a path
+    except OSError:
+        boot, namespace = f"{psutil.boot_time():.0f}", "0"
+    return f"{socket.gethostname()}/{boot}/{namespace}"
+
+
+def process_birth(pid: int) -> float:
+    """When a process started: seconds that no change of the machine's clock can alter. Raises
+    psutil.Error when there is no such process, or it cannot be looked at."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # no such process, or no such file system
+        return float(psutil.Process(pid).create_time())
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a worker is, precisely enough that a neighbour can tell whether it still lives."""
+
+    id: UUID = field(default_factory=uuid7)
+    host: str = field(default_factory=this_host)
+    pid: int = field(default_factory=os.getpid)
+    process_started_at: float = field(default_factory=lambda: process_birth(os.getpid()))
 
 
 class Registration:

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from evenbeat.engine.alarm import Alarm
-from evenbeat.engine.chores import Aging, Chore, CountRuns, Retention
 from evenbeat.engine.claimer import Claimer, HintListener
 from evenbeat.engine.clock import Clock, DatabaseClock
 from evenbeat.engine.lease_keeper import LeaseKeeper, LeaseWatch
-from evenbeat.engine.maintenance import Maintenance
+from evenbeat.engine.maintenance import Aging, Chore, CountRuns, Maintenance, Retention
 from evenbeat.engine.pipeline import Pipeline
 from evenbeat.engine.reaper import Reaper
 from evenbeat.engine.registration import Registration

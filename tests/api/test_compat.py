@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.compat.states import WORDS
+from evenbeat.compat.words import WORDS
 from evenbeat.engine.worker import Worker
 from evenbeat.store.filters import JobFilter
 from waiting import wait_for

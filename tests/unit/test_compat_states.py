@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenbeat.compat.states import WORD_OF, WORDS, states_of, verb_to
+from evenbeat.compat.words import WORD_OF, WORDS, states_of, verb_to
 from evenbeat.domain.states import TRANSITIONS, JobStatus
 from evenbeat.errors import IllegalTransition, InvalidInput
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenbeat.api.job_requests import new_job
-from evenbeat.api.requests import JobCreate
+from evenbeat.api.requests import JobCreate, new_job
 from evenbeat.domain.job import JobSpec
 from evenbeat.domain.setting_kinds import check_name
 from evenbeat.errors import InvalidInput

@@ -3,15 +3,14 @@
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
 from evenbeat import __version__
 from evenbeat.api import (
     bulk,
+    capacity,
     executions,
     health,
     jobs,
-    limits,
     live_events,
     placement,
     problems,
@@ -19,7 +18,6 @@ from evenbeat.api import (
     tasks,
     templates,
     webhooks,
-    workers_and_queues,
 )
 from evenbeat.api.auth import sessions
 from evenbeat.api.auth.tokens import Access
@@ -37,9 +35,9 @@ ROUTERS = (
     templates.router,
     executions.router,
     schedules.router,
-    workers_and_queues.router,
+    capacity.router,
     tasks.router,
-    limits.router,
+    capacity.limits_router,
     health.scheduler_router,
     placement.router,
     webhooks.router,
@@ -66,7 +64,9 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
         docs_url=None,
         redoc_url=None,
     )
-    api.state.service = Service(app, access, worker)
+    service = Service(app, access, worker)
+    api.state.service = service
+    api.state.broadcaster = live_events.Broadcaster(lambda: app.store, lambda: service.now)
     problems.install(api)
     limit = 2 * app.settings.max_payload_bytes + ROOM_FOR_OTHER_FIELDS
     api.add_middleware(RequestLimits, limit=limit)
@@ -81,16 +81,7 @@ class _Api(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            document = get_openapi(
-                title=self.title,
-                version=self.version,
-                description=self.description,
-                routes=self.routes,
-            )
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            schemas.pop("HTTPValidationError", None)
-            schemas.pop("ValidationError", None)
+            schemas = super().openapi()["components"]["schemas"]
             schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas |= schema.pop("$defs", {}) | {"Problem": schema}
-            self.openapi_schema = document
-        return self.openapi_schema
+        return super().openapi()

@@ -5,17 +5,16 @@ from typing import Annotated, Literal, Self
 from uuid import UUID
 
 from fastapi import APIRouter, Response
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from evenbeat.api.auth.tokens import Role
-from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, denials_answered
+from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep
+from evenbeat.api.fields import Id, only_if_any
 from evenbeat.api.idempotency import KeyHeader, done_once, json_response
-from evenbeat.api.job_requests import task_of
 from evenbeat.api.jobs import job_from
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import JobFilterFields
-from evenbeat.api.requests import MAX_BULK, BulkCreate, Id, Request
-from evenbeat.api.responses import AddedDocument, BulkChanged, BulkCreated, RefusedDocument
+from evenbeat.api.requests import MAX_BULK, JobCreate, Request, task_of
 from evenbeat.api.tasks import ResolvedTask, known_task
 from evenbeat.domain.job import NewJob
 from evenbeat.domain.states import VERBS
@@ -32,30 +31,28 @@ _CHUNK = 500
 _REFUSALS_SHOWN = 100
 
 
-class Selection(Request):
-    """Which jobs are meant: either `ids` or `filter`."""
-
-    ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_BULK)] | None = None
-    filter: JobFilterFields | None = None
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.ids is None) == (self.filter is None):
-            raise ValueError("give either ids or filter")
-        if self.filter is not None and not self.filter.model_dump(exclude_none=True):
-            raise ValueError(
-                "an empty filter would mean every job; if that is meant, list every status"
-            )
-        return self
-
-
-class Deletion(Selection):
-    """Which jobs to delete."""
-
-    force: bool = Field(False, description="Also those that others, who stay, wait for.")
-
-
 # -- adding --------------------------------------------------------------------------------------
+
+
+class BulkCreate(Request):
+    """Jobs to add, all or none."""
+
+    jobs: Annotated[list[JobCreate], Field(min_length=1, max_length=MAX_BULK)]
+
+
+class AddedDocument(BaseModel):
+    """A job of a bulk request; not created when a live one stood there already."""
+
+    id: UUID
+    created: bool
+
+
+class BulkCreated(BaseModel):
+    """What became of a bulk request, in its order."""
+
+    jobs: list[AddedDocument]
+    created: int
+    warnings: list[str] | None = only_if_any("What may need attention.")
 
 
 @router.post(
@@ -81,7 +78,6 @@ def create_jobs(
         except InvalidInput as error:
             error.field = f"jobs.{number}.{error.field or 'task'}"
             raise
-    warnings = [warning for task in tasks.values() for warning in task.warnings]
 
     def add(connection: Connection) -> Response:
         added = service.app.enqueue_many(jobs, connection=connection)
@@ -92,11 +88,12 @@ def create_jobs(
         ]
         if paused:
             service.app.store.control.pause(paused, now=service.now, connection=connection)
-        documents = [AddedDocument(id=job.id, created=job.created) for job in added]
-        created = sum(job.created for job in added)
-        return json_response(
-            BulkCreated(jobs=documents, created=created, warnings=warnings or None), 201
+        document = BulkCreated(
+            jobs=[AddedDocument(id=job.id, created=job.created) for job in added],
+            created=sum(job.created for job in added),
+            warnings=[warning for task in tasks.values() for warning in task.warnings] or None,
         )
+        return json_response(document, 201)
 
     return done_once(service, principal, body, jobs, add, key=idempotency_key)
 
@@ -104,30 +101,75 @@ def create_jobs(
 # -- verbs ---------------------------------------------------------------------------------------
 
 
+class Selection(Request):
+    """Which jobs are meant: either `ids` or `filter`."""
+
+    ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_BULK)] | None = None
+    filter: JobFilterFields | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.ids is None) == (self.filter is None):
+            raise ValueError("give either ids or filter")
+        if self.filter is not None and not self.filter.model_dump(exclude_none=True):
+            raise ValueError(
+                "an empty filter would mean every job; if that is meant, list every status"
+            )
+        return self
+
+    def chunks(self, service: Service) -> Iterator[Sequence[UUID]]:
+        """The selected ids, some at a time, so that a million take no more room than a few."""
+        if self.filter is None:
+            ids = list(dict.fromkeys(self.ids or ()))
+            yield from (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
+            return
+        filter_, after = self.filter.job_filter(), None
+        while ids := service.app.store.read.ids(filter_, after=after, limit=_CHUNK):
+            yield ids
+            after = ids[-1]
+
+
+class Deletion(Selection):
+    """Which jobs to delete."""
+
+    force: bool = Field(False, description="Also those that others, who stay, wait for.")
+
+
+class RefusedDocument(BaseModel):
+    """A job that was left alone."""
+
+    id: UUID
+    reason: str
+
+
+class BulkChanged(BaseModel):
+    """What a verb did to many jobs; the first 100 refusals are listed."""
+
+    changed: int
+    refused: list[RefusedDocument]
+    refused_count: int
+
+
 @router.post("/delete", summary="Delete many jobs", responses=responses(409))
 def bulk_delete(body: Deletion, service: ServiceDep, principal: Operator) -> BulkChanged:
     """Remove jobs with their history; those that others wait for stay. By filter it takes an
     admin."""
     if body.filter is not None and not principal.role.covers(Role.ADMIN):
-        with denials_answered():
-            raise RoleTooLow(Role.ADMIN, principal.role)
+        raise RoleTooLow(Role.ADMIN, principal.role)
     delete = service.app.store.control.delete
-    return bulk_changed(delete(ids, force=body.force) for ids in _chunks(service, body))
+    return bulk_changed(delete(ids, force=body.force) for ids in body.chunks(service))
 
 
 @router.post(
     "/{verb}", summary="Pause, resume, cancel, retry or run many jobs", responses=responses(409)
 )
 def bulk_change(
-    verb: BulkVerb,
-    body: Selection,
-    service: ServiceDep,
-    _principal: Operator,
+    verb: BulkVerb, body: Selection, service: ServiceDep, _principal: Operator
 ) -> BulkChanged:
     """Apply a verb to every selected job. A job whose state forbids it is left alone and counted as
     refused; the others are changed all the same."""
     apply, now = service.app.store.control.apply, service.now
-    return bulk_changed(apply(VERBS[verb], ids, now=now) for ids in _chunks(service, body))
+    return bulk_changed(apply(VERBS[verb], ids, now=now) for ids in body.chunks(service))
 
 
 def bulk_changed(
@@ -144,15 +186,3 @@ def bulk_changed(
         ]
     del result.refused[_REFUSALS_SHOWN:]
     return result
-
-
-def _chunks(service: Service, body: Selection) -> Iterator[Sequence[UUID]]:
-    """The selected ids, some at a time, so that a million take no more room than a few."""
-    if body.filter is None:
-        ids = list(dict.fromkeys(body.ids or ()))
-        yield from (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
-        return
-    filter_, after = body.filter.job_filter(), None
-    while ids := service.app.store.read.ids(filter_, after=after, limit=_CHUNK):
-        yield ids
-        after = ids[-1]

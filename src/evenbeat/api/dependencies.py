@@ -9,25 +9,22 @@ something must come from one of our own pages.
 """
 
 import ipaddress
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from fastapi import Depends, HTTPException, Request, Security
-from fastapi.concurrency import run_in_threadpool
+from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from evenbeat.api.auth.tokens import EVERYONE, Access, Principal, Role
 from evenbeat.api.problems import responses
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
-from evenbeat.errors import AccessDenied, ForeignRequest, NotAuthenticated, RoleTooLow
+from evenbeat.errors import ForeignRequest, NotAuthenticated, RoleTooLow
 
 COOKIE = "evenbeat_session"
-CHALLENGE = {"WWW-Authenticate": 'Bearer realm="evenbeat"'}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 DENIED = responses(401, 403)
@@ -73,18 +70,13 @@ DocumentedToken = Annotated[
 """For the OpenAPI document; `identify` reads the header itself."""
 
 
-def at_least(needed: Role) -> Callable[..., Coroutine[Any, Any, Principal]]:
-    """A dependency that lets callers with the role, or one above it, through. Nearly always it can
-    decide at once; a thread is used only where the database has to be queried."""
+def at_least(needed: Role) -> Callable[[Request, DocumentedToken], Principal]:
+    """A dependency that lets callers with the role, or one above it, through."""
 
-    async def authorize(request: Request, _documented: DocumentedToken) -> Principal:
-        with denials_answered():
-            if access_of(request).is_quick:
-                principal = identify(request)
-            else:
-                principal = await run_in_threadpool(identify, request)
-            if not principal.role.covers(needed):
-                raise RoleTooLow(needed, principal.role)
+    def authorize(request: Request, _documented: DocumentedToken) -> Principal:
+        principal = identify(request)
+        if not principal.role.covers(needed):
+            raise RoleTooLow(needed, principal.role)
         return principal
 
     return authorize
@@ -96,8 +88,6 @@ def maybe_principal(request: Request) -> Principal | None:
         return identify(request)
     except NotAuthenticated:
         return None
-    except ForeignRequest as error:
-        raise HTTPException(403, str(error)) from None
 
 
 Viewer = Annotated[Principal, Depends(at_least(Role.VIEWER))]
@@ -106,26 +96,9 @@ Admin = Annotated[Principal, Depends(at_least(Role.ADMIN))]
 MaybePrincipal = Annotated[Principal | None, Depends(maybe_principal)]
 
 
-@contextmanager
-def denials_answered() -> Iterator[None]:
-    """Denied access becomes a 401, with a challenge, or a 403."""
-    try:
-        yield
-    except NotAuthenticated as error:
-        raise HTTPException(401, str(error), CHALLENGE) from None
-    except AccessDenied as error:
-        raise HTTPException(403, str(error)) from None
-
-
-def access_of(request: Request) -> Access:
-    """Access to the service that the request came to."""
-    access: Access = request.app.state.service.access
-    return access
-
-
 def identify(request: Request) -> Principal:
     """The caller; raises NotAuthenticated or ForeignRequest."""
-    access = access_of(request)
+    access: Access = request.app.state.service.access
     if access.is_open:
         check_local(request)
         check_origin(request, browsers_only=True)
@@ -182,11 +155,7 @@ def check_local(request: Request) -> None:
         is_elsewhere = False  # a local socket has no address
     try:
         name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-        is_local = (
-            name == "localhost"
-            or name.endswith(".localhost")
-            or ipaddress.ip_address(name).is_loopback
-        )
+        is_local = f".{name}".endswith(".localhost") or ipaddress.ip_address(name).is_loopback
     except ValueError:
         is_local = False
     if is_elsewhere or not is_local:

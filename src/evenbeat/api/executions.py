@@ -9,13 +9,8 @@ from evenbeat.api.dependencies import DENIED, ServiceDep, Viewer
 from evenbeat.api.idempotency import json_response
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import ExecutionQuery, RecentQuery, filled
-from evenbeat.api.responses import (
-    ExecutionDocument,
-    ExecutionList,
-    JobStatsDocument,
-    execution_document,
-    stats_document,
-)
+from evenbeat.api.responses import ExecutionDocument, ExecutionList, JobStatsDocument
+from evenbeat.store.reads import ExecutionPage
 
 router = APIRouter(prefix="/api/v1", tags=["executions"], responses=DENIED)
 
@@ -39,14 +34,7 @@ def list_job_executions(
     )
     if not page.total:
         read.job(job_id)  # raises when there is no such job
-    document = ExecutionList(
-        executions=[execution_document(execution) for execution in page.executions],
-        total=page.total,
-        total_is_estimate=False,
-        limit=query.limit,
-        offset=query.offset,
-    )
-    return json_response(document)
+    return json_response(ExecutionList.of(page, **query.paging, total_is_estimate=False))
 
 
 @router.get(
@@ -54,7 +42,7 @@ def list_job_executions(
 )
 def get_job_stats(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobStatsDocument:
     """How often it ran, how often well, and how long it takes; of the history that is kept."""
-    return stats_document(service.app.store.read.job_stats(job_id))
+    return JobStatsDocument.of(service.app.store.read.job_stats(job_id))
 
 
 @router.get(
@@ -74,17 +62,12 @@ def list_executions(
         offset=query.offset,
     )
     more = len(executions) == query.limit
-    document = ExecutionList(
-        executions=[execution_document(execution) for execution in executions],
-        total=query.offset + len(executions) + more,
-        total_is_estimate=more or (not executions and query.offset > 0),
-        limit=query.limit,
-        offset=query.offset,
-    )
-    return json_response(document)
+    page = ExecutionPage(executions, query.offset + len(executions) + more)
+    is_estimate = more or (not executions and query.offset > 0)
+    return json_response(ExecutionList.of(page, **query.paging, total_is_estimate=is_estimate))
 
 
 @router.get("/executions/{execution_id}", summary="Look at an execution", responses=responses(404))
 def get_execution(execution_id: UUID, service: ServiceDep, _principal: Viewer) -> ExecutionDocument:
     """One attempt at one plan: its times, its result or its error."""
-    return execution_document(service.app.store.read.execution(execution_id))
+    return ExecutionDocument.of(service.app.store.read.execution(execution_id))

@@ -16,15 +16,12 @@ from pydantic import BaseModel, Field
 
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import DENIED, DocumentedToken, ServiceDep, Viewer, at_least
-from evenbeat.api.models import fields_of
-from evenbeat.api.responses import Number, plain
+from evenbeat.api.fields import Rounded, RowDocument, fields_of
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe import doctor
 
 router = APIRouter(tags=["health"])
 scheduler_router = APIRouter(prefix="/api/v1/scheduler", tags=["scheduler"], responses=DENIED)
-
-_viewer = at_least(Role.VIEWER)
 
 
 class Alive(BaseModel):
@@ -42,12 +39,12 @@ class Ready(BaseModel):
     )
 
 
-class ExecutionFigures(BaseModel):
+class ExecutionFigures(RowDocument):
     """All executions in figures."""
 
     total: int
-    average_duration_ms: Number | None
-    success_rate: Number | None = Field(description="0 to 1; null before the first end.")
+    average_duration_ms: Rounded | None
+    success_rate: Rounded | None = Field(description="0 to 1; null before the first end.")
 
 
 class SchedulerMetrics(BaseModel):
@@ -63,7 +60,7 @@ class SchedulerMetrics(BaseModel):
 
 
 @fields_of(doctor.Finding)
-class FindingDocument(BaseModel):
+class FindingDocument(RowDocument):
     """The result of one check."""
 
 
@@ -98,10 +95,10 @@ async def readyz(service: ServiceDep) -> JSONResponse:
     return JSONResponse(ready.model_dump(), 200 if report.ready else 503)
 
 
-async def may_scrape(request: Request, service: ServiceDep, documented: DocumentedToken) -> None:
+def may_scrape(request: Request, service: ServiceDep, documented: DocumentedToken) -> None:
     """Everyone if the setting metrics_public says so, otherwise viewers."""
     if not service.app.settings.metrics_public:
-        await _viewer(request, documented)
+        at_least(Role.VIEWER)(request, documented)
 
 
 @router.get(
@@ -126,18 +123,13 @@ def get_scheduler_metrics(service: ServiceDep, _principal: Viewer) -> SchedulerM
     """Jobs by state, runs and their success. With very many jobs, the counts are those of the last
     half minute; `last_metrics_update` says from when."""
     store = service.app.store
-    counts, totals = store.read.counts_by_status(), store.read.execution_totals()
-    figures, workers = store.upkeep.figures(), store.upkeep.workers()
+    counts, figures = store.read.counts_by_status(), store.upkeep.figures()
     counted = [figures[name].updated_at for name in ("jobs", "executions") if name in figures]
     cleared = figures.get("stale_locks_cleared")
     return SchedulerMetrics(
         jobs={state.value: counts.get(state.value, 0) for state in JobStatus},
-        executions=ExecutionFigures(
-            total=totals.total,
-            average_duration_ms=plain(totals.average_duration_ms),
-            success_rate=plain(totals.success_rate),
-        ),
-        last_check_at=max((worker.heartbeat_at for worker in workers), default=None),
+        executions=ExecutionFigures.of(store.read.execution_totals()),
+        last_check_at=max((one.heartbeat_at for one in store.upkeep.workers()), default=None),
         last_metrics_update=max(counted, default=None),
         stale_locks_cleared=int(cleared.value) if cleared else 0,
     )
@@ -148,5 +140,5 @@ def get_scheduler_findings(service: ServiceDep, _principal: Viewer) -> Findings:
     """Check the database and the workers: what was checked, what is wrong, and what to do."""
     database = service.app.store.database
     findings = doctor.check(database.url, schema=database.schema, now=service.now)
-    documents = [FindingDocument.model_validate(finding._asdict()) for finding in findings]
+    documents = [FindingDocument.of(finding) for finding in findings]
     return Findings(worst=doctor.worst(findings), findings=documents)

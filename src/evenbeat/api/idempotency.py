@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Header, Response
 from pydantic import AfterValidator, BaseModel
@@ -37,10 +37,11 @@ KeyHeader = Annotated[
 
 
 def json_response(
-    document: BaseModel, status: int = 200, headers: Mapping[str, Any] | None = None
+    document: BaseModel | str, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """The document as a response; written once, not validated again by the framework."""
-    return _json(document.model_dump_json(), status, headers)
+    text = document if isinstance(document, str) else document.model_dump_json()
+    return Response(text, status, headers, "application/json")
 
 
 def done_once(
@@ -78,10 +79,6 @@ def done_once(
                 "new key for a new request.",
                 field="Idempotency-Key",
             )
-        return _json(stored.answer, 200, {REPLAYED: "true"})
+        return json_response(stored.answer, 200, {REPLAYED: "true"})
 
     return database.atomically(work_once)
-
-
-def _json(text: str, status: int, headers: Mapping[str, Any] | None) -> Response:
-    return Response(text, status, headers=dict(headers or {}), media_type="application/json")

@@ -1,6 +1,6 @@
 """Jobs over HTTP: add, list, look at, edit, delete, and the verbs on one job."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -10,7 +10,11 @@ from pydantic import BaseModel
 from evenbeat.api.auth.tokens import Principal
 from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
 from evenbeat.api.idempotency import REPLAYED, KeyHeader, done_once, json_response
-from evenbeat.api.job_requests import (
+from evenbeat.api.problems import responses
+from evenbeat.api.queries import JobQuery
+from evenbeat.api.requests import (
+    JobCreate,
+    JobEdit,
     edited_metadata,
     edited_payload,
     edited_spec,
@@ -19,38 +23,31 @@ from evenbeat.api.job_requests import (
     schedule_for,
     task_of,
 )
-from evenbeat.api.problems import responses
-from evenbeat.api.queries import JobQuery
-from evenbeat.api.requests import JobCreate, JobEdit
 from evenbeat.api.responses import JobDocument, JobList, job_document
 from evenbeat.api.tasks import ResolvedTask, known_task
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.schedule import After
-from evenbeat.domain.states import FINISHED
+from evenbeat.domain.states import FINISHED, VERBS, Verb
 from evenbeat.errors import Conflict, InvalidInput, NotFound
-from evenbeat.store.bulk import Added
-from evenbeat.store.control import Changes
 from evenbeat.store.database import Connection
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], responses=DENIED)
 
 _NO_JOB = responses(404)
 _NOT_NOW = responses(404, 409)
+_TEXT_HEADER = {"schema": {"type": "string"}}
 CREATED: dict[int | str, dict[str, Any]] = {
     200: {
         "model": JobDocument,
         "description": "The job was there already: by its dedup_key, or by the Idempotency-Key.",
         "headers": {
-            REPLAYED: {
-                "description": "`true` when the request was answered before.",
-                "schema": {"type": "string"},
-            }
+            REPLAYED: {"description": "`true` when the request was answered before."} | _TEXT_HEADER
         },
     },
     201: {
         "description": "The job was added.",
-        "headers": {"Location": {"description": "Where the job is.", "schema": {"type": "string"}}},
+        "headers": {"Location": {"description": "Where the job is."} | _TEXT_HEADER},
     },
 }
 
@@ -60,7 +57,6 @@ CREATED: dict[int | str, dict[str, Any]] = {
 
 @router.post(
     "",
-    operation_id="create_job",
     summary="Add a job",
     status_code=201,
     response_model=JobDocument,
@@ -85,18 +81,27 @@ def create(
     key: str | None,
     *,
     asked: BaseModel | None = None,
+    shown: Callable[[JobDocument], BaseModel] = lambda document: document,
 ) -> Response:
-    """Add a job and answer it. `asked` is what the request was where that is not the job itself:
-    by it a request that is sent again is known."""
-    task = known_task(service, task_of(body))
+    """Add a job and answer it as `shown` makes it. `asked` is what the request was where that is
+    not the job itself: by it a request that is sent again is known."""
+    task, store = known_task(service, task_of(body)), service.app.store
     job = job_from(body, task, principal.subject)
     place = request.scope.get("root_path", "") + "/api/v1/jobs/"
 
     def add(connection: Connection) -> Response:
         added = service.app.add(job, connection)
         if body.paused and added.created:
-            service.app.store.control.pause([added.id], now=service.now, connection=connection)
-        return _added_answer(service, added, task, place, connection)
+            store.control.pause([added.id], now=service.now, connection=connection)
+        row = store.database.row("job", {"id": added.id}, connection)
+        if row is None:
+            raise NotFound("job", added.id)
+        duplicate = not added.created
+        document = _document(
+            service, Job._make(row), connection, warnings=task.warnings, duplicate=duplicate
+        )
+        headers = {"Location": f"{place}{added.id}"}
+        return json_response(shown(document), 201 if added.created else 200, headers)
 
     return done_once(service, principal, asked or body, [job], add, key=key)
 
@@ -107,24 +112,7 @@ def job_from(body: JobCreate, task: ResolvedTask, created_by: str) -> NewJob:
     return new_job(body, task.spec, payload, created_by)
 
 
-def _added_answer(
-    service: Service, added: Added, task: ResolvedTask, place: str, connection: Connection
-) -> Response:
-    row = service.app.store.database.row("job", {"id": added.id}, connection)
-    if row is None:
-        raise NotFound("job", added.id)
-    job = Job._make(row)
-    document = job_document(
-        job,
-        warnings=task.warnings,
-        duplicate=not added.created,
-        awaited=_awaited_by(service, [job], connection)[job.id],
-    )
-    headers = {"Location": f"{place}{added.id}"}
-    return json_response(document, 201 if added.created else 200, headers)
-
-
-@router.get("", operation_id="list_jobs", summary="List jobs", response_model=JobList)
+@router.get("", summary="List jobs", response_model=JobList)
 def list_jobs(
     query: Annotated[JobQuery, Query()], service: ServiceDep, _principal: Viewer
 ) -> Response:
@@ -133,88 +121,40 @@ def list_jobs(
         query.job_filter(), sort=query.sort, limit=query.limit, offset=query.offset
     )
     awaited = _awaited_by(service, page.jobs)
-    document = JobList(
-        jobs=[job_document(job, awaited=awaited[job.id]) for job in page.jobs],
-        total=page.total,
-        total_is_estimate=page.total_is_estimate,
-        limit=query.limit,
-        offset=query.offset,
-    )
-    return json_response(document)
+    jobs = [job_document(job, awaited=awaited[job.id]) for job in page.jobs]
+    return json_response(JobList.of(page, **query.paging, jobs=jobs))
 
 
 # -- one job -------------------------------------------------------------------------------------
 
 
-@router.get("/{job_id:uuid}", operation_id="get_job", summary="Look at a job", responses=_NO_JOB)
+@router.get("/{job_id:uuid}", summary="Look at a job", responses=_NO_JOB)
 def get_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobDocument:
     """Everything that is known of a job but its history."""
-    return _as_it_stands(service, service.app.store.read.job(job_id))
+    return _whole_document(service, service.app.store.read.job(job_id))
 
 
-def _as_it_stands(service: Service, job: Job, warnings: Sequence[str] = ()) -> JobDocument:
-    return job_document(
-        job,
-        warnings=warnings,
-        awaited=_awaited_by(service, [job])[job.id],
-        dependents=service.app.store.dependencies.dependents_of(job.id),
-    )
-
-
-def _awaited_by(
-    service: Service, jobs: Sequence[Job], connection: Connection | None = None
-) -> Mapping[UUID, Sequence[Dependency]]:
-    """What each of these jobs waits for; most wait for nothing, and then nothing is asked."""
-    waiting = [job.id for job in jobs if job.schedule_kind == "after"]
-    awaited = service.app.store.dependencies.awaited_by(waiting, connection) if waiting else {}
-    return {job.id: awaited.get(job.id, ()) for job in jobs}
-
-
-@router.patch("/{job_id:uuid}", operation_id="update_job", summary="Edit a job", responses=_NOT_NOW)
+@router.put("/{job_id:uuid}", name="put_job", summary="Edit a job (as PATCH)", responses=_NOT_NOW)
+@router.patch("/{job_id:uuid}", summary="Edit a job", responses=_NOT_NOW)
 def update_job(
     job_id: UUID, body: JobEdit, service: ServiceDep, _principal: Operator
 ) -> JobDocument:
     """Change what is given and leave the rest. A changed schedule is planned anew; a run in
     progress ends under the old definition."""
-    return _edited(service, job_id, body)
-
-
-@router.put(
-    "/{job_id:uuid}", operation_id="put_job", summary="Edit a job (as PATCH)", responses=_NOT_NOW
-)
-def put_job(job_id: UUID, body: JobEdit, service: ServiceDep, _principal: Operator) -> JobDocument:
-    """The same as PATCH: what is not given stays as it is."""
-    return _edited(service, job_id, body)
-
-
-@router.delete(
-    "/{job_id:uuid}",
-    operation_id="delete_job",
-    summary="Delete a job",
-    status_code=204,
-    responses=_NOT_NOW,
-)
-def delete_job(
-    job_id: UUID,
-    service: ServiceDep,
-    _principal: Operator,
-    force: Annotated[
-        bool, Query(description="Also when other jobs wait for it; they stay, and go on waiting.")
-    ] = False,
-) -> None:
-    """Remove a job with its history, whatever its state. A run in progress is given up."""
-    service.app.store.control.delete([job_id], force=force).only()
-
-
-def _edited(service: Service, job_id: UUID, body: JobEdit) -> JobDocument:
     store = service.app.store
     job = store.read.job(job_id)
-    _check_edit(body, job)
+    if "name" in body.model_fields_set and body.name is None and job.name is not None:
+        raise InvalidInput("A name can be changed, but not taken away.", field="name")
+    if (body.run_at is not None or body.delay is not None) and job.status in FINISHED:
+        raise Conflict(
+            f"The job is {job.status}, so its run cannot be moved. "
+            f"POST /api/v1/jobs/{job.id}/run runs it again."
+        )
     task = known_task(service, body.task or job.task)
-    moment = store.clock(service.now)
-
-    payload = _checked_payload(body, job, task)
-    rewiring = _waits_for_others(service, job, body)
+    payload = edited_payload(body, job.payload)
+    if payload is not None or task.name != job.task:
+        payload = task.checked(job.payload if payload is None else payload)
+    moment, rewiring = store.clock(service.now), _waits_for_others(service, job, body)
 
     def edit(spec: JobSpec) -> JobSpec:
         waits_on = isinstance(spec.schedule, After) and body.after is not None and not rewiring
@@ -231,7 +171,13 @@ def _edited(service: Service, job_id: UUID, body: JobEdit) -> JobDocument:
         rewiring=rewiring,
         now=service.now,
     )
-    return _as_it_stands(service, edited, [*task.warnings, *_declared_in_code(edited)])
+    warnings = list(task.warnings)
+    if (edited.created_by or "").startswith("code:"):
+        warnings.append(
+            "This schedule is declared in code: the application puts it back to what it declares "
+            "when its workers start next. Change it there, too."
+        )
+    return _whole_document(service, edited, warnings)
 
 
 def _waits_for_others(service: Service, job: Job, body: JobEdit) -> bool:
@@ -245,75 +191,66 @@ def _waits_for_others(service: Service, job: Job, body: JobEdit) -> bool:
     return {(str(one.job), str(one.on)) for one in jobs} != present
 
 
-def _declared_in_code(job: Job) -> Iterator[str]:
-    if job.created_by is not None and job.created_by.startswith("code:"):
-        yield (
-            "This schedule is declared in code: the application puts it back to what it declares "
-            "when its workers start next. Change it there, too."
-        )
+@router.delete("/{job_id:uuid}", summary="Delete a job", status_code=204, responses=_NOT_NOW)
+def delete_job(
+    job_id: UUID,
+    service: ServiceDep,
+    _principal: Operator,
+    force: Annotated[
+        bool, Query(description="Also when other jobs wait for it; they stay, and go on waiting.")
+    ] = False,
+) -> None:
+    """Remove a job with its history, whatever its state. A run in progress is given up."""
+    service.app.store.control.delete([job_id], force=force).only()
 
 
-def _check_edit(body: JobEdit, job: Job) -> None:
-    if "name" in body.model_fields_set and body.name is None and job.name is not None:
-        raise InvalidInput("A name can be changed, but not taken away.", field="name")
-    moved = body.run_at is not None or body.delay is not None
-    if moved and job.status in FINISHED:
-        raise Conflict(
-            f"The job is {job.status}, so its run cannot be moved. "
-            f"POST /api/v1/jobs/{job.id}/run runs it again."
-        )
+def _document(
+    service: Service, job: Job, connection: Connection | None = None, **more: Any
+) -> JobDocument:
+    return job_document(job, awaited=_awaited_by(service, [job], connection)[job.id], **more)
 
 
-def _checked_payload(body: JobEdit, job: Job, task: ResolvedTask) -> Mapping[str, Any] | None:
-    payload = edited_payload(body, job.payload)
-    if payload is None and (body.task is None or body.task == job.task):
-        return None
-    return task.checked(job.payload if payload is None else payload)
+def _whole_document(service: Service, job: Job, warnings: Sequence[str] = ()) -> JobDocument:
+    dependents = service.app.store.dependencies.dependents_of(job.id)
+    return _document(service, job, warnings=warnings, dependents=dependents)
+
+
+def _awaited_by(
+    service: Service, jobs: Sequence[Job], connection: Connection | None = None
+) -> Mapping[UUID, Sequence[Dependency]]:
+    """What each of these jobs waits for; most wait for nothing, and then nothing is asked."""
+    waiting = [job.id for job in jobs if job.schedule_kind == "after"]
+    awaited = service.app.store.dependencies.awaited_by(waiting, connection) if waiting else {}
+    return {job.id: awaited.get(job.id, ()) for job in jobs}
 
 
 # -- verbs ---------------------------------------------------------------------------------------
 
-
-@router.post(
-    "/{job_id:uuid}/pause", operation_id="pause_job", summary="Pause a job", responses=_NOT_NOW
-)
-def pause_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
-    """Keep it from running. A run in progress is finished first."""
-    return _changed(service, service.app.store.control.pause([job_id], now=service.now))
-
-
-@router.post(
-    "/{job_id:uuid}/resume", operation_id="resume_job", summary="Resume a job", responses=_NOT_NOW
-)
-def resume_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
-    """Let a paused job run again, at the next plan of its rhythm."""
-    return _changed(service, service.app.store.control.resume([job_id], now=service.now))
+_VERBS = {
+    "pause": ("Pause a job", "Keep it from running. A run in progress is finished first."),
+    "resume": ("Resume a job", "Let a paused job run again, at the next plan of its rhythm."),
+    "cancel": ("Cancel a job", "End it. A run in progress is stopped, and its result thrown away."),
+    "retry": (
+        "Retry a job",
+        "Run a failed or cancelled job again, now, with its retries back at 0.",
+    ),
+    "run": ("Run a job now", "Run it now, besides its schedule; its rhythm stays."),
+}
 
 
-@router.post(
-    "/{job_id:uuid}/cancel", operation_id="cancel_job", summary="Cancel a job", responses=_NOT_NOW
-)
-def cancel_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
-    """End it. A run in progress is stopped, and its result thrown away."""
-    return _changed(service, service.app.store.control.cancel([job_id], now=service.now))
+def _change(verb: Verb) -> Callable[..., JobDocument]:
+    def change(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
+        job = service.app.store.control.apply(verb, [job_id], now=service.now).only()
+        return _document(service, job)
+
+    return change
 
 
-@router.post(
-    "/{job_id:uuid}/retry", operation_id="retry_job", summary="Retry a job", responses=_NOT_NOW
-)
-def retry_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
-    """Run a failed or cancelled job again, now, with its retries back at 0."""
-    return _changed(service, service.app.store.control.retry([job_id], now=service.now))
-
-
-@router.post(
-    "/{job_id:uuid}/run", operation_id="run_job", summary="Run a job now", responses=_NOT_NOW
-)
-def run_job(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
-    """Run it now, besides its schedule; its rhythm stays."""
-    return _changed(service, service.app.store.control.run_now([job_id], now=service.now))
-
-
-def _changed(service: Service, changes: Changes) -> JobDocument:
-    job = changes.only()
-    return job_document(job, awaited=_awaited_by(service, [job])[job.id])
+for _name, (_summary, _description) in _VERBS.items():
+    router.post(
+        f"/{{job_id:uuid}}/{_name}",
+        name=f"{_name}_job",
+        summary=_summary,
+        description=_description,
+        responses=_NOT_NOW,
+    )(_change(VERBS[_name]))

@@ -21,7 +21,7 @@ from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic_core import to_jsonable_python
 
-from evenbeat.api.dependencies import DENIED, Service, ServiceDep, Viewer, identify
+from evenbeat.api.dependencies import DENIED, ServiceDep, Viewer, identify
 from evenbeat.api.problems import responses
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import AccessDenied, StoreError
@@ -80,11 +80,10 @@ def stream_events(
     that was too long to make up for: load again. A comment every 15 seconds keeps the line open."""
     if job_id is not None:
         service.app.store.read.job(job_id)
-    broadcaster = _broadcaster(request, service)
+    broadcaster: Broadcaster = request.app.state.broadcaster
     if broadcaster.subscribers >= MOST_SUBSCRIBERS:
-        raise HTTPException(
-            503, "Too many look on already. Try again shortly.", {"Retry-After": "5"}
-        )
+        detail = "Too many look on already. Try again shortly."
+        raise HTTPException(503, detail, {"Retry-After": "5"})
 
     async def stream() -> AsyncIterator[str]:
         clock = asyncio.get_running_loop().time
@@ -108,24 +107,9 @@ def _is_still_allowed(request: Request) -> bool:
     """Whether the token that opened the stream is still valid; yes while the database is down."""
     try:
         identify(request)
-    except AccessDenied:
-        return False
-    except StoreError:
-        return True
+    except (AccessDenied, StoreError) as error:
+        return isinstance(error, StoreError)
     return True
-
-
-_creating = threading.Lock()
-
-
-def _broadcaster(request: Request, service: Service) -> "Broadcaster":
-    """The one broadcaster of this service, made for its first subscriber."""
-    state = request.app.state
-    with _creating:
-        if not hasattr(state, "broadcaster"):
-            state.broadcaster = Broadcaster(lambda: service.app.store, lambda: service.now)
-        broadcaster: Broadcaster = state.broadcaster
-        return broadcaster
 
 
 # -- subscribers -----------------------------------------------------------------------------------
@@ -139,25 +123,23 @@ class Subscriber:
         self.job_id = job_id
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
-        self._waiting: deque[LiveEvent] = deque()
+        self._waiting: list[LiveEvent] = []
         self._dropped = 0
-        self._lock = threading.Lock()
 
     def send(self, events: Iterable[LiveEvent]) -> None:
         """Hand over those events that concern it, from any thread."""
-        with self._lock:
-            self._waiting.extend(
-                event
-                for event in events
-                if self.job_id is None or event.job_id in (None, self.job_id)
-            )
-            if len(self._waiting) > MOST_WAITING:
-                self._dropped += len(self._waiting)
-                self._waiting.clear()
+        ours = [e for e in events if self.job_id is None or e.job_id in (None, self.job_id)]
         try:
-            self._loop.call_soon_threadsafe(self._ready.set)
+            self._loop.call_soon_threadsafe(self._add, ours)
         except RuntimeError:
             logger.debug("a subscriber's event loop has ended")
+
+    def _add(self, events: list[LiveEvent]) -> None:
+        self._waiting += events
+        if len(self._waiting) > MOST_WAITING:
+            self._dropped += len(self._waiting)
+            self._waiting.clear()
+        self._ready.set()
 
     async def take(self, timeout: float) -> list[LiveEvent]:
         """What has happened since the last time; nothing after `timeout` seconds of silence."""
@@ -166,12 +148,11 @@ class Subscriber:
         except TimeoutError:
             return []
         self._ready.clear()
-        with self._lock:
-            events, dropped = list(self._waiting), self._dropped
-            self._waiting.clear()
+        events, self._waiting = self._waiting, []
+        if self._dropped:
+            data = json.dumps({"dropped": self._dropped})
+            events.insert(0, LiveEvent("", "summary", data))
             self._dropped = 0
-        if dropped:
-            events.insert(0, LiveEvent("", "summary", json.dumps({"dropped": dropped})))
         return events
 
 
@@ -184,18 +165,13 @@ class Broadcaster:
         self._now = now
         self._lock = threading.Lock()
         self._subscribers: set[Subscriber] = set()
-        self._polling = False
         self._history: deque[LiveEvent] = deque(maxlen=_HISTORY)
+        self.polling = False
 
     @property
     def subscribers(self) -> int:
         """How many there are."""
         return len(self._subscribers)
-
-    @property
-    def polling(self) -> bool:
-        """Whether the database is being polled."""
-        return self._polling
 
     def join(self, subscriber: Subscriber, last_event_id: str | None = None) -> None:
         """Subscribe. After an interruption, the missed events come first; where those are no
@@ -208,13 +184,13 @@ class Broadcaster:
                 missed = [LiveEvent("", "reset", "{}")]
                 if last_event_id in ids:
                     missed = history[ids.index(last_event_id) + 1 :]
-            if not self._polling:
+            if not self.polling:
                 self._history.clear()
                 poller = Poller(self._store(), self._now, secrets.token_hex(4))
                 threading.Thread(
                     target=self._run, args=(poller,), name="evenbeat-events", daemon=True
                 ).start()
-                self._polling = True  # last: if the store cannot be opened, the next one tries
+                self.polling = True  # last: if the store cannot be opened, the next one tries
             self._subscribers.add(subscriber)
         subscriber.send(missed)
 
@@ -230,7 +206,7 @@ class Broadcaster:
                 watched = {subscriber.job_id for subscriber in self._subscribers}
                 unwatched_seconds = 0.0 if watched else unwatched_seconds + POLL_SECONDS
                 if unwatched_seconds > LINGER_SECONDS or poller.is_closed:
-                    self._polling = False
+                    self.polling = False
                     return
             if events := poller.run_once(watched):
                 with self._lock:

@@ -18,11 +18,13 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from evenbeat.errors import (
+    AccessDenied,
     Conflict,
     EvenbeatError,
     IllegalTransition,
     InvalidInput,
     NameTaken,
+    NotAuthenticated,
     NotFound,
     StoreError,
     TaskUnknown,
@@ -34,7 +36,6 @@ from evenbeat.store.pool import NoConnection
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-RETRY_AFTER_SECONDS = 5
 
 
 class FieldError(BaseModel):
@@ -92,16 +93,7 @@ def install(api: FastAPI) -> None:
     api.add_exception_handler(Exception, _bug)
 
 
-_UNCHANGED = "Nothing was changed; try again shortly."
-_CUT_OFF = (
-    "Whether the change was made before the connection broke is not known: look before you ask "
-    "again. A request with an Idempotency-Key can simply be sent again."
-)
 _NOT_AS_JSON = "The body was not read: send JSON, and say so with Content-Type: application/json."
-_UNREADABLE = (
-    "The body cannot be read as JSON: it is not UTF-8, is nested without end, or has a number of "
-    "thousands of digits."
-)
 
 
 # -- from exception to problem -------------------------------------------------------------------
@@ -109,10 +101,11 @@ _UNREADABLE = (
 
 def _refused(request: Request, error: Exception) -> JSONResponse:  # noqa: PLR0911 - a table
     match error:
-        case TooLarge():
-            return problem(413, str(error), errors=_field_errors(error))
         case InvalidInput() | TaskUnknown():
-            return problem(422, str(error), errors=_field_errors(error))
+            field = getattr(error, "field", None)
+            errors = None if field is None else [FieldError(field=field, message=str(error))]
+            status = 413 if isinstance(error, TooLarge) else 422
+            return problem(status, str(error), errors=errors)
         case NotFound():
             return problem(404, str(error))
         case IllegalTransition():
@@ -121,15 +114,14 @@ def _refused(request: Request, error: Exception) -> JSONResponse:  # noqa: PLR09
             return problem(409, str(error), job_id=str(error.job_id))
         case Conflict():
             return problem(409, str(error))
+        case NotAuthenticated():
+            return problem(401, str(error), headers={"WWW-Authenticate": 'Bearer realm="evenbeat"'})
+        case AccessDenied():
+            return problem(403, str(error))
         case StoreError():
             return _no_database(request, error)
         case _:
             return _bug(request, error)
-
-
-def _field_errors(error: Exception) -> list[FieldError] | None:
-    field = getattr(error, "field", None)
-    return None if field is None else [FieldError(field=field, message=str(error))]
 
 
 def _wrong_request(request: Request, error: Exception) -> JSONResponse:
@@ -165,7 +157,12 @@ def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
     headers = dict(error.headers or {})
     if error.status_code == 400 and isinstance(error.__cause__, Exception):
-        return problem(400, _UNREADABLE)  # FastAPI's own words say only that there was an error
+        # FastAPI's own words say only that there was an error.
+        return problem(
+            400,
+            "The body cannot be read as JSON: it is not UTF-8, is nested without end, or has a "
+            "number of thousands of digits.",
+        )
     if error.status_code == 405:
         # A route alone names only its own method, and several share a path. The most literal path
         # counts: /jobs/bulk before /jobs/{job_id}.
@@ -181,12 +178,15 @@ def _http(request: Request, error: Exception) -> JSONResponse:
 def _no_database(request: Request, error: Exception) -> JSONResponse:
     logger.warning("The database did not answer a request", extra={"error": type(error).__name__})
     never_sent = isinstance(error, NoConnection) or isinstance(error.__cause__, NoConnection)
-    unchanged = never_sent or request.method in ("GET", "HEAD")
-    return problem(
-        503,
-        f"The database cannot be reached right now. {_UNCHANGED if unchanged else _CUT_OFF}",
-        headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
-    )
+    detail = "The database cannot be reached right now. "
+    if never_sent or request.method in ("GET", "HEAD"):
+        detail += "Nothing was changed; try again shortly."
+    else:
+        detail += (
+            "Whether the change was made before the connection broke is not known: look before you "
+            "ask again. A request with an Idempotency-Key can simply be sent again."
+        )
+    return problem(503, detail, headers={"Retry-After": "5"})
 
 
 def _bug(request: Request, error: Exception) -> JSONResponse:

@@ -4,17 +4,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from evenbeat.api.field_types import MAX_TAGS, Limit, Moment, Offset, QueryMoment, check_json
-from evenbeat.api.requests import Id, Request
+from evenbeat.api.fields import MAX_TAGS, Id, Moment, PageQuery, QueryMoment, check_json
+from evenbeat.api.requests import Request
 from evenbeat.domain.schedule import KINDS
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.errors import InvalidInput
@@ -50,7 +43,7 @@ def _beginning(value: str) -> str:
 
 Beginning = Annotated[
     str,
-    StringConstraints(min_length=4, max_length=36, pattern="^[0-9a-fA-F-]+$"),
+    Field(min_length=4, max_length=36, pattern="^[0-9a-fA-F-]+$"),
     AfterValidator(_beginning),
 ]
 
@@ -76,32 +69,23 @@ class FilterFields(BaseModel):
 
     def job_filter(self) -> JobFilter:
         """The filter as the store knows it."""
-        fields = self.model_dump(exclude_none=True)
         one_of("status", self.status, tuple(JobStatus))
         one_of("kind", self.kind, tuple(KINDS))
+        fields = self.model_dump(exclude={"id", "tag", "sort", "limit", "offset"})
         return JobFilter(
-            statuses=self.status,
-            queues=self.queue,
-            tasks=self.task,
-            kinds=self.kind,
-            search=self.search,
-            name=self.name,
-            parent_id=self.parent_id,
+            **{_PLURALS.get(name, name): value for name, value in fields.items()},
             first_id=filled(self.id, "0"),
             last_id=filled(self.id, "f"),
-            is_paused=self.is_paused,
-            due_before=fields.get("due_before"),
-            created_after=fields.get("created_after"),
-            created_before=fields.get("created_before"),
             tag=self.tag[0] if self.tag else None,
             metadata={"tags": self.tag} if self.tag and len(self.tag) > 1 else None,
         )
 
 
-class JobQuery(FilterFields):
-    """The query of the list of jobs."""
+_PLURALS = {"status": "statuses", "queue": "queues", "task": "tasks", "kind": "kinds"}
 
-    model_config = ConfigDict(extra="forbid")
+
+class JobQuery(FilterFields, PageQuery):
+    """The query of the list of jobs."""
 
     due_before: QueryMoment | None = None
     created_after: QueryMoment | None = None
@@ -109,8 +93,6 @@ class JobQuery(FilterFields):
     sort: Annotated[str, Field(max_length=50)] = Field(
         "-created_at", description=f"One of {', '.join(SORT_FIELDS)}; a minus before it descends."
     )
-    limit: Limit = 50
-    offset: Offset = 0
 
 
 class JobFilterFields(FilterFields, Request):
@@ -123,14 +105,10 @@ class JobFilterFields(FilterFields, Request):
     created_before: Moment | None = None
 
 
-class ExecutionQuery(BaseModel):
+class ExecutionQuery(PageQuery):
     """The query of a job's executions."""
 
-    model_config = ConfigDict(extra="forbid")
-
     status: Words = None
-    limit: Limit = 50
-    offset: Offset = 0
 
     def statuses(self) -> Sequence[str] | None:
         """The states that are meant; None for all."""

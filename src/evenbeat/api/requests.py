@@ -1,8 +1,13 @@
-"""What requests to /api/v1 may contain."""
+"""What requests to /api/v1 may contain, and which job the fields of one describe.
 
-from collections.abc import Callable
+A new job starts from its task's own settings, an edited one from what it is; either way only the
+fields that were given count, and null puts a setting back to the task's.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from uuid import UUID
 
 from pydantic import (
     BaseModel,
@@ -15,15 +20,16 @@ from pydantic import (
     model_validator,
 )
 
-from evenbeat.api.field_types import (
+from evenbeat.api.fields import (
     MAX_DESCRIPTION,
-    MAX_TAGS,
     DedupKey,
     Duration,
     JobName,
     JobReference,
+    Json,
     Moment,
     ScheduleText,
+    Several,
     SourceText,
     Tag,
     TaskName,
@@ -32,26 +38,35 @@ from evenbeat.api.field_types import (
     Window,
     check_json,
 )
-from evenbeat.domain.ids import parse_id
-from evenbeat.domain.job import BY_NAME, SETTINGS, Setting
-from evenbeat.domain.schedule import LONGEST_INTERVAL, MOST_AWAITED
-from evenbeat.domain.scope import LONGEST_PART
+from evenbeat.domain.job import BY_NAME, SETTINGS, JobSpec, NewJob, Setting, with_settings
+from evenbeat.domain.limits import filled_key
+from evenbeat.domain.schedule import (
+    LONGEST_INTERVAL,
+    MOST_AWAITED,
+    Once,
+    Schedule,
+    schedule_from_fields,
+)
+from evenbeat.domain.scope import GLOBAL, LONGEST_PART, Scope
+from evenbeat.errors import InvalidInput
 
+CRAWL = "crawl"
 MAX_BULK = 1000
-Json = dict[str, Any]
 AfterEnd = Literal["success", "failure", "any"]
 
-_LONGEST_SECONDS = int(LONGEST_INTERVAL.total_seconds())
+_SOURCE_FIELDS = ("url", "source_id", "source_name")
+_SCHEDULE_FIELDS = frozenset({
+    "schedule", "timezone", "interval_seconds", "anchor_at", "after", "after_on",
+})  # fmt: skip
+
+DIALECTS: list[Callable[[Json], Json]] = []
+"""Other ways to write a request, each translated into ours before it is checked."""
+
+READ_ONLY: set[str] = set()
+"""What the response of a job has and a request has not; `responses.py` fills it in."""
 
 
-def _uuid(value: Any) -> UUID:
-    id_ = parse_id(value)
-    if id_ is None:
-        raise ValueError("it is not an id")
-    return id_
-
-
-Id = Annotated[UUID, BeforeValidator(_uuid)]
+# -- documents -------------------------------------------------------------------------------------
 
 
 class Request(BaseModel):
@@ -81,7 +96,9 @@ class ScheduleFields(Request):
     timezone: Timezone | None = Field(
         None, description="The IANA time zone that cron is read in.", examples=["Europe/Berlin"]
     )
-    interval_seconds: Annotated[int, Field(ge=1, le=_LONGEST_SECONDS)] | None = None
+    interval_seconds: (
+        Annotated[int, Field(ge=1, le=int(LONGEST_INTERVAL.total_seconds()))] | None
+    ) = None
 
     @model_validator(mode="before")
     @classmethod
@@ -90,21 +107,9 @@ class ScheduleFields(Request):
             document = translate(document) if isinstance(document, dict) else document
         return document
 
-    def schedule_fields(self) -> dict[str, Any]:
+    def schedule_fields(self) -> Json:
         """The fields that say when to run, as far as they were given."""
-        names = self.model_fields_set & SCHEDULE_FIELDS
-        return {name: value for name, value in self.model_dump().items() if name in names}
-
-
-DIALECTS: list[Callable[[dict[str, Any]], dict[str, Any]]] = []
-"""Other ways to write a request, each translated into ours before it is checked."""
-SCHEDULE_FIELDS = frozenset({
-    "schedule", "timezone", "interval_seconds", "anchor_at", "after", "after_on",
-})  # fmt: skip
-
-
-READ_ONLY: set[str] = set()
-"""What the answer of a job has and a request has not; `responses.py` fills it in."""
+        return self.model_dump(include=self.model_fields_set & _SCHEDULE_FIELDS)
 
 
 class AwaitedFields(Request):
@@ -115,13 +120,11 @@ class AwaitedFields(Request):
 
     @model_validator(mode="before")
     @classmethod
-    def _leave_out_how_it_stands(cls, document: Any) -> Any:
+    def _leave_out_what_responses_add(cls, document: Any) -> Any:
         if isinstance(document, dict):
-            return {name: value for name, value in document.items() if name not in _STANDING}
+            added = {"name", "satisfied", "status", "scope"}
+            return {name: value for name, value in document.items() if name not in added}
         return document
-
-
-_STANDING = frozenset({"name", "satisfied", "status", "scope"})
 
 
 def _setting_field(setting: Setting) -> Any:
@@ -145,9 +148,9 @@ else:
 
 
 class JobEdit(ScheduleFields, SettingFields):
-    """Changes to a job: only the fields that are given change, and null restores a default. An
-    answer of GET may be sent back: with the job's id in it, fields that cannot be changed are
-    left out of account."""
+    """Changes to a job: only the fields that are given change, and null restores a default. A
+    response to GET may be sent back: with the job's id in it, fields that cannot be changed are
+    ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -160,7 +163,7 @@ class JobEdit(ScheduleFields, SettingFields):
     source_name: SourceText | None = Field(None, description="Stored in the payload.")
     name: JobName | None = Field(None, description="Unique within the job's scope.")
     description: Annotated[str, Field(max_length=MAX_DESCRIPTION)] | None = None
-    tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] | None = None
+    tags: Several[Tag] | None = None
     metadata: Json | None = None
     schedule_enabled: bool | None = Field(
         None, description="false: run once, now, whatever the schedule fields say."
@@ -193,7 +196,7 @@ class JobEdit(ScheduleFields, SettingFields):
             return {name: value for name, value in document.items() if name not in READ_ONLY}
         return document
 
-    def changed_settings(self) -> dict[str, Any]:
+    def changed_settings(self) -> Json:
         """The settings that were given; None stands for the default."""
         return {name: getattr(self, name) for name in self.model_fields_set & BY_NAME.keys()}
 
@@ -217,12 +220,6 @@ class JobCreate(JobEdit):
     paused: bool | None = Field(None, description="Whether it waits to be resumed first.")
 
 
-class BulkCreate(Request):
-    """Jobs to add, all or none."""
-
-    jobs: Annotated[list[JobCreate], Field(min_length=1, max_length=MAX_BULK)]
-
-
 class BackfillRequest(Request):
     """The plans to run: from `from` on, and before `to`, which is not in the future."""
 
@@ -241,3 +238,138 @@ class PreviewRequest(ScheduleFields):
 
     count: Annotated[int, Field(ge=1, le=100)] = 5
     after: Moment | None = Field(None, description="Where to start; now unless given.")
+
+
+# -- from a request to a job -----------------------------------------------------------------------
+
+
+def task_of(request: JobCreate) -> str:
+    """The task that is meant: the one that is named, or `crawl` for a URL."""
+    if request.task is not None:
+        return str(request.task)
+    if request.url is not None:
+        return CRAWL
+    raise InvalidInput(
+        'A job needs a task to run, for example "task": "send_report", or a "url" to crawl.',
+        field="task",
+    )
+
+
+def new_job(
+    request: JobCreate, defaults: JobSpec, payload: Mapping[str, Any], created_by: str
+) -> NewJob:
+    """The job that a request describes; its payload was checked by then."""
+    schedule = schedule_for(request, None)
+    start = _start(request)
+    try:
+        scope = Scope(request.scope.kind, request.scope.id) if request.scope else GLOBAL
+    except InvalidInput as error:
+        error.field = "scope"
+        raise
+    return NewJob(
+        edited_spec(request, defaults, defaults, schedule, payload),
+        payload,
+        start=start,
+        name=request.name,
+        scope=scope,
+        dedup_key=request.dedup_key,
+        metadata=edited_metadata(request, {}) or {},
+        created_by=created_by,
+    )
+
+
+def edited_spec(
+    request: JobEdit,
+    spec: JobSpec,
+    defaults: JobSpec,
+    schedule: Schedule,
+    payload: Mapping[str, Any],
+) -> JobSpec:
+    """The spec with the request's fields in place of its own."""
+    requested = request.changed_settings()
+    changes = {n: BY_NAME[n].of(defaults) if v is None else v for n, v in requested.items()}
+    if "retry_cap" in requested and requested["retry_cap"] is None:
+        backoff = changes.get("retry_backoff", spec.retry.backoff)
+        changes["retry_cap"] = max(defaults.retry.cap, backoff)
+    if requested.get("concurrency_key") is None and (
+        spec is defaults or "concurrency_key" in requested
+    ):
+        # A key in a request is meant literally; that of a task may be made of the arguments.
+        key = defaults.concurrency_key
+        changes["concurrency_key"] = None if key is None else filled_key(key, payload)
+    edited = replace(spec, task=request.task or spec.task, schedule=schedule)
+    return with_settings(edited, changes)
+
+
+def edited_payload(request: JobEdit, payload: Mapping[str, Any]) -> Json | None:
+    """The payload with the request's fields in it; None when it says nothing of the payload."""
+    touched = request.model_fields_set & {"payload", *_SOURCE_FIELDS}
+    if not touched:
+        return None
+    result = dict(request.payload or {}) if "payload" in touched else dict(payload)
+    for field in _SOURCE_FIELDS:
+        value = getattr(request, field)
+        if value is not None:
+            if "payload" in touched and result.get(field, value) != value:
+                raise given_twice(field)
+            result[field] = value
+        elif field in touched and field not in (request.payload or {}):
+            result.pop(field, None)
+    return result
+
+
+def given_twice(field: str) -> InvalidInput:
+    """The error for an argument that differs from the one in the payload."""
+    return InvalidInput(
+        f"{field} is given twice, in the payload and beside it, and differs. Give it once.",
+        field=field,
+    )
+
+
+def edited_metadata(request: JobEdit, metadata: Mapping[str, Any]) -> Json | None:
+    """The metadata with description and tags in it; None when the request says nothing of it."""
+    touched = request.model_fields_set & {"metadata", "description", "tags"}
+    if not touched:
+        return None
+    result = dict(request.metadata or {}) if "metadata" in touched else dict(metadata)
+    for field, value in (("description", request.description), ("tags", request.tags)):
+        if value is not None and value != []:
+            result[field] = value if isinstance(value, str) else list(dict.fromkeys(value))
+        elif field in touched:
+            result.pop(field, None)
+    return result
+
+
+def schedule_for(request: JobEdit, present: Schedule | None) -> Schedule:
+    """The schedule that the fields describe; the present one where they say nothing of it."""
+    if request.schedule_enabled is False and request.after is None:
+        return Once()
+    schedule = schedule_from_fields(request.schedule_fields(), present)
+    if request.schedule_enabled and isinstance(schedule, Once):
+        raise InvalidInput(
+            "schedule_enabled is true, but there is no schedule. Give schedule, interval_seconds, "
+            "or interval_minutes with interval_type; or false to run once.",
+            field="schedule_enabled",
+        )
+    return schedule
+
+
+def moved_once(request: JobEdit, schedule: Schedule, now: datetime) -> Schedule:
+    """For an edit: a one-off job's schedule with the new moment that the request names."""
+    start = _start(request)
+    if start is None:
+        return schedule
+    if not isinstance(schedule, Once):
+        field = "run_at" if request.delay is None else "delay"
+        raise InvalidInput(
+            f"{field} moves a job that runs once, and this one has a schedule. Use anchor_at to "
+            "shift the rhythm of an interval, or run it now.",
+            field=field,
+        )
+    return Once(now + start if isinstance(start, timedelta) else start)
+
+
+def _start(request: JobEdit) -> datetime | timedelta | None:
+    if request.run_at is not None and request.delay is not None:
+        raise InvalidInput("run_at and delay both say when to start. Give one.", field="delay")
+    return request.run_at if request.delay is None else request.delay

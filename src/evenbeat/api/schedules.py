@@ -8,19 +8,13 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
+from evenbeat.api.fields import Rounded, RowDocument, fields_of, only_if_any
 from evenbeat.api.problems import responses
 from evenbeat.api.requests import BackfillRequest, PreviewRequest
-from evenbeat.api.responses import (
-    BackfilledDocument,
-    PlacedDocument,
-    PlansDocument,
-    PreviewDocument,
-    plain,
-)
 from evenbeat.domain.schedule import Interval, Recurring, schedule_from_fields
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput, InvalidSchedule
-from evenbeat.observe.explain import describe_schedule, explain, next_plans
+from evenbeat.observe.explain import Explanation, Fact, describe_schedule, explain, next_plans
 
 router = APIRouter(prefix="/api/v1", tags=["schedules"], responses=DENIED)
 
@@ -28,22 +22,50 @@ _USUAL_BACKFILL = 1000
 _PLANS_SHOWN = 100
 
 
+class PlacedDocument(RowDocument):
+    """Where a new job would be placed, and the load it would meet there."""
+
+    at: datetime
+    load: Rounded | None
+
+
+class PreviewDocument(BaseModel):
+    """A schedule in words and in times."""
+
+    schedule: str
+    explanation: str
+    plans: list[datetime]
+    placement: PlacedDocument | None = only_if_any("Where a new job would come to run.")
+
+
+class PlansDocument(BaseModel):
+    """The next plans of a job."""
+
+    plans: list[datetime]
+    schedule_text: str
+
+
+@fields_of(Fact)
 class FactDocument(BaseModel):
     """One reason or circumstance: a code for programs, a sentence for people."""
 
-    code: str
-    text: str
 
-
-class ExplanationDocument(BaseModel):
+@fields_of(Explanation)
+class ExplanationDocument(RowDocument):
     """Why a job did or did not run."""
 
-    summary: str
     facts: list[FactDocument]
-    next_plans: list[datetime]
 
 
-@router.post("/schedules/preview", operation_id="preview_schedule", summary="Try a schedule out")
+class BackfilledDocument(RowDocument):
+    """What a backfill made; the first 100 plans are listed."""
+
+    created: int
+    existing: int
+    plans: list[datetime]
+
+
+@router.post("/schedules/preview", summary="Try a schedule out")
 def preview_schedule(
     body: PreviewRequest, service: ServiceDep, _principal: Viewer
 ) -> PreviewDocument:
@@ -60,11 +82,16 @@ def preview_schedule(
     after = body.after or service.app.store.clock(service.now)
     placement = None
     if isinstance(schedule, Interval):
-        placed = service.app.balancer.where(schedule.every)
-        placement = PlacedDocument(at=placed.at, load=plain(placed.load))
+        placement = PlacedDocument.of(service.app.balancer.where(schedule.every))
         schedule = Interval(schedule.every, after)
     window = None if body.window is None else parse_window(body.window)
-    plans = plans_after(schedule, after, body.count)
+    plans: list[datetime] = []
+    try:
+        while len(plans) < body.count:
+            plans.append(schedule.next_after(plans[-1] if plans else after))
+    except InvalidSchedule:  # the schedule comes to its end
+        if not plans:
+            raise
     return PreviewDocument(
         schedule=schedule.text or "",
         explanation=schedule.describe(),
@@ -73,12 +100,7 @@ def preview_schedule(
     )
 
 
-@router.get(
-    "/jobs/{job_id:uuid}/plans",
-    operation_id="list_job_plans",
-    summary="A job's next plans",
-    responses=responses(404),
-)
+@router.get("/jobs/{job_id:uuid}/plans", summary="A job's next plans", responses=responses(404))
 def list_job_plans(
     job_id: UUID,
     service: ServiceDep,
@@ -94,33 +116,25 @@ def list_job_plans(
 
 @router.get(
     "/jobs/{job_id:uuid}/explain",
-    operation_id="explain_job",
     summary="Why did, or didn't, this job run?",
     responses=responses(404),
 )
 def explain_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> ExplanationDocument:
     """Where the job stands and why, in sentences: what it waits for, who could run it, what became
     of its last runs."""
-    told = explain(service.app.store.read.circumstances(job_id, now=service.now))
-    return ExplanationDocument(
-        summary=told.summary,
-        facts=[FactDocument(code=fact.code, text=fact.text) for fact in told.facts],
-        next_plans=told.next_plans,
-    )
+    circumstances = service.app.store.read.circumstances(job_id, now=service.now)
+    return ExplanationDocument.of(explain(circumstances))
 
 
 @router.post(
-    "/jobs/{job_id:uuid}/backfill",
-    operation_id="backfill_job",
-    summary="Run plans of the past",
-    responses=responses(404, 409),
+    "/jobs/{job_id:uuid}/backfill", summary="Run plans of the past", responses=responses(404, 409)
 )
 def backfill_job(
     job_id: UUID, body: BackfillRequest, service: ServiceDep, principal: Operator
 ) -> BackfilledDocument:
     """Run every plan of a period that has not run, each once, as a job of its own. Asking again
     adds nothing."""
-    done = service.app.store.backfill.add(
+    result = service.app.store.backfill.add(
         job_id,
         body.from_,
         body.to,
@@ -129,19 +143,4 @@ def backfill_job(
         created_by=principal.subject,
         now=service.now,
     )
-    return BackfilledDocument(
-        created=done.created, existing=done.existing, plans=done.plans[:_PLANS_SHOWN]
-    )
-
-
-def plans_after(schedule: Recurring, after: datetime, count: int) -> list[datetime]:
-    """The next plans; fewer when the schedule comes to its end."""
-    plans: list[datetime] = []
-    try:
-        while len(plans) < count:
-            after = schedule.next_after(after)
-            plans.append(after)
-    except InvalidSchedule:
-        if not plans:
-            raise
-    return plans
+    return BackfilledDocument.of(result, plans=result.plans[:_PLANS_SHOWN])

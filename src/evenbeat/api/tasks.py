@@ -14,6 +14,7 @@ from jsonschema.exceptions import SchemaError
 from pydantic import BaseModel, Field
 
 from evenbeat.api.dependencies import DENIED, Service, ServiceDep, Viewer
+from evenbeat.api.fields import Json, RowDocument
 from evenbeat.domain.job import JobSpec, spec_from_settings
 from evenbeat.errors import InvalidInput
 from evenbeat.store.summaries import KnownTask
@@ -22,13 +23,13 @@ from evenbeat.tasks.registry import TaskDefinition
 router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"], responses=DENIED)
 
 
-class TaskDocument(BaseModel):
+class TaskDocument(RowDocument):
     """A task that jobs can be for."""
 
     name: str
     queue: str
     runner: str = Field(description="async, thread or process.")
-    schema_: dict[str, Any] = Field(alias="schema", description="The payload's JSON schema.")
+    schema_: Json = Field(alias="schema", description="The payload's JSON schema.")
     doc: str
     workers: int = Field(description="How many live workers have it.")
 
@@ -54,8 +55,7 @@ def list_tasks(service: ServiceDep, _principal: Viewer) -> TaskList:
         for task in service.app.registry
     }
     for task in service.app.store.read.tasks(now=service.now):
-        document = task._asdict() | {"workers": task.workers_now}
-        tasks[task.name] = TaskDocument.model_validate(document)
+        tasks[task.name] = TaskDocument.of(task, workers=task.workers_now)
     return TaskList(tasks=[tasks[name] for name in sorted(tasks)])
 
 

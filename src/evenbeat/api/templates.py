@@ -1,21 +1,27 @@
 """Templates over HTTP: store definitions of jobs with parameters, and make jobs from them."""
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi import Request as HttpRequest
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
-from evenbeat.api.field_types import MAX_DESCRIPTION, Limit, Offset
+from evenbeat.api.fields import (
+    MAX_DESCRIPTION,
+    Json,
+    Limit,
+    Number,
+    Offset,
+    Page,
+    RowDocument,
+    fields_of,
+)
 from evenbeat.api.idempotency import KeyHeader
-from evenbeat.api.job_requests import new_job, task_of
 from evenbeat.api.jobs import CREATED, create
-from evenbeat.api.models import Page, fields_of
 from evenbeat.api.problems import responses
-from evenbeat.api.requests import JobCreate, Json, Request
-from evenbeat.api.responses import JobDocument, Number
+from evenbeat.api.requests import JobCreate, Request, new_job, task_of
+from evenbeat.api.responses import JobDocument
 from evenbeat.domain.job import JobSpec
 from evenbeat.domain.templates import (
     LONGEST_NAME,
@@ -35,10 +41,6 @@ router = APIRouter(prefix="/api/v1/templates", tags=["templates"], responses=DEN
 
 _NONE = responses(404)
 Scalar = str | bool | int | float
-Values = Annotated[
-    dict[str, Any],
-    Field(max_length=MOST_PARAMETERS, description="The parameters' values.", examples=[{"n": 7}]),
-]
 NamePath = Annotated[str, Path(max_length=LONGEST_NAME)]
 
 
@@ -82,7 +84,12 @@ class TemplateCreate(TemplateFields):
 class TemplateUse(Request):
     """The values to fill in."""
 
-    parameters: Values = Field(default_factory=dict)
+    parameters: Json = Field(
+        default_factory=dict,
+        max_length=MOST_PARAMETERS,
+        description="The parameters' values.",
+        examples=[{"n": 7}],
+    )
 
 
 class _UseRequest(BaseModel):
@@ -96,21 +103,20 @@ class ParameterDocument(BaseModel):
     """A parameter and its rules."""
 
     type: str
-    description: str | None = None
-    default: Any = None
+    description: Annotated[str | None, BeforeValidator(lambda text: text or None)]
+    default: Any
     required: bool
-    enum: list[Any] | None = None
-    pattern: str | None = None
-    min: Number | None = None
-    max: Number | None = None
+    enum: Annotated[list[Any] | None, BeforeValidator(lambda values: values or None)]
+    pattern: str | None
+    min: Number | None
+    max: Number | None
 
 
 @fields_of(Template)
-class TemplateDocument(BaseModel):
+class TemplateDocument(RowDocument):
     """A template as it is stored."""
 
-    parameters: dict[str, ParameterDocument]
-    body: Json
+    parameters: Annotated[dict[str, ParameterDocument], BeforeValidator(read_parameters)]
 
 
 class TemplateList(Page):
@@ -140,7 +146,7 @@ def list_templates(
 ) -> TemplateList:
     """A page of the templates, by name."""
     templates, total = service.app.store.templates.page(search=search, limit=limit, offset=offset)
-    documents = [_document(template) for template in templates]
+    documents = [TemplateDocument.of(template) for template in templates]
     return TemplateList(templates=documents, total=total, limit=limit, offset=offset)
 
 
@@ -150,13 +156,13 @@ def create_template(
 ) -> TemplateDocument:
     """Store a new template. What can be checked without values is checked now."""
     new = _checked(body.name, body, principal.subject)
-    return _document(service.app.store.templates.add(new, now=service.now))
+    return TemplateDocument.of(service.app.store.templates.add(new, now=service.now))
 
 
 @router.get("/{name}", summary="Look at a template", responses=_NONE)
 def get_template(name: NamePath, service: ServiceDep, _principal: Viewer) -> TemplateDocument:
     """The template of this name."""
-    return _document(service.app.store.templates.get(name))
+    return TemplateDocument.of(service.app.store.templates.get(name))
 
 
 @router.put("/{name}", summary="Store or replace a template")
@@ -165,7 +171,7 @@ def put_template(
 ) -> TemplateDocument:
     """Store it under this name, replacing what was there. Jobs made from that stay as they are."""
     new = _checked(name, body, principal.subject)
-    return _document(service.app.store.templates.save(new, now=service.now))
+    return TemplateDocument.of(service.app.store.templates.save(new, now=service.now))
 
 
 @router.delete("/{name}", summary="Delete a template", status_code=204, responses=_NONE)
@@ -252,12 +258,3 @@ def _job(document: Json) -> JobCreate:
         place = ".".join(map(str, first["loc"]))
         message = f"Filled in, this is no job: {place}: {validation_message(first)}"
         raise InvalidInput(message.rstrip(".") + ".", field=f"body.{place}") from None
-
-
-def _document(template: Template) -> TemplateDocument:
-    parameters = {
-        name: asdict(parameter)
-        | {"description": parameter.description or None, "enum": list(parameter.enum) or None}
-        for name, parameter in read_parameters(template.parameters).items()
-    }
-    return TemplateDocument.model_validate(template._asdict() | {"parameters": parameters})

@@ -9,16 +9,29 @@ from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query, Response
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, WithJsonSchema
+from fastapi import APIRouter, Path, Query
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from evenbeat.api.auth.tokens import Principal, Role
 from evenbeat.api.dependencies import DENIED, Admin, Operator, ServiceDep, Viewer
-from evenbeat.api.field_types import MAX_DESCRIPTION, MAX_TAGS, Moment, QueueName, Tag, TaskName
-from evenbeat.api.models import Page, PageQuery, fields_of
+from evenbeat.api.fields import (
+    MAX_DESCRIPTION,
+    EstimatedPage,
+    Id,
+    Json,
+    Moment,
+    Page,
+    PageQuery,
+    QueueName,
+    RowDocument,
+    Several,
+    Tag,
+    TaskName,
+    fields_of,
+)
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import Words, one_of
-from evenbeat.api.requests import Id, Json, Request
+from evenbeat.api.requests import Request
 from evenbeat.domain.webhooks import (
     Webhook,
     WebhookEvent,
@@ -33,6 +46,8 @@ from evenbeat.tasks.builtin.webhook import check_endpoint
 
 router = APIRouter(prefix="/api/v1", tags=["webhooks"], responses=DENIED)
 
+_NO_WEBHOOK = responses(404)
+_NOT_NOW = responses(404, 409)
 State = Literal["pending", "delivered", "failed"]
 EventName = Annotated[
     str,
@@ -40,15 +55,13 @@ EventName = Annotated[
     WithJsonSchema({"type": "string", "enum": list(WebhookEvent)}),
 ]
 MessageInPath = Annotated[
-    str,
-    Path(min_length=32, max_length=36, description="As the header webhook-id has it: msg_…"),
+    str, Path(min_length=32, max_length=36, description="As the header webhook-id has it: msg_…")
 ]
-_Url = Annotated[str, StringConstraints(min_length=1, max_length=MAX_URL)]
+_Url = Annotated[str, Field(min_length=1, max_length=MAX_URL)]
 _Events = Annotated[list[EventName], Field(min_length=1, max_length=20)]
-_Description = Annotated[str, StringConstraints(max_length=MAX_DESCRIPTION)]
-_Tasks = Annotated[list[TaskName], Field(max_length=MAX_TAGS)]
-_Queues = Annotated[list[QueueName], Field(max_length=MAX_TAGS)]
-_Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
+
+
+# -- documents -----------------------------------------------------------------------------------
 
 
 class WebhookEdit(Request):
@@ -57,10 +70,10 @@ class WebhookEdit(Request):
 
     url: _Url | None = Field(None, description="Where messages are posted to.")
     events: _Events | None = Field(None, description="The events that are sent to it.")
-    description: _Description | None = None
-    tasks: _Tasks | None = Field(None, description="Only jobs of these tasks.")
-    queues: _Queues | None = Field(None, description="Only jobs of these queues.")
-    tags: _Tags | None = Field(None, description="Only jobs with one of these tags.")
+    description: Annotated[str, Field(max_length=MAX_DESCRIPTION)] | None = None
+    tasks: Several[TaskName] | None = Field(None, description="Only jobs of these tasks.")
+    queues: Several[QueueName] | None = Field(None, description="Only jobs of these queues.")
+    tags: Several[Tag] | None = Field(None, description="Only jobs with one of these tags.")
     enabled: bool | None = Field(None, description="Whether anything is sent to it.")
 
 
@@ -73,7 +86,7 @@ class NewWebhook(WebhookEdit):
 
 
 @fields_of(Webhook, omit=["secret"])
-class WebhookDocument(BaseModel):
+class WebhookDocument(RowDocument):
     """An endpoint. Only admins see more of its URL than the host."""
 
     events: list[EventName]
@@ -100,10 +113,12 @@ class WebhookList(Page):
 
 
 @fields_of(Message)
-class MessageDocument(BaseModel):
+class MessageDocument(RowDocument):
     """A message to an endpoint and the state of its delivery."""
 
-    id: str = Field(description="As the header webhook-id has it.")
+    id: Annotated[str, BeforeValidator(message_id)] = Field(
+        description="As the header webhook-id has it."
+    )
     state: State
     status_code: int | None = Field(description="The response to the last attempt.")
 
@@ -113,7 +128,7 @@ class AttemptDocument(BaseModel):
     """One attempt at delivering a message."""
 
     response: str | None = Field(description="The beginning of the response's body.")
-    execution_id: UUID
+    execution_id: UUID = Field(validation_alias="id")
 
 
 class WholeMessage(MessageDocument):
@@ -123,11 +138,10 @@ class WholeMessage(MessageDocument):
     deliveries: list[AttemptDocument]
 
 
-class MessageList(Page):
+class MessageList(EstimatedPage):
     """A page of messages, newest first."""
 
     deliveries: list[MessageDocument]
-    total_is_estimate: bool = Field(description="Whether there may be more than that.")
 
 
 class Redeliver(Request):
@@ -167,8 +181,7 @@ def list_webhooks(
     return WebhookList(
         webhooks=[_document(webhook, principal) for webhook in page],
         total=webhooks.count(job_id=query.job_id)[0],
-        limit=query.limit,
-        offset=query.offset,
+        **query.paging,
     )
 
 
@@ -182,28 +195,20 @@ def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> W
             service.app.store.read.job(body.job_id)
         except NotFound as error:
             raise InvalidInput(str(error), field="job_id") from None
+    fields = body.model_dump(exclude={"url", "events"}, exclude_none=True)
     webhook = service.app.store.webhooks.add(
-        body.url,
-        body.events,
-        description=body.description or "",
-        job_id=body.job_id,
-        tasks=body.tasks,
-        queues=body.queues,
-        tags=body.tags,
-        enabled=body.enabled is not False,
-        created_by=principal.subject,
-        now=service.now,
+        body.url, body.events, **fields, created_by=principal.subject, now=service.now
     )
-    return _with_secret(webhook)
+    return WebhookWithSecret.of(webhook)
 
 
-@router.get("/webhooks/{webhook_id}", summary="Look at a webhook", responses=responses(404))
+@router.get("/webhooks/{webhook_id}", summary="Look at a webhook", responses=_NO_WEBHOOK)
 def get_webhook(webhook_id: UUID, service: ServiceDep, principal: Viewer) -> WebhookDocument:
     """One endpoint, without its secret."""
     return _document(service.app.store.webhooks.get(webhook_id), principal)
 
 
-@router.patch("/webhooks/{webhook_id}", summary="Change a webhook", responses=responses(404))
+@router.patch("/webhooks/{webhook_id}", summary="Change a webhook", responses=_NO_WEBHOOK)
 def update_webhook(
     webhook_id: UUID, body: WebhookEdit, service: ServiceDep, principal: Admin
 ) -> WebhookDocument:
@@ -219,32 +224,31 @@ def update_webhook(
 
 
 @router.delete(
-    "/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204, responses=responses(404)
+    "/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204, responses=_NO_WEBHOOK
 )
-def delete_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> Response:
+def delete_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> None:
     """With its messages and their log. What was not delivered yet never will be."""
     service.app.store.webhooks.delete(webhook_id)
-    return Response(status_code=204)
 
 
 @router.post(
-    "/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret", responses=responses(404)
+    "/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret", responses=_NO_WEBHOOK
 )
 def rotate_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> WebhookWithSecret:
     """For 24 hours messages are signed with both secrets, so that receivers can change over."""
-    return _with_secret(service.app.store.webhooks.rotate(webhook_id, now=service.now))
+    return WebhookWithSecret.of(service.app.store.webhooks.rotate(webhook_id, now=service.now))
 
 
 @router.post(
     "/webhooks/{webhook_id}/test",
     operation_id="test_webhook",
     summary="Send a test message",
-    responses=responses(404, 409),
+    responses=_NOT_NOW,
 )
 def send_test(webhook_id: UUID, service: ServiceDep, _principal: Operator) -> MessageDocument:
     """A message `webhook.test`, whatever the endpoint's events. Look at the message to see how the
     delivery went."""
-    return _message(service.app.store.webhooks.test(webhook_id, now=service.now))
+    return MessageDocument.of(service.app.store.webhooks.test(webhook_id, now=service.now))
 
 
 # -- messages ------------------------------------------------------------------------------------
@@ -253,7 +257,7 @@ def send_test(webhook_id: UUID, service: ServiceDep, _principal: Operator) -> Me
 @router.get(
     "/webhooks/{webhook_id}/deliveries",
     summary="List what was sent to a webhook",
-    responses=responses(404),
+    responses=_NO_WEBHOOK,
 )
 def list_webhook_deliveries(
     webhook_id: UUID,
@@ -267,19 +271,17 @@ def list_webhook_deliveries(
     page = webhooks.messages(webhook_id, states=query.state, limit=query.limit, offset=query.offset)
     if not page.total:
         webhooks.get(webhook_id)  # raises when there is no such endpoint
-    return MessageList(
-        deliveries=[_message(one) for one in page.messages],
-        total=page.total,
-        total_is_estimate=page.total >= COUNTED,
-        limit=query.limit,
-        offset=query.offset,
+    is_estimate = page.total >= COUNTED
+    deliveries = [MessageDocument.of(message) for message in page.messages]
+    return MessageList.of(
+        page, deliveries=deliveries, total_is_estimate=is_estimate, **query.paging
     )
 
 
 @router.post(
     "/webhooks/{webhook_id}/redeliver",
     summary="Send all failed messages again",
-    responses=responses(404, 409),
+    responses=_NOT_NOW,
 )
 def redeliver_webhook(
     webhook_id: UUID, body: Redeliver, service: ServiceDep, _principal: Operator
@@ -290,23 +292,20 @@ def redeliver_webhook(
     return Redelivered(redelivered=count)
 
 
-@router.get("/webhook-messages/{message_id}", summary="Look at a message", responses=responses(404))
+@router.get("/webhook-messages/{message_id}", summary="Look at a message", responses=_NO_WEBHOOK)
 def get_webhook_message(
     message_id: MessageInPath, service: ServiceDep, _principal: Viewer
 ) -> WholeMessage:
     """What was sent, and every attempt at it."""
     webhooks = service.app.store.webhooks
     message, payload, attempts = webhooks.message(parse_message_id(message_id))
-    deliveries = [one._asdict() | {"execution_id": one.id} for one in attempts]
-    return WholeMessage.model_validate(
-        _message(message).model_dump() | {"payload": payload, "deliveries": deliveries}
-    )
+    return WholeMessage.of(message, payload=payload, deliveries=attempts)
 
 
 @router.post(
     "/webhook-messages/{message_id}/redeliver",
     summary="Send a message again",
-    responses=responses(404, 409),
+    responses=_NOT_NOW,
 )
 def redeliver_webhook_message(
     message_id: MessageInPath, service: ServiceDep, _principal: Operator
@@ -314,7 +313,7 @@ def redeliver_webhook_message(
     """At once, to its own endpoint only, delivered or not; with the same id, so that receivers can
     tell that they have seen it."""
     webhooks = service.app.store.webhooks
-    return _message(webhooks.redeliver(parse_message_id(message_id), now=service.now))
+    return MessageDocument.of(webhooks.redeliver(parse_message_id(message_id), now=service.now))
 
 
 def _document(webhook: Webhook, principal: Principal) -> WebhookDocument:
@@ -322,12 +321,4 @@ def _document(webhook: Webhook, principal: Principal) -> WebhookDocument:
     if not principal.role.covers(Role.ADMIN):
         parts = urlsplit(webhook.url)
         webhook = webhook._replace(url=f"{parts.scheme}://{parts.netloc}/…")
-    return WebhookDocument.model_validate(webhook._asdict())
-
-
-def _with_secret(webhook: Webhook) -> WebhookWithSecret:
-    return WebhookWithSecret.model_validate(webhook._asdict())
-
-
-def _message(message: Message) -> MessageDocument:
-    return MessageDocument.model_validate(message._asdict() | {"id": message_id(message.id)})
+    return WebhookDocument.of(webhook)

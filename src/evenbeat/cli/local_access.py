@@ -19,7 +19,6 @@ class LocalAccess(Access):
     changes are recorded under the user's name."""
 
     can_issue = False
-    is_quick = True
 
     def __init__(self) -> None:
         """Needs neither tables nor keys."""

@@ -58,8 +58,7 @@ def _checked(source: ImportSource) -> ImportSource:
     review; where they are ours, the file is wrong."""
     from pydantic import ValidationError  # noqa: PLC0415 - the API's own rules, when needed
 
-    from evenbeat.api.job_requests import new_job, task_of  # noqa: PLC0415
-    from evenbeat.api.requests import JobCreate  # noqa: PLC0415
+    from evenbeat.api.requests import JobCreate, new_job, task_of  # noqa: PLC0415
     from evenbeat.domain.job import JobSpec  # noqa: PLC0415
 
     valid: list[ParsedJob] = []

@@ -7,10 +7,11 @@ from fastapi import FastAPI
 
 from evenbeat.api.requests import DIALECTS
 from evenbeat.api.responses import JOB_EXTRAS
-from evenbeat.compat import job_fields, jobs, scheduled_jobs
+from evenbeat.compat import jobs, scheduled_jobs
+from evenbeat.compat.words import modern_fields, older_fields
 
-DIALECTS.append(job_fields.modern_fields)
-JOB_EXTRAS.append(job_fields.older_fields)
+DIALECTS.append(modern_fields)
+JOB_EXTRAS.append(older_fields)
 
 
 def install(api: FastAPI) -> None:

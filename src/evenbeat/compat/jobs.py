@@ -1,50 +1,36 @@
 """The admin API, jobs: counts, lists, and setting states and priorities by hand.
 
-Reading takes an operator, changing an admin. `states` has the words for states.
+Reading takes an operator, changing an admin. `words` has the words for states.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, BeforeValidator, Field
 
-from evenbeat.api.bulk import bulk_changed
+from evenbeat.api.bulk import BulkChanged, RefusedDocument, bulk_changed
 from evenbeat.api.dependencies import DENIED, Admin, Operator, ServiceDep
-from evenbeat.api.field_types import Limit
-from evenbeat.api.models import Page, PageQuery, fields_of
+from evenbeat.api.fields import EstimatedPage, Json, Limit, Number, PageQuery, fields_of, id_of
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import Words
 from evenbeat.api.requests import MAX_BULK, Request
-from evenbeat.api.responses import BulkChanged, JobDocument, Number, RefusedDocument, job_document
-from evenbeat.compat.states import WORD_OF, WORDS, states_of, verb_to
-from evenbeat.domain.ids import parse_id
+from evenbeat.api.responses import JobDocument, job_document
+from evenbeat.compat.words import WORD_OF, WORDS, states_of, verb_to
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import JobStatus, Verb
-from evenbeat.errors import EvenbeatError, IllegalTransition, NotFound
-from evenbeat.store.control import Changes
+from evenbeat.errors import IllegalTransition, NotFound
 from evenbeat.store.filters import JobFilter
-from evenbeat.store.lists import JobPage
 
 router = APIRouter(prefix="/api/admin/jobs", tags=["admin"], responses=DENIED)
 
 _NO_JOB = responses(404)
 _NOT_NOW = responses(404, 409)
+_NO_ID = "ids are UUIDs as text, not numbers; the lists of jobs and scheduled jobs give them"
 
-
-def _job_id(value: Any) -> UUID:
-    id_ = parse_id(value)
-    if id_ is None:
-        raise ValueError(
-            "ids are UUIDs as text, not numbers; the lists of jobs and scheduled jobs give them"
-        )
-    return id_
-
-
-JobId = Annotated[UUID, BeforeValidator(_job_id)]
+JobId = Annotated[UUID, BeforeValidator(lambda value: id_of(value, _NO_ID))]
 Status = Literal[
     "queued", "crawling", "success", "failed", "pending", "scheduled", "running", "paused",
     "completed", "cancelled",
@@ -133,13 +119,7 @@ class AdminJob(BaseModel):
     enqueued_by: str | None
 
 
-class AdminPage(Page):
-    """A page of jobs whose total may be estimated."""
-
-    total_is_estimate: bool
-
-
-class AdminJobList(AdminPage):
+class AdminJobList(EstimatedPage):
     """A page of jobs."""
 
     jobs: list[AdminJob]
@@ -151,15 +131,7 @@ class AdminBulkChanged(BulkChanged):
     unchanged: int = 0
 
 
-def paging(query: AdminPageQuery, page: JobPage) -> dict[str, Any]:
-    """What every page says of itself."""
-    return query.model_dump(include={"limit", "offset"}) | {
-        "total": page.total,
-        "total_is_estimate": page.total_is_estimate,
-    }
-
-
-def admin_fields(document: JobDocument) -> dict[str, Any]:
+def admin_fields(document: JobDocument) -> Json:
     """What /api/v1 says of a job, with its state and its subreddit in the admin API's words."""
     fields = document.model_dump()
     subreddit = fields["payload"].get("subreddit_id")
@@ -205,8 +177,8 @@ def admin_list_jobs(
 ) -> AdminJobList:
     """A page of the jobs in these states, newest first."""
     filter_ = JobFilter(statuses=None if query.status is None else states_of(query.status))
-    page = service.app.store.read.jobs(filter_, limit=query.limit, offset=query.offset)
-    return AdminJobList(jobs=[admin_job(job) for job in page.jobs], **paging(query, page))
+    page = service.app.store.read.jobs(filter_, **query.paging)
+    return AdminJobList.of(page, **query.paging, jobs=[admin_job(job) for job in page.jobs])
 
 
 # -- many jobs; before the single ones, since "bulk" is not the id of one ------------------------
@@ -220,34 +192,28 @@ def admin_bulk_status(
     ids = list(dict.fromkeys(body.job_ids))
     rows = map(Job._make, service.app.store.database.rows("jobs", {"ids": ids}))
     jobs = {job.id: job for job in rows}
-    refused = [_refused(id_, NotFound("job", id_)) for id_ in ids if id_ not in jobs]
+    errors: dict[UUID, Exception] = {id_: NotFound("job", id_) for id_ in ids if id_ not in jobs}
     ids_by_verb: dict[Verb | None, list[UUID]] = defaultdict(list)
     for job in jobs.values():
         try:
             ids_by_verb[_verb_to(job, body.status)].append(job.id)
         except IllegalTransition as error:
-            refused.append(_refused(job.id, error))
+            errors[job.id] = error
     unchanged = len(ids_by_verb.pop(None, ()))
     apply, now = service.app.store.control.apply, service.now
-    changes = [apply(verb, ids, now=now) for verb, ids in ids_by_verb.items() if verb]
-    return _bulk_changed(changes, refused, unchanged)
+    result = bulk_changed(
+        (apply(verb, ids, now=now) for verb, ids in ids_by_verb.items() if verb),
+        [RefusedDocument(id=id_, reason=str(error)) for id_, error in errors.items()],
+    )
+    return AdminBulkChanged(**result.model_dump(), unchanged=unchanged)
 
 
 @router.post("/bulk/retry", summary="Retry many jobs")
 def admin_bulk_retry(body: BulkIds, service: ServiceDep, _principal: Admin) -> AdminBulkChanged:
     """Run failed and cancelled jobs again, now, with their retries back at 0; refuse others."""
     ids = list(dict.fromkeys(body.job_ids))
-    return _bulk_changed([service.app.store.control.retry(ids, now=service.now)])
-
-
-def _refused(id_: UUID, error: EvenbeatError) -> RefusedDocument:
-    return RefusedDocument(id=id_, reason=str(error))
-
-
-def _bulk_changed(
-    changes: Iterable[Changes], refused: Sequence[RefusedDocument] = (), unchanged: int = 0
-) -> AdminBulkChanged:
-    return AdminBulkChanged(**bulk_changed(changes, refused).model_dump(), unchanged=unchanged)
+    result = bulk_changed([service.app.store.control.retry(ids, now=service.now)])
+    return AdminBulkChanged(**result.model_dump())
 
 
 # -- one job -------------------------------------------------------------------------------------
@@ -262,9 +228,15 @@ def admin_set_status(
     `failed`: asking for those is a 409 that lists what can be set."""
     job = service.app.store.read.job(job_id)
     verb = _verb_to(job, body.status)
-    if verb is None:
-        return admin_job(job)
-    return admin_job(service.app.store.control.apply(verb, [job_id], now=service.now).only())
+    if verb is not None:
+        job = service.app.store.control.apply(verb, [job_id], now=service.now).only()
+    return admin_job(job)
+
+
+def _verb_to(job: Job, word: str) -> Verb | None:
+    if word == "paused" and job.is_paused:
+        return None  # it pauses after the run in progress
+    return verb_to(JobStatus(job.status), word)
 
 
 @router.put("/{job_id}/priority", summary="Set a job's priority", responses=_NO_JOB)
@@ -286,9 +258,3 @@ def admin_boost(job_id: JobId, body: BoostBody, service: ServiceDep, _principal:
 def admin_retry(job_id: JobId, service: ServiceDep, _principal: Admin) -> AdminJob:
     """Run a failed or cancelled job again, now, with its retries back at 0."""
     return admin_job(service.app.store.control.retry([job_id], now=service.now).only())
-
-
-def _verb_to(job: Job, word: str) -> Verb | None:
-    if word == "paused" and job.is_paused:
-        return None  # it pauses after the run in progress
-    return verb_to(JobStatus(job.status), word)

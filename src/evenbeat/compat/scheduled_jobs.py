@@ -15,23 +15,25 @@ from fastapi import Request as HttpRequest
 from pydantic import BaseModel, ConfigDict, Field
 
 from evenbeat.api.dependencies import DENIED, Admin, Operator, Service, ServiceDep
-from evenbeat.api.field_types import (
+from evenbeat.api.fields import (
     MAX_DESCRIPTION,
+    EstimatedPage,
     JobName,
+    Json,
     QueueName,
     ScheduleText,
     TaskName,
     Timezone,
     Url,
+    fields_of,
+    only_if_any,
 )
-from evenbeat.api.idempotency import REPLAYED, KeyHeader, json_response
-from evenbeat.api.job_requests import CRAWL
+from evenbeat.api.idempotency import KeyHeader
 from evenbeat.api.jobs import create, update_job
-from evenbeat.api.models import fields_of
 from evenbeat.api.problems import responses
-from evenbeat.api.requests import JobCreate, JobEdit, Json, Request
+from evenbeat.api.requests import CRAWL, JobCreate, JobEdit, Request, given_twice
 from evenbeat.api.responses import JobDocument, job_document
-from evenbeat.compat.jobs import AdminPage, AdminPageQuery, JobId, StatusWord, admin_fields, paging
+from evenbeat.compat.jobs import AdminPageQuery, JobId, StatusWord, admin_fields
 from evenbeat.domain.job import Job
 from evenbeat.domain.schedule import RECURRING_KINDS
 from evenbeat.domain.states import FINISHED, PAUSE, RESUME
@@ -102,12 +104,10 @@ class ScheduledJob(BaseModel):
     enabled: bool = Field(description="false: paused, or ended for good.")
     status: StatusWord
     last_run_at: datetime | None
-    warnings: list[str] | None = Field(
-        None, description="What may need attention.", exclude_if=lambda value: value is None
-    )
+    warnings: list[str] | None = only_if_any("What may need attention.")
 
 
-class ScheduledJobList(AdminPage):
+class ScheduledJobList(EstimatedPage):
     """A page of scheduled jobs."""
 
     scheduled_jobs: list[ScheduledJob]
@@ -133,9 +133,9 @@ def admin_list_scheduled_jobs(
 ) -> ScheduledJobList:
     """A page of the jobs that have an interval or a cron schedule, newest first."""
     filter_ = JobFilter(kinds=RECURRING_KINDS)
-    page = service.app.store.read.jobs(filter_, limit=query.limit, offset=query.offset)
+    page = service.app.store.read.jobs(filter_, **query.paging)
     jobs = [scheduled_job(job_document(job)) for job in page.jobs]
-    return ScheduledJobList(scheduled_jobs=jobs, **paging(query, page))
+    return ScheduledJobList.of(page, **query.paging, scheduled_jobs=jobs)
 
 
 @router.post(
@@ -154,14 +154,17 @@ def admin_create_scheduled_job(
 ) -> Response:
     """Run a task, `crawl` unless another is named, on a schedule. The subreddit_id and the url are
     arguments in its payload."""
-    job = JobCreate(
-        **_job_fields(body, {}) | {"task": body.task or CRAWL, "paused": not body.enabled}
-    )
+    fields = _job_fields(body, {}) | {"task": body.task or CRAWL, "paused": not body.enabled}
     with _expression_named():
-        response = create(job, request, service, principal, idempotency_key, asked=body)
-    document = scheduled_job(JobDocument.model_validate_json(bytes(response.body)))
-    replayed = {REPLAYED: "true"} if REPLAYED in response.headers else None
-    return json_response(document, response.status_code, replayed)
+        return create(
+            JobCreate(**fields),
+            request,
+            service,
+            principal,
+            idempotency_key,
+            asked=body,
+            shown=scheduled_job,
+        )
 
 
 @router.get("/{job_id}", summary="Look at a scheduled job", responses=_NO_JOB)
@@ -250,11 +253,7 @@ def _job_fields(
     if body.subreddit_id is not None:
         in_payload = (body.payload or {}).get("subreddit_id", body.subreddit_id)
         if in_payload != body.subreddit_id:
-            raise InvalidInput(
-                "subreddit_id is given twice, in the payload and beside it, and differs. "
-                "Give it once.",
-                field="subreddit_id",
-            )
+            raise given_twice("subreddit_id")
         fields["payload"]["subreddit_id"] = body.subreddit_id
     return fields
 

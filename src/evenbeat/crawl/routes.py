@@ -9,9 +9,8 @@ from fastapi import APIRouter, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from evenbeat.api.dependencies import DENIED, Admin, ServiceDep, Viewer
-from evenbeat.api.field_types import MAX_SOURCE, Limit, Offset, check_text
+from evenbeat.api.fields import MAX_SOURCE, Limit, Number, Offset, check_text
 from evenbeat.api.problems import responses
-from evenbeat.api.responses import Number
 from evenbeat.crawl.documents import BEGIN, END, Documents
 
 router = APIRouter(prefix="/api/v1", tags=["documents"], responses=DENIED)

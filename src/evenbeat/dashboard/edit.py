@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 from fastapi import Request, Response
 
 from evenbeat.api.dependencies import Operator, Service, ServiceDep
-from evenbeat.api.job_requests import task_of
 from evenbeat.api.jobs import job_from, update_job
-from evenbeat.api.requests import JobCreate
+from evenbeat.api.requests import JobCreate, task_of
 from evenbeat.api.tasks import known_task
 from evenbeat.dashboard import job_form, pages
 from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of

@@ -7,13 +7,7 @@ from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from evenbeat.api.auth.sessions import cookie_path, forget, keep_signed_in
-from evenbeat.api.dependencies import (
-    MaybePrincipal,
-    ServiceDep,
-    check_local,
-    check_origin,
-    denials_answered,
-)
+from evenbeat.api.dependencies import MaybePrincipal, ServiceDep, check_local, check_origin
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.forms import FormDep
 from evenbeat.domain.moments import zone_named
@@ -49,8 +43,7 @@ def login(
 @router.post("/login", name="login_by_token")
 def login_by_token(request: Request, service: ServiceDep, form: FormDep) -> Response:
     """Sign in with a token that was pasted."""
-    with denials_answered():
-        check_origin(request, browsers_only=True)
+    check_origin(request, browsers_only=True)
     response = _redirect(request, form.text("next"))
     if service.access.is_open:
         check_local(request)
@@ -67,9 +60,8 @@ def login_by_token(request: Request, service: ServiceDep, form: FormDep) -> Resp
 @router.post("/logout", name="logout")
 def logout(request: Request, service: ServiceDep, principal: MaybePrincipal) -> Response:
     """Sign out; the session of a link ends with it."""
-    with denials_answered():
-        # Another site's form does not carry the cookie: without it, nobody has asked.
-        check_origin(request, browsers_only=True)
+    # Another site's form does not carry the cookie: without it, nobody has asked.
+    check_origin(request, browsers_only=True)
     response = RedirectResponse(pages.url(request, "login"), 303)
     if principal is not None:
         service.access.end_session(principal)
@@ -80,8 +72,7 @@ def logout(request: Request, service: ServiceDep, principal: MaybePrincipal) -> 
 @router.post("/preferences", name="preferences")
 def preferences(request: Request, form: FormDep) -> Response:
     """Light or dark, UTC or the visitor's own time zone: remembered by the browser alone."""
-    with denials_answered():
-        check_origin(request, browsers_only=True)
+    check_origin(request, browsers_only=True)
     response = _redirect(request, form.text("next"))
     if form.text("theme") in ("light", "dark", "auto"):
         _remember(request, response, pages.THEME_COOKIE, form.text("theme"))

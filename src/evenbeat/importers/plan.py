@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from evenbeat.compat.job_fields import modern_fields
+from evenbeat.compat.words import modern_fields
 from evenbeat.domain.job import BY_NAME
 from evenbeat.domain.moments import as_utc
 from evenbeat.domain.schedule import (

@@ -1,17 +1,17 @@
 """Signing in and out, the cookie of a sign-in, and the tokens of this service."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     SecretStr,
-    StringConstraints,
     WithJsonSchema,
     model_validator,
 )
@@ -20,7 +20,6 @@ from evenbeat.api.auth.tokens import (
     EVERYONE,
     MAX_SUBJECT,
     SESSION,
-    Access,
     IssuedToken,
     Principal,
     Role,
@@ -30,23 +29,21 @@ from evenbeat.api.dependencies import (
     COOKIE,
     DENIED,
     Admin,
+    Service,
+    ServiceDep,
     Viewer,
-    access_of,
     check_local,
     check_origin,
-    denials_answered,
 )
-from evenbeat.api.field_types import Duration, Limit, Offset
-from evenbeat.api.models import Page
+from evenbeat.api.fields import Duration, Limit, Offset, Page, RowDocument
 from evenbeat.api.problems import responses
 from evenbeat.errors import InvalidInput
 from evenbeat.store.access import Token
 
 router = APIRouter(tags=["Access"], responses=DENIED)
 
-AccessDep = Annotated[Access, Depends(access_of)]
 _Subject = Annotated[
-    str, StringConstraints(min_length=1, max_length=MAX_SUBJECT), AfterValidator(check_subject)
+    str, Field(min_length=1, max_length=MAX_SUBJECT), AfterValidator(check_subject)
 ]
 _HIDDEN = WithJsonSchema({"type": "string", "format": "password", "writeOnly": True})
 _LONGEST_COOKIE = 3800
@@ -94,7 +91,7 @@ class NewToken(BaseModel):
     subject: _Subject | None = Field(None, description="Whom or what it is for. Default: you.")
 
 
-class TokenView(BaseModel):
+class TokenView(RowDocument):
     """A token without the token."""
 
     id: UUID
@@ -118,41 +115,35 @@ class TokenList(Page):
 
 
 @router.get("/api/v1/session", summary="Who am I?")
-def show_session(principal: Viewer, access: AccessDep) -> Session:
-    return _session(principal, access)
+def show_session(principal: Viewer, service: ServiceDep) -> Session:
+    return _session(principal, service)
 
 
 @router.post("/api/v1/session", summary="Sign in", responses=responses(409))
-def sign_in(body: SignIn, request: Request, response: Response, access: AccessDep) -> Session:
+def sign_in(body: SignIn, request: Request, response: Response, service: ServiceDep) -> Session:
     """Sets a cookie for browsers. A program needs no session: it sends its token."""
-    with denials_answered():
-        check_origin(request, browsers_only=True)
-        if access.is_open:
-            check_local(request)
-            return _session(EVERYONE, access)
-        if body.code is not None:
-            token = access.redeem(body.code.get_secret_value()).token
-        else:
-            token = body.token.get_secret_value().strip() if body.token else ""
-        principal = access.authenticate(token)
+    check_origin(request, browsers_only=True)
+    if service.access.is_open:
+        check_local(request)
+        return _session(EVERYONE, service)
+    if body.code is not None:
+        token = service.access.redeem(body.code.get_secret_value()).token
+    else:
+        token = body.token.get_secret_value().strip() if body.token else ""
+    principal = service.access.authenticate(token)
     keep_signed_in(request, response, token, principal.expires_at)
-    return _session(principal, access)
+    return _session(principal, service)
 
 
 @router.delete("/api/v1/session", status_code=204, summary="Sign out")
-def sign_out(principal: Viewer, request: Request, response: Response, access: AccessDep) -> None:
+def sign_out(principal: Viewer, request: Request, response: Response, service: ServiceDep) -> None:
     """Forgets the cookie. A session made by a login link ends; a token goes on being valid."""
-    access.end_session(principal)
+    service.access.end_session(principal)
     forget(request, response)
 
 
-def _session(principal: Principal, access: Access) -> Session:
-    return Session(
-        subject=principal.subject,
-        role=principal.role,
-        expires_at=principal.expires_at,
-        open=access.is_open,
-    )
+def _session(principal: Principal, service: Service) -> Session:
+    return Session.model_validate(asdict(principal) | {"open": service.access.is_open})
 
 
 # -- its cookie ----------------------------------------------------------------------------------
@@ -182,12 +173,8 @@ def _cookie_attributes(request: Request) -> dict[str, Any]:
     """`SameSite=Lax`, not `Strict`: with `Strict` a login link clicked in a web terminal or a mail,
     and a link to a job in a chat, would arrive without the cookie. What `Strict` would add is done
     by `check_origin` for every request that changes something."""
-    return {
-        "path": cookie_path(request),
-        "secure": request.url.scheme == "https",
-        "httponly": True,
-        "samesite": "lax",
-    }
+    secure = request.url.scheme == "https"
+    return {"path": cookie_path(request), "secure": secure, "httponly": True, "samesite": "lax"}
 
 
 def cookie_path(request: Request) -> str:
@@ -201,24 +188,21 @@ def cookie_path(request: Request) -> str:
 @router.get("/api/v1/tokens", summary="List tokens")
 def list_tokens(
     _admin: Admin,
-    access: AccessDep,
+    service: ServiceDep,
     active: Annotated[bool, Query(description="Only those that are still valid.")] = False,
     limit: Annotated[Limit, Query()] = 100,
     offset: Annotated[Offset, Query()] = 0,
 ) -> TokenList:
-    tokens = access.tokens(active=active, limit=limit, offset=offset)
-    return TokenList(
-        tokens=[view_of(token) for token in tokens],
-        total=access.count_tokens(active=active),
-        limit=limit,
-        offset=offset,
-    )
+    access = service.access
+    tokens = [view_of(one) for one in access.tokens(active=active, limit=limit, offset=offset)]
+    total = access.count_tokens(active=active)
+    return TokenList(tokens=tokens, total=total, limit=limit, offset=offset)
 
 
 @router.post("/api/v1/tokens", status_code=201, summary="Create a token", responses=responses(409))
-def create_token(body: NewToken, admin: Admin, access: AccessDep) -> IssuedToken:
+def create_token(body: NewToken, admin: Admin, service: ServiceDep) -> IssuedToken:
     subject = body.subject or admin.subject
-    return access.issue(body.role, body.expires, subject=subject, by=admin.subject)
+    return service.access.issue(body.role, body.expires, subject=subject, by=admin.subject)
 
 
 @router.delete(
@@ -227,14 +211,12 @@ def create_token(body: NewToken, admin: Admin, access: AccessDep) -> IssuedToken
     summary="Revoke a token",
     responses=responses(404, 409),
 )
-def revoke_token(token_id: UUID, _admin: Admin, access: AccessDep) -> None:
+def revoke_token(token_id: UUID, _admin: Admin, service: ServiceDep) -> None:
     """It is refused at once here, and within a few seconds by every other process."""
-    access.revoke(token_id)
+    service.access.revoke(token_id)
 
 
-def view_of(token: Token, now: datetime | None = None) -> TokenView:
+def view_of(token: Token) -> TokenView:
     """The token as people see it."""
-    status = "active" if token.expires_at > (now or datetime.now(UTC)) else "expired"
-    if token.revoked_at is not None:
-        status = "revoked"
-    return TokenView.model_validate(token._asdict() | {"status": status})
+    status = "active" if token.expires_at > datetime.now(UTC) else "expired"
+    return TokenView.of(token, status=status if token.revoked_at is None else "revoked")

@@ -49,19 +49,15 @@ class TokenKeys:
                 "Both auth_secret and auth_public_key are set, but one key decides. Leave one out.",
                 field="auth_secret",
             )
-        common = {
-            "issuer": settings.auth_issuer,
-            "audience": settings.auth_audience,
-            "role_claim": settings.auth_role_claim,
-        }
+        issued = (settings.auth_issuer, settings.auth_audience, settings.auth_role_claim)
         if settings.auth_public_key is not None:
             algorithm, key = _public_key(settings.auth_public_key.get_secret_value())
-            return cls(algorithm, key, **common)  # type: ignore[arg-type]
+            return cls(algorithm, key, None, *issued)
         if settings.auth_secret is not None:
             secret = settings.auth_secret.get_secret_value().strip().encode()
         else:
             secret = secret_from_file(settings.data_dir / SECRET_FILE)
-        return cls("HS256", secret, secret, **common)  # type: ignore[arg-type]
+        return cls("HS256", secret, secret, *issued)
 
     def __repr__(self) -> str:
         return f"TokenKeys({self.algorithm})"

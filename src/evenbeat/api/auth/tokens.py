@@ -34,7 +34,6 @@ MAX_SUBJECT = 200
 FRESH_SECONDS = 2.0
 """How long the list of revoked tokens is cached, and so how long a token that was revoked in
 another process still passes here. Also the pause after a database error."""
-_MARGIN_SECONDS = 0.2
 
 
 class Role(StrEnum):
@@ -50,7 +49,6 @@ class Role(StrEnum):
 
 
 _RANK = {role: rank for rank, role in enumerate(Role)}
-_ROLES = tuple(role.value for role in Role)
 
 
 @dataclass(frozen=True)
@@ -92,11 +90,6 @@ class RevokedTokens:
         self._fresh_until = float("-inf")
         self._changes = 0
         self._reading = threading.Lock()
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether `ids` will not query the database."""
-        return self._ids is not None and time.monotonic() + _MARGIN_SECONDS < self._fresh_until
 
     def ids(self) -> frozenset[str]:
         """The ids (`jti`) of all revoked tokens; raises StoreError if none were ever read."""
@@ -150,11 +143,6 @@ class Access:
     def can_issue(self) -> bool:
         """Whether tokens and login links can be made here."""
         return self._keys.signing is not None
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether a token can be checked right now without querying the database."""
-        return self._revoked.is_fresh
 
     def authenticate(self, token: str) -> Principal:
         """The caller that the token stands for; raises NotAuthenticated if it is not valid."""
@@ -251,7 +239,6 @@ class OpenAccess(Access):
     """No tokens: every caller on this machine's loopback address is admin."""
 
     is_open = True
-    is_quick = True
     can_issue = False
 
     def __init__(self) -> None:
@@ -286,12 +273,12 @@ def role_in(claims: Mapping[str, Any], claim: str) -> Role:
     for part in [claim] if claim in claims else claim.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     names = value if isinstance(value, list) else [value]
-    roles = [Role(name) for name in names if isinstance(name, str) and name in _ROLES]
+    roles = [role for role in Role if role in names]
     if not roles:
         raise NotAuthenticated(
-            f"The token has no known role in its claim {claim!r}. There are: {', '.join(_ROLES)}."
+            f"The token has no known role in its claim {claim!r}. There are: {', '.join(Role)}."
         )
-    return max(roles, key=_RANK.__getitem__)
+    return roles[-1]
 
 
 def check_subject(subject: str) -> str:

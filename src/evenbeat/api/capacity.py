@@ -1,0 +1,171 @@
+"""What can run, and how much at once, over HTTP: queues, workers, and the limits of keys."""
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
+
+from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
+from evenbeat.api.fields import Limit, Offset, Page, RateText, RowDocument, fields_of
+from evenbeat.api.problems import responses
+from evenbeat.api.requests import Request
+from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
+from evenbeat.domain.setting_kinds import MAX_NAME
+from evenbeat.errors import NotFound
+from evenbeat.store.reads import QueueDepth
+from evenbeat.store.summaries import SILENT_AFTER
+from evenbeat.store.upkeep import WorkerRecord
+
+router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"], responses=DENIED)
+limits_router = APIRouter(prefix="/api/v1/limits", tags=["limits"], responses=DENIED)
+
+NameInPath = Annotated[str, Path(min_length=1, max_length=MAX_NAME)]
+
+
+# -- queues ----------------------------------------------------------------------------------------
+
+
+@fields_of(QueueDepth)
+class QueueDocument(RowDocument):
+    """What waits and runs in a queue."""
+
+
+class QueueList(BaseModel):
+    """Every queue with due or running jobs, and those that were ever paused."""
+
+    queues: list[QueueDocument]
+
+
+@router.get("/queues", summary="List queues")
+def list_queues(service: ServiceDep, _principal: Viewer) -> QueueList:
+    """How much waits and runs in each queue."""
+    queues = service.app.store.read.queues(now=service.now)
+    return QueueList(queues=[QueueDocument.of(queue) for queue in queues])
+
+
+@router.post("/queues/{name:path}/pause", summary="Pause a queue", responses=responses(404))
+def pause_queue(name: NameInPath, service: ServiceDep, _principal: Operator) -> QueueDocument:
+    """Claim nothing more from it. What runs goes on, and what is added waits."""
+    service.app.store.control.pause_queue(name, now=service.now)
+    return _queue(service, name)
+
+
+@router.post("/queues/{name:path}/resume", summary="Resume a queue", responses=responses(404))
+def resume_queue(name: NameInPath, service: ServiceDep, _principal: Operator) -> QueueDocument:
+    """Claim from it again."""
+    service.app.store.control.resume_queue(name, now=service.now)
+    return _queue(service, name)
+
+
+def _queue(service: Service, name: str) -> QueueDocument:
+    for queue in service.app.store.read.queues(now=service.now):
+        if queue.name == name:
+            return QueueDocument.of(queue)
+    raise NotFound("queue", name)
+
+
+# -- workers ---------------------------------------------------------------------------------------
+
+
+@fields_of(WorkerRecord, omit=["process_started_at"])
+class WorkerDocument(RowDocument):
+    """A worker as the registry knows it."""
+
+    id: UUID
+    queues: list[str] | None = Field(description="null: all.")
+    tasks: list[str] | None = Field(description="null: all.")
+    alive: bool = Field(description="Whether it sent a heartbeat within the last minute.")
+
+
+class WorkerList(BaseModel):
+    """Every known worker."""
+
+    workers: list[WorkerDocument]
+
+
+@router.get("/workers", summary="List workers")
+def list_workers(service: ServiceDep, _principal: Viewer) -> WorkerList:
+    """Every worker that has not been silent for an hour."""
+    store = service.app.store
+    since = store.clock(service.now) - SILENT_AFTER
+    workers = [
+        WorkerDocument.of(worker, alive=worker.heartbeat_at >= since)
+        for worker in store.upkeep.workers()
+    ]
+    return WorkerList(workers=workers)
+
+
+@router.post("/workers/{worker_id}/drain", summary="Drain a worker", responses=responses(404))
+def drain_worker(worker_id: UUID, service: ServiceDep, principal: Operator) -> WorkerDocument:
+    """Ask a worker to take no more jobs. It finishes what it has, and learns of it with its next
+    heartbeat."""
+    if service.app.store.upkeep.drain_worker(worker_id):
+        for worker in list_workers(service, principal).workers:
+            if worker.id == worker_id:
+                return worker
+    raise NotFound("worker", worker_id)
+
+
+# -- limits ----------------------------------------------------------------------------------------
+
+
+@fields_of(KeyLimit, omit=["max_running"])
+class LimitDocument(RowDocument):
+    """A key, its limits, and how it stands."""
+
+    concurrency_limit: int | None = Field(
+        validation_alias="max_running", description="How many may run at once; null: any number."
+    )
+    rate_limit: str | None = Field(description="How often one may start; null: at any time.")
+    next_start_at: datetime | None = Field(description="When the rate lets the next one start.")
+    is_set: bool = Field(description="Set by an operator, whatever its jobs ask for.")
+    waiting: int = Field(description="Counted up to 1000.")
+
+
+class LimitList(Page):
+    """A page of keys."""
+
+    limits: list[LimitDocument]
+
+
+class LimitChange(Request):
+    """The new limits of a key. Give one of them, or both; what is left out is not limited."""
+
+    concurrency_limit: Annotated[int, Field(ge=1, le=MAX_RUNNING)] | None = None
+    rate_limit: RateText | None = None
+
+
+@limits_router.get("", summary="List keys and their limits")
+def list_limits(
+    service: ServiceDep,
+    _principal: Viewer,
+    limit: Annotated[Limit, Query()] = 50,
+    offset: Annotated[Offset, Query()] = 0,
+) -> LimitList:
+    """Every known concurrency key, with how many jobs run and wait. A key is known from its first
+    job on, and forgotten when it has been without jobs for a day and nobody has set it."""
+    page = service.app.store.limits.page(limit=limit, offset=offset)
+    return LimitList.of(page, limit=limit, offset=offset)
+
+
+@limits_router.get("/{key:path}", summary="Get a key", responses=responses(404))
+def get_limit(key: NameInPath, service: ServiceDep, _principal: Viewer) -> LimitDocument:
+    """One key as it stands."""
+    return LimitDocument.of(service.app.store.limits.get(key))
+
+
+@limits_router.put("/{key:path}", summary="Set the limits of a key")
+def set_limit(
+    key: NameInPath, body: LimitChange, service: ServiceDep, _principal: Operator
+) -> LimitDocument:
+    """From now on these apply to the key, whatever its jobs ask for. What runs goes on."""
+    limits, running, rate = service.app.store.limits, body.concurrency_limit, body.rate_limit
+    return LimitDocument.of(limits.put(key, max_running=running, rate=rate, now=service.now))
+
+
+@limits_router.delete("/{key:path}", summary="Leave a key to its jobs", responses=responses(404))
+def reset_limit(key: NameInPath, service: ServiceDep, _principal: Operator) -> LimitDocument:
+    """Take back what was set: what its jobs ask for applies again."""
+    return LimitDocument.of(service.app.store.limits.reset(key, now=service.now))

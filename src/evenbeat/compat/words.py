@@ -1,0 +1,124 @@
+"""The words of older clients: for the fields of a job, and for its states; pure.
+
+In a job's document they write `interval_minutes` with `interval_type`, `schedule_time` and
+`retry_backoff_seconds`. `modern_fields` translates a request, `older_fields` adds them to a
+response.
+
+For states the admin API has `queued` (pending or scheduled), `crawling` (running), `success`
+(completed), `failed`, `paused` and `cancelled`; the seven words of /api/v1 are accepted as well.
+Nobody writes a state: setting one means a verb that leads there. Only a run makes a job `running`,
+`completed` or `failed`; a job that is to end without a run is cancelled.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from evenbeat.api.queries import one_of
+from evenbeat.domain.duration import parse_duration
+from evenbeat.domain.job import Job
+from evenbeat.domain.schedule import Interval, parse_schedule
+from evenbeat.domain.setting_kinds import plain_number
+from evenbeat.domain.states import VERBS, JobStatus, Verb
+from evenbeat.errors import IllegalTransition, InvalidInput
+
+SECONDS = {"minutes": 60, "hours": 3_600, "days": 86_400}
+
+WORDS: dict[str, tuple[JobStatus, ...]] = {
+    "queued": (JobStatus.PENDING, JobStatus.SCHEDULED),
+    "crawling": (JobStatus.RUNNING,),
+    "success": (JobStatus.COMPLETED,),
+    "failed": (JobStatus.FAILED,),
+} | {state.value: (state,) for state in JobStatus if state is not JobStatus.FAILED}
+"""Every word that is accepted, with the states it means."""
+
+WORD_OF: dict[JobStatus, str] = {
+    state: next(word for word, states in WORDS.items() if state in states) for state in JobStatus
+}
+"""The word that responses have for each state."""
+
+
+# -- fields ----------------------------------------------------------------------------------------
+
+
+def modern_fields(document: dict[str, Any]) -> dict[str, Any]:
+    """The document in our own words. An interval goes before `schedule_time`."""
+    fields = dict(document)
+    if (backoff := fields.pop("retry_backoff_seconds", None)) is not None:
+        fields.setdefault("retry_backoff", backoff)
+    number, unit = fields.pop("interval_minutes", None), fields.pop("interval_type", None)
+    text = fields.pop("schedule_time", None)
+    if unit is not None and unit not in SECONDS:
+        raise InvalidInput(
+            f"interval_type must be one of {', '.join(SECONDS)}, got {unit!r}.",
+            field="interval_type",
+        )
+    if number is not None:
+        if type(number) is not int or number < 1:
+            raise InvalidInput(
+                f"interval_minutes must be a whole number from 1 on, got {str(number)[:40]}.",
+                field="interval_minutes",
+            )
+        seconds = number * SECONDS[unit or "minutes"]
+        for other in ("schedule", "interval_seconds", "after"):
+            value = fields.get(other)
+            if value is not None and value != seconds and not _means(value, seconds):
+                raise InvalidInput(
+                    f"interval_minutes and {other} both say how often to run. Give one of them.",
+                    field="after" if other == "after" else "interval_minutes",
+                )
+        try:
+            Interval(parse_duration(seconds))
+        except InvalidInput as error:
+            error.field = "interval_minutes"
+            raise
+        fields["interval_seconds"] = seconds
+    elif unit is not None:
+        raise InvalidInput(
+            "interval_type is the unit of interval_minutes, which is missing. For example "
+            '"interval_minutes": 6, "interval_type": "hours".',
+            field="interval_minutes",
+        )
+    elif text is not None and fields.get("schedule") is None:
+        fields["schedule"] = text
+    return fields
+
+
+def _means(text: Any, seconds: int) -> bool:
+    try:
+        return parse_schedule(text) == Interval(parse_duration(seconds))
+    except InvalidInput:
+        return False
+
+
+def older_fields(job: Job) -> dict[str, Any]:
+    """The pair that describes the interval, in the largest unit that fits without a rest."""
+    fields: dict[str, Any] = {"interval_minutes": None, "interval_type": None}
+    for unit, size in SECONDS.items():
+        if job.interval_seconds is not None and job.interval_seconds % size == 0:
+            fields |= {"interval_minutes": job.interval_seconds // size, "interval_type": unit}
+    return fields | {"retry_backoff_seconds": plain_number(job.retry_backoff_seconds)}
+
+
+# -- states ----------------------------------------------------------------------------------------
+
+
+def verb_to(state: JobStatus, word: str) -> Verb | None:
+    """The verb that leads from a state to the one that the word names; None where the job is there
+    already. Raises `IllegalTransition`, which lists the words that can be set from here."""
+    if state in states_of([word]):
+        return None
+    verbs: dict[str, Verb] = {}
+    # Several verbs may lead there: the one for fewer states is meant, such as retry before run.
+    for verb in sorted(VERBS.values(), key=lambda verb: -len(verb.sources)):
+        if state in verb.sources:
+            words = (name for name, states in WORDS.items() if state not in states)
+            verbs |= {name: verb for name in words if verb.leads_to in WORDS[name]}
+    if word not in verbs:
+        raise IllegalTransition(WORD_OF[state], word, verbs)
+    return verbs[word]
+
+
+def states_of(words: Sequence[str]) -> list[str]:
+    """The states that any of the words means, or `InvalidInput` that lists the known words."""
+    one_of("status", words, tuple(WORDS))
+    return list(dict.fromkeys(state.value for word in words for state in WORDS[word]))

@@ -31,9 +31,9 @@ PLUGINS = (
     Plugin(
         "evenbeat.crawl",
         task="task:definition",
-        chore="stale_sources:chore",
+        chore="task:chore",
         router="routes:router",
-        screen="screen:router",
+        screen="routes:screen",
     ),
     Plugin("evenbeat.embedded", server="server:start"),
 )

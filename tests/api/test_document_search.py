@@ -11,8 +11,7 @@ from starlette.testclient import TestClient
 from evenbeat import Evenbeat
 from evenbeat.cli import main
 from evenbeat.crawl.commands import parts
-from evenbeat.crawl.documents import BEGIN, END, Documents, Lease
-from evenbeat.crawl.routes import marked
+from evenbeat.crawl.documents import Documents, Lease, marked
 from evenbeat.domain.job import JobSpec, NewJob
 
 
@@ -90,7 +89,7 @@ def test_snippets_are_safe(client_for, pages):
 
 
 def test_marks_are_set_after_escaping():
-    assert marked(f"<a> & {BEGIN}b{END}") == "&lt;a&gt; &amp; <mark>b</mark>"
+    assert marked("<a> & \ue000b\ue001") == "&lt;a&gt; &amp; <mark>b</mark>"
     assert parts("&lt;a&gt; <mark>b &amp; c</mark> d") == [
         ("<a> ", False), ("b & c", True), (" d", False),
     ]  # fmt: skip

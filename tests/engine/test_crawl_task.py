@@ -152,6 +152,12 @@ def test_a_crawl_delay_is_kept(site, local):
     assert asked(site) == ["/robots.txt", "/"]
 
 
+def test_a_host_without_rules_allows_everything(site):
+    rules = asyncio.run(Robots(Policy(allow_private=True), "Evenbeat").rules(site.url))
+    assert rules.can_fetch(f"{site.url}/x", "Evenbeat")
+    assert not rules.crawl_delay("Evenbeat")
+
+
 def test_rules_that_cannot_be_read_are_asked_for_once(site):
     site.answers["/robots.txt"] = (503, {}, b"")
     robots = Robots(Policy(allow_private=True), "Evenbeat")
@@ -226,7 +232,7 @@ def test_a_page_on_which_reading_fails_is_told_of(site, local):
 
 _OF_A_LARGE_WORKER = """
 import asyncio, sys
-from evenbeat.crawl.child import CrawlRequest, crawl_process
+from evenbeat.crawl.child import CrawlRequest, crawl_process, messages
 
 memory = bytearray(1100 * 2**20)
 memory[::4096] = bytes(len(memory[::4096]))
@@ -235,7 +241,7 @@ del memory
 async def main():
     request = CrawlRequest(sys.argv[1], 9, 9, 60, 9, 0, 20, (), "Evenbeat", True, ())
     async with crawl_process(request) as crawler:
-        async for message in crawler.messages():
+        async for message in messages(crawler):
             if message["kind"] == "end":
                 print(message["ended_by"], message["counts"]["pages"])
 

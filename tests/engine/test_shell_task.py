@@ -14,8 +14,7 @@ import pytest
 from evenbeat import Evenbeat
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import InvalidInput
-from evenbeat.external import processes
-from evenbeat.external.output import HeadAndTail, fitting
+from evenbeat.external import HeadAndTail, fitting, processes
 from evenbeat.external.processes import Launch, Lifeline, run
 from evenbeat.tasks.builtin import shell
 from evenbeat.tasks.builtin.shell import CommandRefused, allowed_argv

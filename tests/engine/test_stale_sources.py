@@ -7,7 +7,7 @@ import pytest
 
 from evenbeat import Evenbeat
 from evenbeat.crawl.documents import Documents, Lease
-from evenbeat.crawl.stale_sources import CREATED_BY, StaleSources, dedup_key
+from evenbeat.crawl.task import CREATED_BY, dedup_key, queue_stale_sources
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.store.filters import JobFilter
@@ -55,7 +55,7 @@ def stale_jobs(app: Evenbeat) -> list[tuple[str, str]]:
 
 
 def look(harness: Harness) -> int:
-    return StaleSources(harness.app).run_once()
+    return queue_stale_sources(harness.app)
 
 
 def test_a_stale_source_is_queued_once_as_it_was_asked_for(harness, app):
@@ -112,7 +112,7 @@ def test_sources_that_are_taken_care_of_do_not_hide_others(harness, app):
     (stale,) = Documents(app.store.database).stale(
         timedelta(days=10), limit=1, now=harness.clock.now()
     )
-    assert stale.source.id == "old"
+    assert stale.id == "old"
 
 
 def test_the_worker_does_it_by_itself_unless_told_otherwise(harness, app, database_url):

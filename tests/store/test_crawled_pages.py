@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from evenbeat.crawl.child import CrawledPage as Crawled
-from evenbeat.crawl.documents import BEGIN, END, Documents, Lease
-from evenbeat.crawl.urls import page_key
+from evenbeat.crawl.documents import Documents, Lease
+from evenbeat.crawl.normal_forms import page_key
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import LeaseLost, NotFound
@@ -48,7 +48,7 @@ def lease(store: Store) -> Lease:
 
 
 def texts(store: Store, words: str) -> list[str]:
-    return [hit.document.title for hit in Documents(store.database).search(words)[0]]
+    return [hit.title for hit in Documents(store.database).search(words)[0]]
 
 
 def test_new_same_and_changed_pages(store: Store, lease: Lease):
@@ -58,13 +58,13 @@ def test_new_same_and_changed_pages(store: Store, lease: Lease):
     changed = A._replace(text="A slow fox.")
     assert save(lease, "s", [changed, B], now=T0 + 2 * DAY) == (1, 0)
     first, second = Documents(store.database).search()[0]
-    assert first.document.title == "A garden"
-    document, text = Documents(store.database).get(first.document.id)
-    assert text == "A slow fox."
+    assert first.title == "A garden"
+    document = Documents(store.database).get(first.id)
+    assert document.text == "A slow fox."
     assert (document.first_seen_at, document.changed_at, document.seen_at) == (
         T0, T0 + 2 * DAY, T0 + 2 * DAY,
     )  # fmt: skip
-    assert (second.document.changed_at, second.document.seen_at) == (T0, T0 + 2 * DAY)
+    assert (second.changed_at, second.seen_at) == (T0, T0 + 2 * DAY)
 
 
 def test_of_two_pages_with_one_key_the_last_counts(store: Store, lease: Lease):
@@ -72,7 +72,7 @@ def test_of_two_pages_with_one_key_the_last_counts(store: Store, lease: Lease):
         1,
         0,
     )
-    assert Documents(store.database).search()[0][0].document.title == "Again"
+    assert Documents(store.database).search()[0][0].title == "Again"
 
 
 def test_what_is_gone_is_not_found_until_it_is_back(store: Store, lease: Lease):
@@ -113,7 +113,7 @@ def test_who_has_lost_the_lease_writes_nothing(store: Store, lease: Lease, lost:
     ):
         with pytest.raises(LeaseLost):
             write()
-    assert [hit.document.title for hit in documents.search()[0]] == ["A garden"]
+    assert [hit.title for hit in documents.search()[0]] == ["A garden"]
     (source,) = documents.sources()[0]
     assert (source.id, source.crawled_at) == ("s", None)
 
@@ -124,7 +124,7 @@ def test_nobody_takes_the_lease_while_a_batch_is_written(store: Store, lease: Le
             "source": "s", "keys": [], "urls": [], "titles": [], "texts": [], "hashes": [],
             "depths": [], "gone": [], "now": None,
         }  # fmt: skip
-        assert store.database.rows("save_documents", params, writing) == [(True, 0, 0)]
+        assert store.database.rows("save_documents", params, writing) == [(0, 0)]
         thief = connect()
         thief.execute("SET lock_timeout = 50")
         with pytest.raises(psycopg.errors.LockNotAvailable):
@@ -145,7 +145,7 @@ def test_words_phrases_and_operators(store: Store, lease: Lease):
 def test_snippets_mark_what_was_found(store: Store, lease: Lease):
     Documents(store.database).save(lease, "s", [A], now=T0)
     (hit,) = Documents(store.database).search("jumping dogs")[0]
-    assert f"{BEGIN}jumps{END} over the lazy {BEGIN}dog{END}" in hit.snippet
+    assert "<mark>jumps</mark> over the lazy <mark>dog</mark>" in hit.snippet
     assert hit.rank is not None
     assert hit.rank > 0
 
@@ -154,7 +154,7 @@ def test_pages_of_results(store: Store, lease: Lease):
     pages = [A._replace(key=f"a.b/{n}") for n in range(5)]
     Documents(store.database).save(lease, "s", pages, now=T0)
     search = Documents(store.database).search
-    seen = [hit.document.id for o in (0, 2, 4) for hit in search("fox", limit=2, offset=o)[0]]
+    seen = [hit.id for o in (0, 2, 4) for hit in search("fox", limit=2, offset=o)[0]]
     assert len(set(seen)) == 5
     assert search("fox", limit=2, offset=2)[1] == 5
     assert search("fox", offset=100) == ([], 5)
@@ -177,7 +177,7 @@ def test_search_asks_its_index(store: Store, lease: Lease, connect):
 
 def test_documents_come_and_go(store: Store, lease: Lease):
     Documents(store.database).save(lease, "s", [A], now=T0)
-    document_id = Documents(store.database).search()[0][0].document.id
+    document_id = Documents(store.database).search()[0][0].id
     Documents(store.database).delete(document_id)
     for missing in (Documents(store.database).get, Documents(store.database).delete):
         with pytest.raises(NotFound, match="document"):

@@ -10,22 +10,19 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
-from typing import IO, Any, NamedTuple
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple
 
-from evenbeat.crawl.urls import canonical_url, page_key
+from evenbeat.crawl.normal_forms import canonical_url, page_key
+from evenbeat.external import HeadAndTail
 from evenbeat.external.addresses import AddressRefused, Policy
-from evenbeat.external.output import HeadAndTail
-from evenbeat.external.processes import Launch, started
+from evenbeat.external.processes import Launch, StartedCommand, started
 
 MOST_TEXT = 100_000
 """How many characters of a page's text are kept and searched."""
 MOST_TITLE = 500
 MOST_BYTES = 5 * 2**20
 """How large a page may be, packed and unpacked."""
-_LONGEST_LINE = 2 * 2**20
-_LAST_WORDS = 4096
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """What the child knows of our environment: no settings, least of all the database's."""
 
@@ -33,8 +30,7 @@ Send = Callable[[dict[str, Any]], None]
 """How the child sends a message to the worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class CrawlRequest:
+class CrawlRequest(NamedTuple):
     """A crawl to do."""
 
     url: str
@@ -44,23 +40,15 @@ class CrawlRequest:
     max_per_pattern: int
     delay: float
     page_timeout: float
-    allowed_paths: tuple[str, ...]
+    allowed_paths: list[str]
     user_agent: str
     allow_private: bool
-    networks: tuple[str, ...]
+    networks: list[str]
 
     @property
     def policy(self) -> Policy:
         """Where the child may connect to."""
         return Policy.of(self.allow_private, self.networks)
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "CrawlRequest":
-        fields = json.loads(text)
-        return cls(**fields | {name: tuple(fields[name]) for name in ("allowed_paths", "networks")})
 
 
 class CrawledPage(NamedTuple):
@@ -77,68 +65,35 @@ class CrawledPage(NamedTuple):
         """The page of a message, checked and cut to size once more: the child reads what strangers
         wrote. Raises ValueError if its URL is not valid."""
         url = canonical_url(str(message["url"])[:2048])
-        return cls(
-            url=url,
-            key=page_key(url),
-            title=str(message["title"])[:MOST_TITLE],
-            text=str(message["text"])[:MOST_TEXT],
-            depth=int(message["depth"]),
-        )
+        title, text = str(message["title"])[:MOST_TITLE], str(message["text"])[:MOST_TEXT]
+        return cls(url, page_key(url), title, text, int(message["depth"]))
 
 
 # -- the worker's side ---------------------------------------------------------------------------
 
 
-class CrawlProcess:
-    """A crawl under way."""
-
-    def __init__(self, out: asyncio.StreamReader, errors: asyncio.StreamReader) -> None:
-        self._out = out
-        self._errors = errors
-
-    async def messages(self) -> AsyncIterator[dict[str, Any]]:
-        """What the child sends, until it ends."""
-        while line := await self._out.readline():
-            message = json.loads(line)
-            if isinstance(message, dict):
-                yield message
-
-    async def last_words(self) -> str:
-        """The end of what it printed to standard error, once it has ended."""
-        output = HeadAndTail(_LAST_WORDS)
-        while data := await self._errors.read(65536):
-            output.add(data)
-        return output.text().strip().rpartition("\n")[2][:500]
-
-
-@asynccontextmanager
-async def crawl_process(request: CrawlRequest) -> AsyncIterator[CrawlProcess]:
+def crawl_process(request: CrawlRequest) -> AbstractAsyncContextManager[StartedCommand]:
     """The child that does this crawl, for as long as the block lasts."""
     environment = {name: os.environ[name] for name in _INHERITED if os.environ.get(name)}
-    launch = Launch(
-        argv=[sys.executable, "-c", f"from {__name__} import main; main()"],
-        env=environment
-        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1"},
-        cwd="/",
-        stdin=request.to_json(),
-        keep=0,
-    )
-    async with started(launch) as process:
-        out, reading_out = await _reader(process.stdout)
-        errors, reading_errors = await _reader(process.stderr)
-        try:
-            yield CrawlProcess(out, errors)
-        finally:
-            reading_out.close()
-            reading_errors.close()
+    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1"}
+    argv = [sys.executable, "-c", f"from {__name__} import main; main()"]
+    return started(Launch(argv, environment, "/", stdin=json.dumps(request)))
 
 
-async def _reader(pipe: IO[bytes] | None) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
-    """Reads no more than has room: a child that writes faster than we store has to wait."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=_LONGEST_LINE)
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    return reader, transport
+async def messages(child: StartedCommand) -> AsyncIterator[dict[str, Any]]:
+    """What the child sends, until it ends."""
+    while line := await child.stdout.readline():
+        message = json.loads(line)
+        if isinstance(message, dict):
+            yield message
+
+
+async def last_words(child: StartedCommand) -> str:
+    """The end of what it printed to standard error, once it has ended."""
+    output = HeadAndTail(4096)
+    while data := await child.stderr.read(65536):
+        output.add(data)
+    return output.text().strip().rpartition("\n")[2][:500]
 
 
 # -- the child's side ----------------------------------------------------------------------------
@@ -149,7 +104,7 @@ def main() -> None:
     from evenbeat.crawl.robots import Robots, RobotsUnreadable  # noqa: PLC0415 - needs Scrapy's
     from evenbeat.external.fetching import FetchTrouble  # noqa: PLC0415
 
-    request = CrawlRequest.from_json(sys.stdin.read())
+    request = CrawlRequest(*json.load(sys.stdin))
     # Standard output is for messages alone; whatever else is printed goes to standard error.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -160,7 +115,7 @@ def main() -> None:
 
     robots = Robots(request.policy, request.user_agent)
     try:
-        crawl_delay = robots.read_now(request.url).delay
+        rules = asyncio.run(robots.rules(request.url))
     except (AddressRefused, FetchTrouble, RobotsUnreadable) as error:
         code = getattr(error, "code", "address_refused")
         send({"kind": "start_failed", "code": code, "message": str(error)[:1000]})
@@ -168,4 +123,4 @@ def main() -> None:
     # Loaded late: most sites that cannot be crawled have said so by now.
     from evenbeat.crawl.spider import crawl_site  # noqa: PLC0415
 
-    crawl_site(request, robots, crawl_delay, send)
+    crawl_site(request, robots, float(rules.crawl_delay(request.user_agent) or 0), send)

@@ -1,18 +1,21 @@
 """Crawled pages and the sources that they come from, in the database."""
 
 import hashlib
+import html
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+from pydantic import BaseModel, Field
+
 from evenbeat.crawl.child import CrawledPage
-from evenbeat.crawl.text import plain_words
+from evenbeat.crawl.normal_forms import plain_words
 from evenbeat.errors import LeaseLost, NotFound
 from evenbeat.store.database import Connection, Database
 
-BEGIN, END = "\ue000", "\ue001"
-"""What stands before and after a matching word in a snippet. No stored text has them."""
+_BEGIN, _END = "\ue000", "\ue001"
+"""What PostgreSQL sets before and after a matching word in a snippet. No stored text has them."""
 
 
 class Lease(NamedTuple):
@@ -22,41 +25,49 @@ class Lease(NamedTuple):
     token: UUID
 
 
-class Document(NamedTuple):
-    """A page as it is kept, without its text."""
+class Document(BaseModel):
+    """A crawled page."""
 
     id: UUID
-    source_id: str
+    source_id: str = Field(description="The source_id of its crawl, or the URL it started at.")
     url: str
     title: str
-    depth: int
-    job_id: UUID
+    depth: int = Field(description="How many links away from the start page.")
+    job_id: UUID = Field(description="The job that saw it last.")
     first_seen_at: datetime
     seen_at: datetime
-    changed_at: datetime
-    gone_at: datetime | None
-    content_hash: str
+    changed_at: datetime = Field(description="When its title or text last changed.")
+    gone_at: datetime | None = Field(description="When the site said that it is gone.")
+    content_hash: str = Field(description="SHA-256 of title and text, in hexadecimal.")
 
 
-class Hit(NamedTuple):
-    """A document in a list. Matching words of the snippet stand between `BEGIN` and `END`."""
+class FoundDocument(Document):
+    """A crawled page that matches."""
 
-    document: Document
-    rank: float | None
-    snippet: str
+    rank: float | None = Field(description="How well it fits; null without words to look for.")
+    snippet: str = Field(
+        description="HTML: the text around the matching words, escaped, the words in <mark>. "
+        "Without words, how the text begins."
+    )
 
 
-class Source(NamedTuple):
+class WholeDocument(Document):
+    """A crawled page with its text."""
+
+    text: str
+
+
+class SourceDocument(BaseModel):
     """What is crawled again and again."""
 
     id: str
     url: str
     name: str | None
-    job_id: UUID
+    job_id: UUID = Field(description="The job that crawled it last.")
     first_seen_at: datetime
-    tried_at: datetime
-    crawled_at: datetime | None
-    queued_at: datetime | None
+    tried_at: datetime = Field(description="When a crawl of it last began.")
+    crawled_at: datetime | None = Field(description="When a crawl of it last succeeded.")
+    queued_at: datetime | None = Field(description="When it was last queued for being stale.")
     items_crawled: int
     items_indexed: int
 
@@ -64,9 +75,12 @@ class Source(NamedTuple):
 class StaleSource(NamedTuple):
     """A source to crawl again, and how its last crawl was asked for."""
 
-    source: Source
+    id: str
     payload: Mapping[str, Any]
     queue: str
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Documents:
@@ -82,8 +96,7 @@ class Documents:
         self, lease: Lease, source: str, url: str, name: str | None, *, now: datetime | None = None
     ) -> None:
         """Note that a source is being crawled."""
-        params = lease._asdict() | {"source": source, "url": url, "name": name, "now": now}
-        _check_held(self._database.rows("begin_crawl", params), lease)
+        self._write("begin_crawl", lease, source=source, url=url, name=name, now=now)
 
     def save(
         self,
@@ -98,21 +111,20 @@ class Documents:
         `gone` no longer turn up in searches. Returns how many are new or changed, and gone."""
         by_key = {page.key: page for page in pages}
         batch = [by_key[key] for key in sorted(by_key)]
-        params = lease._asdict() | {
-            "source": source,
-            "keys": [page.key for page in batch],
-            "urls": [page.url for page in batch],
-            "titles": [page.title for page in batch],
-            "texts": [page.text for page in batch],
-            "hashes": [
-                hashlib.sha256(f"{page.title}\n{page.text}".encode()).digest() for page in batch
-            ],
-            "depths": [page.depth for page in batch],
-            "gone": sorted(set(gone)),
-            "now": now,
-        }
-        held, indexed, gone_count = self._database.rows("save_documents", params)[0]
-        _check_held(held, lease)
+        contents = [f"{page.title}\n{page.text}".encode() for page in batch]
+        indexed, gone_count = self._write(
+            "save_documents",
+            lease,
+            source=source,
+            keys=[page.key for page in batch],
+            urls=[page.url for page in batch],
+            titles=[page.title for page in batch],
+            texts=[page.text for page in batch],
+            hashes=[hashlib.sha256(content).digest() for content in contents],
+            depths=[page.depth for page in batch],
+            gone=sorted(set(gone)),
+            now=now,
+        )
         return indexed, gone_count
 
     def end(
@@ -126,8 +138,14 @@ class Documents:
     ) -> None:
         """Note that a crawl has succeeded."""
         figures = {"items_crawled": items_crawled, "items_indexed": items_indexed}
-        params = lease._asdict() | {"source": source, "now": now} | figures
-        _check_held(self._database.rows("end_crawl", params), lease)
+        self._write("end_crawl", lease, source=source, now=now, **figures)
+
+    def _write(self, statement: str, lease: Lease, **params: Any) -> Sequence[Any]:
+        """What a statement returns that writes only while the lease is held."""
+        row = self._database.row(statement, lease._asdict() | params)
+        if row is None:
+            raise LeaseLost(f"The run of job {lease.job_id} no longer counts: nothing was written.")
+        return row
 
     # -- searching -------------------------------------------------------------------------------
 
@@ -138,7 +156,7 @@ class Documents:
         source: str | None = None,
         limit: int = 20,
         offset: int = 0,
-    ) -> tuple[list[Hit], int]:
+    ) -> tuple[list[FoundDocument], int]:
         """The documents with these words, the best first, and how many there are; without words
         all, those that changed last first, and the snippet is how the text begins. "Words in
         quotes" stand side by side, `or` means either, a minus before a word means without it."""
@@ -146,20 +164,17 @@ class Documents:
         if words is None:
             rows = self._database.rows("newest_documents", params)
             total = self._database.rows("count_documents", params)[0][0]
-            return [_hit(row) for row in rows], total
-        params |= {"words": plain_words(words), "begin": BEGIN, "end": END}
-        rows = self._database.rows("search_documents", params)
-        if not rows:
-            total = self._database.rows("count_found", params)[0][0] if offset else 0
-            return [], total
-        return [_hit(row[1:]) for row in rows], rows[0][0]
+        else:
+            params |= {"words": plain_words(words), "begin": _BEGIN, "end": _END}
+            rows, total = self._page("search_documents", "count_found", params)
+        return [_from_row(FoundDocument, (*row[:-1], marked(row[-1]))) for row in rows], total
 
-    def get(self, document_id: UUID) -> tuple[Document, str]:
+    def get(self, document_id: UUID) -> WholeDocument:
         """A document and its text, gone or not; raises `NotFound`."""
         row = self._database.row("document", {"id": document_id})
         if row is None:
             raise NotFound("document", document_id)
-        return Document._make(row[:-1]), row[-1]
+        return _from_row(WholeDocument, row)
 
     def delete(self, document_id: UUID) -> None:
         """Remove a document; raises `NotFound`. A crawl that finds its page adds it again."""
@@ -168,17 +183,15 @@ class Documents:
 
     # -- sources ---------------------------------------------------------------------------------
 
-    def source(self, source_id: str) -> Source | None:
+    def source(self, source_id: str) -> SourceDocument | None:
         """What is known of a source."""
         row = self._database.row("source", {"id": source_id})
-        return None if row is None else Source._make(row)
+        return None if row is None else _from_row(SourceDocument, row)
 
-    def sources(self, *, limit: int = 100, offset: int = 0) -> tuple[list[Source], int]:
+    def sources(self, *, limit: int = 100, offset: int = 0) -> tuple[list[SourceDocument], int]:
         """The sources, those not crawled for longest first, and how many there are."""
-        rows = self._database.rows("sources", {"limit": limit, "offset": offset})
-        if not rows:
-            return [], self._database.rows("count_sources", {})[0][0] if offset else 0
-        return [Source._make(row[1:]) for row in rows], rows[0][0]
+        rows, total = self._page("sources", "count_sources", {"limit": limit, "offset": offset})
+        return [_from_row(SourceDocument, row) for row in rows], total
 
     def stale(
         self,
@@ -190,14 +203,8 @@ class Documents:
     ) -> list[StaleSource]:
         """Sources not crawled with success for `age` that no live job is for, the oldest first;
         those queued within `pause` are left out."""
-        params = {
-            "stale_seconds": age.total_seconds(),
-            "pause_seconds": pause.total_seconds(),
-            "limit": limit,
-            "now": now,
-        }
-        rows = self._database.rows("stale_sources", params)
-        return [StaleSource(Source._make(row[:-2]), row[-2], row[-1]) for row in rows]
+        params = {"age": age, "pause": pause, "limit": limit, "now": now}
+        return [StaleSource(*row) for row in self._database.rows("stale_sources", params)]
 
     def queued(
         self, source_id: str, connection: Connection | None = None, *, now: datetime | None = None
@@ -205,11 +212,23 @@ class Documents:
         """Note that a stale source was queued."""
         self._database.rows("source_queued", {"id": source_id, "now": now}, connection)
 
+    def _page(
+        self, statement: str, count: str, params: Mapping[str, Any]
+    ) -> tuple[list[Sequence[Any]], int]:
+        """The rows of a statement whose first column is how many there are in all. A page beyond
+        the last has no row that says so."""
+        rows = self._database.rows(statement, params)
+        if not rows:
+            return [], self._database.rows(count, params)[0][0] if params["offset"] else 0
+        return [row[1:] for row in rows], rows[0][0]
 
-def _hit(row: Sequence[Any]) -> Hit:
-    return Hit(Document._make(row[:-2]), row[-2], row[-1])
+
+def _from_row(model: type[_Model], row: Sequence[Any]) -> _Model:
+    """The columns of a row are the fields of its model, in this order."""
+    return model(**dict(zip(model.model_fields, row, strict=True)))
 
 
-def _check_held(rows: object, lease: Lease) -> None:
-    if not rows:
-        raise LeaseLost(f"The run of job {lease.job_id} no longer counts: nothing was written.")
+def marked(snippet: str) -> str:
+    """A snippet as HTML. It is escaped before the marks are set: the text is a stranger's."""
+    safe = html.escape(snippet)
+    return safe.replace(_BEGIN, "<mark>").replace(_END, "</mark>")

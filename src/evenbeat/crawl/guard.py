@@ -21,8 +21,8 @@ from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
 from evenbeat.crawl.child import MOST_BYTES, CrawlRequest, Send
+from evenbeat.crawl.normal_forms import page_key, same_site
 from evenbeat.crawl.robots import Robots
-from evenbeat.crawl.urls import page_key, same_site
 from evenbeat.external.fetching import CONNECT_SECONDS, GuardedTransport
 
 SLOWER_SECONDS = (5.0, 60.0)
@@ -31,27 +31,13 @@ _TOO_MANY = (429, 503)
 _READABLE = re.compile(r"\s*(text/(html|plain|markdown)|application/xhtml\+xml)\b", re.IGNORECASE)
 
 
-class LeftTheSite(IgnoreRequest):
-    """A redirect leads to another site."""
+class PageRefused(IgnoreRequest):
+    """A page that is not asked for, or not read: what it counts as, and its error code."""
 
-
-class RobotsForbid(IgnoreRequest):
-    """The site's robots.txt says no."""
-
-
-class PageLimitReached(IgnoreRequest):
-    """As many pages as allowed have been asked for."""
-
-
-class NotText(IgnoreRequest):
-    """The response is not a page of text: its body was not fetched."""
-
-
-class PageTooLarge(IgnoreRequest):
-    """The response is longer than a page may be: the rest of its body was not fetched."""
-
-    def __init__(self) -> None:
-        super().__init__(f"it is longer than {MOST_BYTES // 2**20} MiB")
+    def __init__(self, reason: str, counter: str = "errors", code: str = "page_refused") -> None:
+        super().__init__(reason)
+        self.counter = counter
+        self.code = code
 
 
 class CrawlState(NamedTuple):
@@ -82,13 +68,16 @@ class RequestFilter:
         """Let it through, or raise why not."""
         counts, limits = self._crawl.counts, self._crawl.request
         if not same_site(request.url, limits.url):
-            raise LeftTheSite(f"it leads to another site, {request.url[:200]}")
+            reason = f"it leads to another site, {request.url[:200]}"
+            raise PageRefused(reason, "left_the_site", "left_the_site")
         rules = await self._crawl.robots.rules(request.url)
-        if not rules.allow(request.url):
-            raise RobotsForbid("the site's robots.txt forbids it")
+        if not rules.can_fetch(request.url, limits.user_agent):
+            reason = "the site's robots.txt forbids it"
+            raise PageRefused(reason, "forbidden_by_robots", "robots_refused")
         if counts["asked"] >= limits.max_pages:
             counts["spent"] += 1
-            raise PageLimitReached("as many pages as allowed have been asked for")
+            reason = "as many pages as allowed have been asked for"
+            raise PageRefused(reason, "not_asked", "max_pages")
         counts["asked"] += 1
 
     async def process_response(self, request: Request, response: Response) -> Response:
@@ -159,15 +148,15 @@ async def _read(request: Request, response: httpx.Response) -> Response:
     headers = Headers(response.headers.multi_items())
     media_type = response.headers.get("content-type", "text/html")
     if response.is_success and not _READABLE.match(media_type):
-        raise NotText(f"{media_type[:80]} is not text")
-    if int(response.headers.get("content-length") or 0) > MOST_BYTES:
-        raise PageTooLarge
-    data = bytearray()
-    if isinstance(response.stream, AsyncIterable):
+        raise PageRefused(f"{media_type[:80]} is not text", "not_text", "not_text")
+    data, size = bytearray(), int(response.headers.get("content-length") or 0)
+    if isinstance(response.stream, AsyncIterable) and size <= MOST_BYTES:
         async for chunk in response.stream:
             data += chunk
-            if len(data) > MOST_BYTES:
-                raise PageTooLarge
+            if (size := len(data)) > MOST_BYTES:
+                break
+    if size > MOST_BYTES:
+        raise PageRefused(f"it is longer than {MOST_BYTES // 2**20} MiB")
     body = bytes(data)
     kind: type[Response] = responsetypes.from_args(headers=headers, url=request.url, body=body)
     return kind(

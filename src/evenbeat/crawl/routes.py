@@ -1,23 +1,28 @@
-"""Crawled pages over HTTP: search them, look at one, remove one; and the sources they come from."""
+"""Crawled pages over HTTP: search them, look at one, remove one; the sources they come from; and
+the dashboard's screen of them."""
 
-import html
-from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from evenbeat.api.dependencies import DENIED, Admin, ServiceDep, Viewer
-from evenbeat.api.fields import MAX_SOURCE, Limit, Number, Offset, check_text
+from evenbeat.api.fields import MAX_SOURCE, Limit, Offset, check_text
 from evenbeat.api.problems import responses
-from evenbeat.crawl.documents import BEGIN, END, Documents
+from evenbeat.crawl.documents import Documents, FoundDocument, SourceDocument, WholeDocument
+from evenbeat.dashboard import pages
 
 router = APIRouter(prefix="/api/v1", tags=["documents"], responses=DENIED)
+screen = pages.router()
 
 MAX_WORDS = 500
 MAX_HITS = 100
-"""Documents on a page: each costs the database a snippet, which takes a while for a long text."""
+"""Documents in one response: each costs the database a snippet, which takes a while for a long
+text."""
+ON_A_PAGE = 20
+_MOST_PAGES = 500
+_MOST_SOURCES = 100
 
 
 class DocumentQuery(BaseModel):
@@ -44,38 +49,6 @@ class SourceQuery(BaseModel):
     offset: Offset = 0
 
 
-class DocumentDocument(BaseModel):
-    """A crawled page."""
-
-    id: UUID
-    source_id: str = Field(description="The source_id of its crawl, or the URL it started at.")
-    url: str
-    title: str
-    depth: int = Field(description="How many links away from the start page.")
-    job_id: UUID = Field(description="The job that saw it last.")
-    first_seen_at: datetime
-    seen_at: datetime
-    changed_at: datetime = Field(description="When its title or text last changed.")
-    gone_at: datetime | None = Field(description="When the site said that it is gone.")
-    content_hash: str = Field(description="SHA-256 of title and text, in hexadecimal.")
-
-
-class FoundDocument(DocumentDocument):
-    """A crawled page that matches."""
-
-    rank: Number | None = Field(description="How well it fits; null without words to look for.")
-    snippet: str = Field(
-        description="HTML: the text around the matching words, escaped, the words in <mark>. "
-        "Without words, how the text begins."
-    )
-
-
-class WholeDocument(DocumentDocument):
-    """A crawled page with its text."""
-
-    text: str
-
-
 class DocumentList(BaseModel):
     """A page of crawled pages."""
 
@@ -83,21 +56,6 @@ class DocumentList(BaseModel):
     total: int
     limit: int
     offset: int
-
-
-class SourceDocument(BaseModel):
-    """What is crawled again and again."""
-
-    id: str
-    url: str
-    name: str | None
-    job_id: UUID = Field(description="The job that crawled it last.")
-    first_seen_at: datetime
-    tried_at: datetime = Field(description="When a crawl of it last began.")
-    crawled_at: datetime | None = Field(description="When a crawl of it last succeeded.")
-    queued_at: datetime | None = Field(description="When it was last queued for being stale.")
-    items_crawled: int
-    items_indexed: int
 
 
 class SourceList(BaseModel):
@@ -117,11 +75,7 @@ def search_documents(
     hits, total = Documents(service.app.store.database).search(
         query.q.strip() or None, source=query.source_id, limit=query.limit, offset=query.offset
     )
-    documents = [
-        FoundDocument(**hit.document._asdict(), rank=hit.rank, snippet=marked(hit.snippet))
-        for hit in hits
-    ]
-    return DocumentList(documents=documents, total=total, limit=query.limit, offset=query.offset)
+    return DocumentList(documents=hits, total=total, limit=query.limit, offset=query.offset)
 
 
 @router.get(
@@ -132,8 +86,7 @@ def search_documents(
 )
 def get_document(document_id: UUID, service: ServiceDep, _principal: Viewer) -> WholeDocument:
     """Its text as it was last seen, even if it is gone by now."""
-    document, text = Documents(service.app.store.database).get(document_id)
-    return WholeDocument(**document._asdict(), text=text)
+    return Documents(service.app.store.database).get(document_id)
 
 
 @router.delete(
@@ -154,12 +107,42 @@ def list_sources(
 ) -> SourceList:
     """When each was crawled, the one longest ago first."""
     documents = Documents(service.app.store.database)
-    rows, total = documents.sources(limit=query.limit, offset=query.offset)
-    sources = [SourceDocument(**source._asdict()) for source in rows]
+    sources, total = documents.sources(limit=query.limit, offset=query.offset)
     return SourceList(sources=sources, total=total, limit=query.limit, offset=query.offset)
 
 
-def marked(snippet: str) -> str:
-    """A snippet as HTML. It is escaped before the marks are set: the text is a stranger's."""
-    safe = html.escape(snippet)
-    return safe.replace(BEGIN, "<mark>").replace(END, "</mark>")
+@screen.get("/documents", name="documents")
+def documents_screen(request: Request, _viewer: Viewer, service: ServiceDep) -> Response:
+    """The search, and its results."""
+    query = {name: request.query_params.get(name, "").replace("\0", "") for name in ("q", "source")}
+    words, source = query["q"].strip()[:MAX_WORDS], query["source"] or None
+    text = request.query_params.get("page", "1")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+    number = min(max(number, 1), _MOST_PAGES)
+    offset = (number - 1) * ON_A_PAGE
+    store = Documents(service.app.store.database)
+    hits, total = store.search(words or None, source=source, limit=ON_A_PAGE, offset=offset)
+    sources, _ = store.sources(limit=_MOST_SOURCES)
+    last = offset + len(hits)
+
+    def page_url(page: int) -> str:
+        filters = {name: value for name, value in query.items() if value}
+        return pages.url(request, "documents", query=filters | {"page": str(page)})
+
+    return pages.render(
+        request,
+        "documents.html",
+        now=pages.now_of(request),
+        words=words,
+        source=source,
+        sources=sources,
+        hits=hits,
+        page={
+            "first": offset + 1,
+            "last": last,
+            "total": total,
+            "about": False,
+            "before": page_url(number - 1) if number > 1 else "",
+            "after": page_url(number + 1) if last < total and number < _MOST_PAGES else "",
+        },
+    )

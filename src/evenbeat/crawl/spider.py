@@ -15,12 +15,18 @@ from scrapy.linkextractors import LinkExtractor
 from twisted.python.failure import Failure
 
 from evenbeat.crawl.child import MOST_BYTES, MOST_TEXT, MOST_TITLE, CrawlRequest, Send
-from evenbeat.crawl.guard import CrawlState, LeftTheSite, NotText, PageLimitReached, RobotsForbid
-from evenbeat.crawl.robots import Robots, RobotsUnreadable
-from evenbeat.crawl.text import tidy, visible_text
-from evenbeat.crawl.urls import canonical_url, page_key, pattern_of, same_site, under
+from evenbeat.crawl.guard import CrawlState
+from evenbeat.crawl.normal_forms import (
+    canonical_url,
+    page_key,
+    pattern_of,
+    same_site,
+    tidy,
+    under,
+    visible_text,
+)
+from evenbeat.crawl.robots import Robots
 from evenbeat.external.addresses import AddressRefused
-from evenbeat.external.fetching import FetchTrouble
 
 TICK_SECONDS = 0.5
 LATE_SECONDS = 2.0
@@ -32,17 +38,12 @@ _LINKS_PER_PAGE = 10
 """How many links are remembered for each page that may be asked for; more would never be asked."""
 _ENDED_BY = {"finished": "complete", "closespider_timeout": "max_seconds"}
 
-_FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
-    # What a request without a response counts as, and its error code. The first match counts.
-    (LeftTheSite, "left_the_site", "left_the_site"),
-    (RobotsForbid, "forbidden", "robots_refused"),
-    (PageLimitReached, "not_asked", "max_pages"),
-    (NotText, "skipped", "not_text"),
-    (IgnoreRequest, "errors", "page_refused"),
-    (AddressRefused, "errors", "address_refused"),
-    (RobotsUnreadable, "errors", RobotsUnreadable.code),
-    (DownloadTimeoutError, "errors", "http_timeout"),
-    (Exception, "errors", "connection_failed"),
+_ERROR_CODES: tuple[tuple[type[BaseException], str], ...] = (
+    # Of errors that have no code of their own. The first match counts.
+    (IgnoreRequest, "page_refused"),
+    (AddressRefused, "address_refused"),
+    (DownloadTimeoutError, "http_timeout"),
+    (Exception, "connection_failed"),
 )
 
 
@@ -102,7 +103,7 @@ class SiteSpider(Spider):
         response = legible(response)
         content = content_of(response)
         if content is None:
-            self._counts["skipped"] += 1
+            self._counts["not_text"] += 1
             return
         self._counts["pages"] += 1
         depth = int(response.meta.get("depth", 0))
@@ -112,7 +113,7 @@ class SiteSpider(Spider):
                 "text": content.text, "depth": depth,
             })  # fmt: skip
         else:
-            self._counts["noindex"] += 1
+            self._counts["not_to_be_indexed"] += 1
         deeper = depth < self._request.max_depth
         if deeper and content.may_follow and isinstance(response, HtmlResponse):
             for link in self._links.extract_links(response):
@@ -123,8 +124,9 @@ class SiteSpider(Spider):
         """No response came, or none was asked for."""
         error: Any = failure.value
         request: Request = failure.request  # type: ignore[attr-defined]
-        known = ((counter, code) for kind, counter, code in _FAILURES if isinstance(error, kind))
-        counter, code = ("errors", error.code) if isinstance(error, FetchTrouble) else next(known)
+        counter = getattr(error, "counter", "errors")
+        codes = (code for kind, code in _ERROR_CODES if isinstance(error, kind))
+        code = getattr(error, "code", None) or next(codes)
         self._counts[counter] += 1
         if request.cb_kwargs.get("is_start"):
             self._send({"kind": "start_failed", "code": code, "message": str(error)[:1000]})
@@ -169,7 +171,7 @@ class SiteSpider(Spider):
         pattern = pattern_of(url)
         self._patterns[pattern] += 1
         if self._patterns[pattern] > limits.max_per_pattern:
-            self._counts["same_pattern"] += 1
+            self._counts["beyond_pattern_limit"] += 1
             return None
         return url
 

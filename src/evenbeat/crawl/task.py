@@ -1,10 +1,11 @@
-"""The task `crawl`: fetch the pages of a site, and keep them searchable."""
+"""The task `crawl`: fetch the pages of a site, and keep them searchable; and the chore that crawls
+stale sources again."""
 
 import asyncio
+import hashlib
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
@@ -13,10 +14,12 @@ from pydantic import AfterValidator, Field
 
 from evenbeat.app import Evenbeat
 from evenbeat.crawl import TASK
-from evenbeat.crawl.child import CrawledPage, CrawlRequest, crawl_process
+from evenbeat.crawl.child import CrawledPage, CrawlRequest, crawl_process, last_words, messages
 from evenbeat.crawl.documents import Documents, Lease
-from evenbeat.crawl.urls import canonical_url
-from evenbeat.domain.job import JobSpec
+from evenbeat.crawl.normal_forms import canonical_url
+from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.domain.setting_kinds import MAX_NAME
+from evenbeat.engine.maintenance import SimpleChore
 from evenbeat.errors import Fail, InvalidInput, Retry
 from evenbeat.external.addresses import check_url
 from evenbeat.tasks.builtin.http import retry_after
@@ -32,6 +35,10 @@ MOST_PROBLEMS = 20
 _PERMANENT = frozenset({"address_refused", "robots_refused", "left_the_site", "not_text",
                         "page_refused"})  # fmt: skip
 """Why a start page was not fetched, where trying again would not help."""
+_COUNTS = ("pages", "gone", "errors", "forbidden_by_robots", "left_the_site", "not_text",
+           "not_to_be_indexed", "beyond_pattern_limit")  # fmt: skip
+"""What the child counts and the run's result shows."""
+CREATED_BY = "stale sources"
 
 
 # -- the payload ---------------------------------------------------------------------------------
@@ -61,7 +68,7 @@ PageSeconds = Annotated[float, Field(gt=0, le=300)]
 def definition(app: Evenbeat) -> TaskDefinition:
     """The task, under the application's settings; its pages go into the application's database."""
     settings = app.settings
-    slots = _CrawlSlots(settings.crawl_processes)
+    slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     async def crawl(
         url: Url | None = None,
@@ -89,7 +96,11 @@ def definition(app: Evenbeat) -> TaskDefinition:
             )
         documents = Documents(app.store.database)
         named = source_id if source_id is not None else subreddit_id
-        start, start_page = await _start_of(documents, url, named)
+        start = url or await _url_of_source(documents, named)
+        try:
+            start_page = canonical_url(start)
+        except ValueError as error:
+            raise Fail(f"The url cannot be crawled: {error}.", code="no_url") from None
         request = CrawlRequest(
             url=start_page,
             max_pages=max_pages,
@@ -98,70 +109,46 @@ def definition(app: Evenbeat) -> TaskDefinition:
             max_per_pattern=max_per_pattern,
             delay=delay,
             page_timeout=page_timeout,
-            allowed_paths=tuple(allowed_paths),
+            allowed_paths=allowed_paths,
             user_agent=settings.crawl_user_agent,
             allow_private=settings.allow_private_addresses,
             networks=settings.allowed_networks,
         )
         source = start_page if named is None else str(named)
         writer = _PageWriter(app, documents, ctx, source, max_pages)
-        await writer.begin(start, source_name)
-        async with slots.taken(ctx), crawl_process(request) as process:
+        await writer.write(documents.begin, start, source_name)
+        most = settings.crawl_processes
+        slot = slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(most))
+        if slot.locked():
+            ctx.progress(0, message=f"waiting: {most} other crawls run in this worker")
+        async with slot, crawl_process(request) as child:
             try:
                 async with asyncio.timeout(max_seconds + OVERTIME):
-                    async for message in process.messages():
+                    async for message in messages(child):
                         await writer.receive(message)
                         if writer.summary is not None:  # the process may take its time to be gone
                             break
-                    last_words = "" if writer.summary else await process.last_words()
+                    words = "" if writer.summary else await last_words(child)
             except TimeoutError:
                 raise Retry("The crawl went on after its own limit and was ended.",
                             code="crawl_stuck") from None  # fmt: skip
-        return await writer.end(last_words)
+        return await writer.end(words)
 
     return define(crawl, JobSpec(task=TASK))
 
 
-async def _start_of(
-    documents: Documents, url: str | None, source: int | str | None
-) -> tuple[str, str]:
-    """Where a crawl starts, as asked for and in its canonical form."""
-    if url is None:
-        if source is None:
-            raise Fail("There is nothing to crawl: give a url, or the source_id of a source that "
-                       "was crawled before.", code="no_url")  # fmt: skip
-        known = await asyncio.to_thread(documents.source, str(source))
-        if known is None:
-            raise Fail(
-                f"The source {str(source)!r} has no url: none was given, and it was never crawled "
-                "before. Give the job a url once; later crawls of this source find it.",
-                code="no_url",
-            )
-        url = known.url
-    try:
-        return url, canonical_url(url)
-    except ValueError as error:
-        raise Fail(f"The url cannot be crawled: {error}.", code="no_url") from None
-
-
-class _CrawlSlots:
-    """How many crawls run at once in this process, whatever loops its workers have."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
-            WeakKeyDictionary()
+async def _url_of_source(documents: Documents, source: int | str | None) -> str:
+    if source is None:
+        raise Fail("There is nothing to crawl: give a url, or the source_id of a source that was "
+                   "crawled before.", code="no_url")  # fmt: skip
+    known = await asyncio.to_thread(documents.source, str(source))
+    if known is None:
+        raise Fail(
+            f"The source {str(source)!r} has no url: none was given, and it was never crawled "
+            "before. Give the job a url once; later crawls of this source find it.",
+            code="no_url",
         )
-
-    @asynccontextmanager
-    async def taken(self, ctx: Context) -> AsyncIterator[None]:
-        """One of them, waited for."""
-        loop = asyncio.get_running_loop()
-        free = self._of_loop.setdefault(loop, asyncio.Semaphore(self._most))
-        if free.locked():
-            ctx.progress(0, message=f"waiting: {self._most} other crawls run in this worker")
-        async with free:
-            yield
+    return known.url
 
 
 class _PageWriter:
@@ -170,6 +157,7 @@ class _PageWriter:
     def __init__(
         self, app: Evenbeat, documents: Documents, ctx: Context, source: str, max_pages: int
     ) -> None:
+        self.summary: dict[str, Any] | None = None
         self._app = app
         self._documents = documents
         self._ctx = ctx
@@ -185,13 +173,11 @@ class _PageWriter:
         self._known = 1
         self._problems: list[dict[str, str]] = []
         self._start_failed: dict[str, Any] | None = None
-        self.summary: dict[str, Any] | None = None
 
-    async def begin(self, url: str, name: str | None) -> None:
-        """The source is known from now on, whatever comes of the crawl."""
-        await asyncio.to_thread(
-            self._documents.begin, self._lease, self._source, url, name, now=self._now()
-        )
+    async def write(self, verb: Callable[..., Any], *values: Any, **named: Any) -> Any:
+        """Do something to the documents of this source, as the holder of the run's lease."""
+        now = _now(self._app)
+        return await asyncio.to_thread(verb, self._lease, self._source, *values, now=now, **named)
 
     async def receive(self, message: dict[str, Any]) -> None:
         """One message of the crawler's."""
@@ -209,23 +195,15 @@ class _PageWriter:
             case "end":
                 self._counts, self.summary = dict(message["counts"]), message
         if len(self._pages) >= BATCH or time.monotonic() - self._written_at > 1:
-            await self._write()
+            await self._save()
 
     async def end(self, last_words: str) -> dict[str, Any]:
         """The run's result, or the error that it ends with."""
-        await self._write()
+        await self._save()
         counts, summary = self._counts, self.summary or {}
-        result = {
+        result = {name: counts.get(name, 0) for name in _COUNTS} | {
             "source": self._source,
-            "pages": counts.get("pages", 0),
             "indexed": self._indexed,
-            "gone": counts.get("gone", 0),
-            "errors": counts.get("errors", 0),
-            "forbidden_by_robots": counts.get("forbidden", 0),
-            "left_the_site": counts.get("left_the_site", 0),
-            "not_text": counts.get("skipped", 0),
-            "not_to_be_indexed": counts.get("noindex", 0),
-            "beyond_pattern_limit": counts.get("same_pattern", 0),
             "patterns_cut": summary.get("patterns", {}),
             "ended_by": summary.get("ended_by"),
             "problems": self._problems,
@@ -239,23 +217,15 @@ class _PageWriter:
         if not counts.get("pages"):
             raise Retry("The start page led nowhere: no page was fetched.", code="no_pages",
                         result=result)  # fmt: skip
-        await asyncio.to_thread(
-            self._documents.end,
-            self._lease,
-            self._source,
-            items_crawled=counts["pages"],
-            items_indexed=self._indexed,
-            now=self._now(),
-        )
+        figures = {"items_crawled": counts["pages"], "items_indexed": self._indexed}
+        await self.write(self._documents.end, **figures)
         return result
 
-    async def _write(self) -> None:
+    async def _save(self) -> None:
         pages, gone = self._pages, self._gone
         self._pages, self._gone, self._written_at = [], [], time.monotonic()
         if pages or gone:
-            indexed, _ = await asyncio.to_thread(
-                self._documents.save, self._lease, self._source, pages, gone=gone, now=self._now()
-            )
+            indexed, _ = await self.write(self._documents.save, pages, gone=gone)
             self._indexed += indexed
             self._ctx.report(items_indexed=indexed)
         crawled, errors = self._counts.get("pages", 0), self._counts.get("errors", 0)
@@ -268,9 +238,6 @@ class _PageWriter:
             f"{message}, {errors:,} errors" if errors else message,
         )
 
-    def _now(self) -> datetime | None:
-        return None if self._app.clock is None else self._app.clock.override()
-
 
 def _start_failure(message: dict[str, Any], result: dict[str, Any]) -> Retry | Fail:
     """Why the start page could not be fetched: for now, or for good."""
@@ -282,3 +249,44 @@ def _start_failure(message: dict[str, Any], result: dict[str, Any]) -> Retry | F
         return Fail(text, code=code, result=result)
     headers = {"retry-after": str(message.get("retry_after", ""))}
     return Retry(text, after=retry_after(headers, datetime.now(UTC)), code=code, result=result)
+
+
+# -- the chore -----------------------------------------------------------------------------------
+
+
+def chore(app: Evenbeat) -> SimpleChore | None:
+    """The chore, where crawls can run and the settings want it."""
+    if not app.settings.stale_days or TASK not in app.registry:
+        return None
+    return SimpleChore("stale_sources", timedelta(hours=6), lambda: queue_stale_sources(app))
+
+
+def queue_stale_sources(app: Evenbeat) -> int:
+    """Queue a crawl, once and as the last one was asked for, of every source that no crawl has
+    succeeded on for `stale_days`; returns how many were added. A source that some job is for
+    already is left to that job, even if it is paused: somebody wanted it so. One whose crawls fail
+    is tried once a day."""
+    store, now = app.store, _now(app)
+    documents, added = Documents(store.database), 0
+    for stale in documents.stale(timedelta(days=app.settings.stale_days), now=now):
+        job = NewJob(
+            JobSpec(task=TASK, queue=stale.queue),
+            dict(stale.payload),
+            dedup_key=dedup_key(stale.id),
+            created_by=CREATED_BY,
+        )
+        with store.database.transaction() as connection:
+            added += store.add(job, connection=connection, now=now).created
+            documents.queued(stale.id, connection, now=now)
+    return added
+
+
+def dedup_key(source_id: str) -> str:
+    """What at most one live job of a source has; of an id that is no name, its hash."""
+    key = f"crawl:{source_id}"
+    usable = len(key) <= MAX_NAME and key.isprintable() and key == key.strip()
+    return key if usable else f"crawl:{hashlib.sha256(source_id.encode()).hexdigest()}"
+
+
+def _now(app: Evenbeat) -> datetime | None:
+    return None if app.clock is None else app.clock.override()

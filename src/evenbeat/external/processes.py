@@ -9,32 +9,33 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import NamedTuple
 
 import psutil  # type: ignore[import-untyped]
 
-from evenbeat.external.output import HeadAndTail
+from evenbeat.external import HeadAndTail
 
 GRACE_SECONDS = 3.0
 """Between asking a group to end and ending it; less than what a stopping worker waits for."""
 DRAIN_SECONDS = 1.0
 """How long output is still read after the command itself has ended."""
+_LONGEST_LINE = 2 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(NamedTuple):
     """What to start."""
 
     argv: list[str]
     env: dict[str, str]
     cwd: str
-    stdin: str | None
-    keep: int
+    stdin: str | None = None
+    keep: int = 0
+    """How many bytes `run` keeps of each output."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(NamedTuple):
     """How it went; `exit_code` is minus the signal's number if one ended it."""
 
     exit_code: int
@@ -42,54 +43,43 @@ class CommandResult:
     stderr: HeadAndTail
 
 
+class StartedCommand(NamedTuple):
+    """A command under way. It waits when nobody reads what it prints."""
+
+    process: "subprocess.Popen[bytes]"
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+
+
 async def run(
     launch: Launch, on_output: Callable[[int], None] = lambda _size: None
 ) -> CommandResult:
     """Start a command and wait for its end; `on_output` gets how much it has printed so far.
 
-    Cancelled, it ends the whole group first. Processes that the command leaves behind when it ends
-    by itself go on, as they do under cron. Raises OSError when it cannot be started.
+    Cancelled, it ends the whole group first. Raises OSError when it cannot be started.
     """
-    process = _start(launch)
-    loop, streams = asyncio.get_running_loop(), list[_Stream]()
+    outputs = HeadAndTail(launch.keep), HeadAndTail(launch.keep)
 
-    def received() -> None:
-        on_output(sum(stream.output.total for stream in streams))
+    async def collect(stream: asyncio.StreamReader, output: HeadAndTail) -> None:
+        while data := await stream.read(65536):
+            output.add(data)
+            on_output(sum(one.total for one in outputs))
 
-    try:
-        for pipe in (process.stdout, process.stderr):
-            streams.append(_Stream(launch.keep, received))
-            await loop.connect_read_pipe(lambda: streams[-1], pipe)
+    async with started(launch) as (process, stdout, stderr):
+        reading = [
+            asyncio.ensure_future(collect(stdout, outputs[0])),
+            asyncio.ensure_future(collect(stderr, outputs[1])),
+        ]
         await _exited(process)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                for stream in streams:
-                    await stream.closed.wait()
-    except BaseException:
-        await _end_group(process)
-        raise
-    finally:
-        for stream in streams:
-            stream.close()
-        _release(process)
-    return CommandResult(process.returncode, *(stream.output for stream in streams))
+        await asyncio.wait(reading, timeout=DRAIN_SECONDS)
+    return CommandResult(process.returncode, *outputs)
 
 
 @asynccontextmanager
-async def started(launch: Launch) -> AsyncIterator["subprocess.Popen[bytes]"]:
-    """A command whose output the block reads for itself. When the block ends, however it does, so
-    has the whole group; and when this process is killed, the lifeline ends it."""
-    process = _start(launch)
-    try:
-        yield process
-    finally:
-        try:
-            await _end_group(process)
-        finally:
-            _release(process)
-
-
-def _start(launch: Launch) -> "subprocess.Popen[bytes]":
+async def started(launch: Launch) -> AsyncIterator[StartedCommand]:
+    """A command for as long as the block lasts: when the block fails or is done before the command,
+    the whole group is ended, and when this process is killed, the lifeline ends it. Processes that
+    a command leaves behind when it ends by itself go on, as they do under cron."""
     # Standard input is a file: no one needs to feed it.
     with tempfile.TemporaryFile() as stdin:
         stdin.write((launch.stdin or "").encode("utf-8", "replace"))
@@ -104,49 +94,43 @@ def _start(launch: Launch) -> "subprocess.Popen[bytes]":
             start_new_session=True,
         )
     lifeline.hold(process.pid)
-    return process
-
-
-def _release(process: "subprocess.Popen[bytes]") -> None:
-    # While the process is not reaped, its number is nobody else's: until here it may be named.
-    lifeline.release(process.pid)
-    process.poll()
-
-
-class _Stream(asyncio.Protocol):
-    """One of the command's outputs."""
-
-    def __init__(self, keep: int, received: Callable[[], None]) -> None:
-        self.output = HeadAndTail(keep)
-        self.closed = asyncio.Event()
-        self._received = received
-        self._transport: asyncio.BaseTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.output.add(data)
-        self._received()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self.closed.set()
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+    loop, ended_by_itself = asyncio.get_running_loop(), False
+    with ExitStack() as pipes:
+        try:
+            streams = []
+            for pipe in (process.stdout, process.stderr):
+                streams.append(asyncio.StreamReader(limit=_LONGEST_LINE))
+                protocol = partial(asyncio.StreamReaderProtocol, streams[-1])
+                transport, _ = await loop.connect_read_pipe(protocol, pipe)
+                pipes.callback(transport.close)
+            yield StartedCommand(process, *streams)
+            ended_by_itself = _has_exited(process)
+        finally:
+            try:
+                if not ended_by_itself:
+                    await _end_group(process)
+            finally:
+                # While the process is not reaped, its number is nobody else's: until here it may
+                # be named.
+                lifeline.release(process.pid)
+                process.poll()
 
 
 # -- the end -------------------------------------------------------------------------------------
 
 
+def _has_exited(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether the process has ended. It is not reaped yet: see `started`."""
+    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, process.pid, flags) is not None
+
+
 async def _exited(process: "subprocess.Popen[bytes]") -> None:
-    """Until the process has ended. It is not reaped yet: see `_release`."""
+    """Until the process has ended."""
     try:
         handle = os.pidfd_open(process.pid)
     except (AttributeError, OSError):  # a system that cannot tell of it without being asked
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        while os.waitid(os.P_PID, process.pid, flags) is None:
+        while not _has_exited(process):
             await asyncio.sleep(0.05)
         return
     loop, ended = asyncio.get_running_loop(), asyncio.Event()

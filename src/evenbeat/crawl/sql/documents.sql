@@ -35,7 +35,8 @@ RETURNING s.id;
 -- Keeps a batch of pages, each key at most once, and marks those that are gone. The lease is
 -- checked and held in the same statement: a run that has lost it writes nothing, and nobody can
 -- take it over in between. A page whose text is as it was is only noted as seen, so its words are
--- not indexed again. Returns whether the lease held, and how many pages were new or changed.
+-- not indexed again. Returns how many pages were new or changed, and gone; nothing when the lease is
+-- lost.
 WITH held AS (
     SELECT 1 FROM evenbeat.jobs j
     WHERE j.id = %(job_id)s AND j.lock_token = %(token)s
@@ -77,7 +78,7 @@ gone AS (
       AND NOT d.key = ANY (%(keys)s::text[])
     RETURNING d.key
 )
-SELECT EXISTS (SELECT 1 FROM held), (SELECT count(*) FROM changed), (SELECT count(*) FROM gone);
+SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM gone) FROM held;
 
 -- name: search_documents
 -- A page of the documents with these words, the best first: words near each other and words of the
@@ -157,13 +158,10 @@ WITH live AS MATERIALIZED (
     FROM evenbeat.jobs j
     WHERE j.task = 'crawl' AND j.status IN ('pending', 'scheduled', 'running', 'paused')
 )
-SELECT s.id, s.url, s.name, s.job_id, s.first_seen_at, s.tried_at, s.crawled_at, s.queued_at,
-       s.items_crawled, s.items_indexed, s.payload, s.queue
+SELECT s.id, s.payload, s.queue
 FROM evenbeat.sources s
-WHERE coalesce(s.crawled_at, s.first_seen_at)
-      < {now} - make_interval(secs => %(stale_seconds)s)
-  AND (s.queued_at IS NULL OR s.queued_at
-       < {now} - make_interval(secs => %(pause_seconds)s))
+WHERE coalesce(s.crawled_at, s.first_seen_at) < {now} - %(age)s::interval
+  AND (s.queued_at IS NULL OR s.queued_at < {now} - %(pause)s::interval)
   AND s.job_id NOT IN (SELECT id FROM live)
   AND s.id NOT IN (SELECT source FROM live)
   AND s.url NOT IN (SELECT source FROM live)

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, Field, JsonValue
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import Fail, InvalidInput, Retry
+from evenbeat.external import fitting
 from evenbeat.external.addresses import AddressRefused, Policy, Resolver, check_url
-from evenbeat.external.output import fitting
 from evenbeat.settings import Settings
 from evenbeat.tasks.registry import TaskDefinition, define
 

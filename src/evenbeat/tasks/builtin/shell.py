@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import Fail, InvalidInput, Retry
-from evenbeat.external.output import fitting
+from evenbeat.external import fitting
 from evenbeat.external.processes import CommandResult, Launch, run
 from evenbeat.settings import Settings
 from evenbeat.tasks.context import Context

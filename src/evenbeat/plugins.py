@@ -12,7 +12,7 @@ Hook = Literal["task", "chore", "router", "screen", "server"]
 
 
 class Plugin(NamedTuple):
-    """A package and what it adds, each as `module:attribute` inside of it."""
+    """A package and what it adds, each as `.module:attribute` inside of it."""
 
     package: str
     task: str | None = None
@@ -30,12 +30,12 @@ class Plugin(NamedTuple):
 PLUGINS = (
     Plugin(
         "evenbeat.crawl",
-        task="task:definition",
-        chore="task:chore",
-        router="routes:router",
-        screen="routes:screen",
+        task=".task:definition",
+        chore=".task:chore",
+        router=".routes:router",
+        screen=".routes:screen",
     ),
-    Plugin("evenbeat.embedded", server="server:start"),
+    Plugin("evenbeat.embedded", server=":start"),
 )
 
 
@@ -50,7 +50,7 @@ class DatabaseServer(Protocol):
 def provided(hook: Hook) -> list[Any]:
     """What the plugins add there, in their order."""
     places = ((plugin.package, getattr(plugin, hook)) for plugin in PLUGINS)
-    return [resolve_name(f"{package}.{place}") for package, place in places if place]
+    return [resolve_name(package + place) for package, place in places if place]
 
 
 def folders(name: str) -> Iterator[Path]:

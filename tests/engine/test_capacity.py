@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
-from evenbeat.engine.runners import base
-from evenbeat.engine.runners.base import Runner
+from evenbeat.engine import runners
+from evenbeat.engine.runners import Runner
 
 
 class Counting(Runner):
@@ -36,7 +36,7 @@ def test_a_runner_without_a_pace_takes_what_fits_its_slots():
 
 
 def test_short_jobs_are_fetched_a_little_ahead():
-    assert claims(Counting(1000), 0.001).capacity() == 20 + 1000 * base.AHEAD_SECONDS
+    assert claims(Counting(1000), 0.001).capacity() == 20 + 1000 * runners.AHEAD_SECONDS
 
 
 def test_slow_claims_fetch_more_at_a_time():
@@ -46,11 +46,11 @@ def test_slow_claims_fetch_more_at_a_time():
 
 
 def test_but_never_far_ahead():
-    assert claims(Counting(1000), 60).capacity() == 20 + 1000 * base.MOST_AHEAD_SECONDS
-    assert claims(Counting(1_000_000), 60).capacity() == 20 + base.MOST_AHEAD
+    assert claims(Counting(1000), 60).capacity() == 20 + 1000 * runners.MOST_AHEAD_SECONDS
+    assert claims(Counting(1_000_000), 60).capacity() == 20 + runners.MOST_AHEAD
 
 
 def test_one_slow_claim_is_soon_forgotten():
     runner = claims(Counting(1000), 0.001)
     runner.claim_took(1.0)
-    assert claims(runner, 0.001).capacity() == 20 + 1000 * base.AHEAD_SECONDS
+    assert claims(runner, 0.001).capacity() == 20 + 1000 * runners.AHEAD_SECONDS

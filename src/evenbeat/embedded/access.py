@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from evenbeat.errors import EmbeddedUnavailable
 
@@ -31,8 +31,7 @@ INSTEAD = (
 )
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(NamedTuple):
     """The system user that the server runs as when root starts it."""
 
     uid: int
@@ -50,8 +49,11 @@ def prepare(home: Path, binaries: Path) -> Account | None:
         )
     account = _account_for(home) if os.geteuid() == 0 else None
     if account:
-        _let_others_through(home)
-        _let_others_through(binaries)
+        # The server's user must pass through the directories above, without listing them.
+        for parent in (*home.parents, *binaries.parents):
+            mode = stat.S_IMODE(parent.stat().st_mode)
+            if not mode & stat.S_IXOTH:
+                parent.chmod(mode | stat.S_IXOTH)
         # Programs that root installed under a strict umask.
         if not binaries.stat().st_mode & (binaries / "postgres").stat().st_mode & stat.S_IXOTH:
             for path in (binaries.parent, *binaries.parent.rglob("*")):
@@ -73,7 +75,7 @@ def socket_dir(home: Path, account: Account | None) -> Path:
     short.mkdir(mode=0o700, exist_ok=True)
     status = short.lstat()
     if account and status.st_uid == 0:
-        os.chown(short, account.uid, account.gid, follow_symlinks=False)
+        os.chown(short, *account, follow_symlinks=False)
         status = short.lstat()
     ours = status.st_uid == (account.uid if account else os.geteuid())
     if not ours or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
@@ -95,17 +97,18 @@ def _account_for(home: Path) -> Account:
     owner = home.stat()
     if owner.st_uid != 0:
         return Account(owner.st_uid, owner.st_gid)
-    entry = _system_user()
+    account = _system_user()
     for folder, _, files in os.walk(home):
         for path in (Path(folder), *(Path(folder, name) for name in files)):
             with suppress(FileNotFoundError):  # another start may be at work here
-                os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
-    return Account(entry.pw_uid, entry.pw_gid)
+                os.chown(path, *account, follow_symlinks=False)
+    return account
 
 
-def _system_user() -> "pwd.struct_passwd":
+def _system_user() -> Account:
+    """The server's own system user, made if there is none yet."""
     with suppress(KeyError):
-        return pwd.getpwnam(SYSTEM_USER)
+        return Account(*pwd.getpwnam(SYSTEM_USER)[2:4])
     useradd = shutil.which("useradd") or "/usr/sbin/useradd"
     command = [useradd, "--system", "--no-create-home", "--shell", "/bin/false", SYSTEM_USER]
     reason = f"there is no {useradd}"
@@ -113,17 +116,9 @@ def _system_user() -> "pwd.struct_passwd":
         added = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
         reason = added.stderr.strip()
     try:  # Asked again even after a failure: another process may have made it just now.
-        return pwd.getpwnam(SYSTEM_USER)
+        return Account(*pwd.getpwnam(SYSTEM_USER)[2:4])
     except KeyError:
         raise EmbeddedUnavailable(
             f"PostgreSQL does not run as root, and the user {SYSTEM_USER!r} to run it as cannot be "
             f"made: {reason}. Run Evenbeat as an ordinary user. {INSTEAD}"
         ) from None
-
-
-def _let_others_through(path: Path) -> None:
-    """Let the server's user pass through the directories above `path`, without listing them."""
-    for parent in path.parents:
-        mode = stat.S_IMODE(parent.stat().st_mode)
-        if not mode & stat.S_IXOTH:
-            parent.chmod(mode | stat.S_IXOTH)

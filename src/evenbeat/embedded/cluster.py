@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import psutil  # type: ignore[import-untyped]
@@ -60,8 +61,7 @@ include 'evenbeat.conf'
 """
 
 
-@dataclass(frozen=True)
-class Postmaster:
+class Postmaster(NamedTuple):
     """What `postmaster.pid` says, true or stale."""
 
     pid: int
@@ -104,7 +104,7 @@ class Cluster:
     def _open(self, name: str) -> int:
         descriptor = os.open(self.home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if self.account:
-            os.fchown(descriptor, self.account.uid, self.account.gid)
+            os.fchown(descriptor, *self.account)
         return descriptor
 
     # -- starting ------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Cluster:
         ours = staged / "evenbeat.conf"
         ours.write_text(CONFIGURATION)
         if self.account:
-            os.chown(ours, self.account.uid, self.account.gid)
+            os.chown(ours, *self.account)
         with (staged / "postgresql.conf").open("a") as configuration:
             configuration.write(INCLUDE)
         staged.rename(self.pgdata)

@@ -15,7 +15,7 @@ from evenbeat.engine.loop import Loop
 from evenbeat.engine.pipeline import Pipeline
 from evenbeat.engine.reporter import Reporter, SkippedPlans
 from evenbeat.engine.run import ActiveRuns, StopReason
-from evenbeat.engine.runners.base import Runner
+from evenbeat.engine.runners import Runner
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.database import Connection
 from evenbeat.store.listener import Listener

@@ -15,7 +15,7 @@ from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import settings_of
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
-from evenbeat.engine.runners.base import Runner
+from evenbeat.engine.runners import Runner
 from evenbeat.errors import StoreError
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker, TaskNote

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from evenbeat.engine.alarm import Alarm
+from evenbeat.engine.child_process import ProcessRunner
 from evenbeat.engine.claimer import Claimer, HintListener
 from evenbeat.engine.clock import Clock, DatabaseClock
 from evenbeat.engine.lease_keeper import LeaseKeeper, LeaseWatch
@@ -22,10 +23,7 @@ from evenbeat.engine.reaper import Reaper
 from evenbeat.engine.registration import Registration
 from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import ActiveRuns, StopReason
-from evenbeat.engine.runners.base import Runner
-from evenbeat.engine.runners.loop import LoopRunner
-from evenbeat.engine.runners.processes import ProcessRunner
-from evenbeat.engine.runners.threads import ThreadRunner
+from evenbeat.engine.runners import LoopRunner, Runner, ThreadRunner
 from evenbeat.events import EventBus
 from evenbeat.observe.telemetry import NO_TELEMETRY, RunnerStatus, Telemetry, WorkerStatus
 from evenbeat.settings import Settings

@@ -1,16 +1,27 @@
-"""Tasks: the handlers that a process knows, by name."""
+"""Tasks: the handlers that a process knows by name, and what each takes: its arguments as JSON,
+checked against its signature on both sides."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PydanticSchemaGenerationError,
+    ValidationError,
+    create_model,
+)
 
 from evenbeat.domain.job import JobSpec
-from evenbeat.errors import InvalidInput, TaskUnknown
-from evenbeat.tasks.payload import Signature
+from evenbeat.errors import InvalidInput, TaskUnknown, validation_message
+from evenbeat.tasks.context import Context
 
 Handler = Callable[..., Any]
+_Parameter = inspect.Parameter
 
 
 class RunnerKind(StrEnum):
@@ -19,6 +30,131 @@ class RunnerKind(StrEnum):
     ON_LOOP = "async"
     IN_THREAD = "thread"
     ISOLATED = "process"
+
+
+class Signature:
+    """What a handler takes. Arguments become JSON when a job is enqueued, so that a wrong one fails
+    in the caller, and become typed values again before the handler runs."""
+
+    def __init__(self, task: str, handler: Callable[..., Any]) -> None:
+        self.task = task
+        self._signature = inspect.signature(handler)
+        try:
+            hints = get_type_hints(handler, include_extras=True)
+        except (NameError, TypeError):
+            # Annotations under TYPE_CHECKING cannot be read; such arguments go unchecked.
+            hints = {}
+        self.context_name: str | None = None
+        for name in self._signature.parameters:
+            hint = hints.get(name, Context if name == "ctx" else None)
+            if isinstance(hint, type) and issubclass(hint, Context):
+                self.context_name = name
+                break
+        self._model = _argument_model(task, self._signature, hints, self.context_name)
+        self._check = self._model.__pydantic_validator__.validate_python
+        self._dump = self._model.__pydantic_serializer__.to_python
+        self._arguments = [name for name in self._signature.parameters if name != self.context_name]
+        takes_any = self._model.model_config.get("extra") == "allow"
+        self._takes_nothing = not self._model.model_fields and not takes_any
+        self._names = {
+            field: info.alias or field for field, info in self._model.model_fields.items()
+        }
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as a JSON object; raises `InvalidInput` that names the wrong one."""
+        if self._takes_nothing and not args and not kwargs:
+            return {}
+        values = self._bind(args, kwargs)
+        try:
+            checked = self._check(values)
+            payload: dict[str, Any] = self._dump(checked, mode="json", by_alias=True)
+        except ValidationError as error:
+            raise InvalidInput(self._explain(error), field="payload") from None
+        except ValueError as error:
+            raise InvalidInput(f"{self.task}: {error}", field="payload") from None
+        if len(payload) == len(values):
+            return payload
+        return {name: payload[name] for name in payload if name in values}
+
+    def decode(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """The payload as keyword arguments of the handler."""
+        if self._takes_nothing and not payload:
+            return {}
+        try:
+            checked = self._check(payload)
+        except ValidationError as error:
+            raise InvalidInput(self._explain(error), field="payload") from None
+        fields, values = checked.model_fields_set, checked.__dict__
+        named = {name: values[field] for field, name in self._names.items() if field in fields}
+        return named | checked.model_extra if checked.model_extra else named
+
+    def json_schema(self) -> dict[str, Any]:
+        """The payload's JSON schema, for documentation and forms."""
+        return self._model.model_json_schema()
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if not args and self.context_name not in kwargs:
+            return dict(kwargs)
+        names = self._arguments
+        if self.context_name in kwargs or len(args) > len(names):
+            surplus = self.context_name if self.context_name in kwargs else f"{len(args)} arguments"
+            raise InvalidInput(f"{self.task} cannot be given {surplus}. {self._usage()}")
+        values = dict(zip(names, args, strict=False))
+        if not kwargs:
+            return values
+        if doubled := values.keys() & kwargs.keys():
+            raise InvalidInput(f"{self.task} was given {min(doubled)!r} twice. {self._usage()}")
+        return values | dict(kwargs)
+
+    def _explain(self, error: ValidationError) -> str:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "payload"
+        message = validation_message(first).rstrip(".")
+        problem = {
+            "missing": f"the argument {where!r} is missing",
+            "extra_forbidden": f"there is no argument {where!r}",
+        }.get(first["type"], f"argument {where!r}: {message[0].lower()}{message[1:]}")
+        return f"{self.task}: {problem}. {self._usage()}"
+
+    def _usage(self) -> str:
+        parameters = [
+            # Without the rules that `Annotated` adds.
+            parameter.replace(annotation=get_args(parameter.annotation)[0])
+            if get_origin(parameter.annotation) is Annotated
+            else parameter
+            for name, parameter in self._signature.parameters.items()
+            if name != self.context_name
+        ]
+        return f"It takes {inspect.Signature(parameters)}."
+
+
+def _argument_model(
+    task: str, signature: inspect.Signature, hints: Mapping[str, Any], context: str | None
+) -> type[BaseModel]:
+    fields: dict[str, Any] = {}
+    extra: str = "forbid"
+    for number, (name, parameter) in enumerate(signature.parameters.items()):
+        if parameter.kind is _Parameter.VAR_KEYWORD:
+            extra = "allow"
+        elif parameter.kind in (_Parameter.VAR_POSITIONAL, _Parameter.POSITIONAL_ONLY):
+            raise InvalidInput(
+                f"The task {task!r} takes {parameter}, but a payload is made of named arguments. "
+                f"Give the parameter {name!r} a name that can be used as a keyword.",
+                field="payload",
+            )
+        elif name != context:
+            default = ... if parameter.default is _Parameter.empty else parameter.default
+            # Numbered fields with aliases: an argument may be called anything, even `copy`.
+            fields[f"argument_{number}"] = (hints.get(name, Any), Field(default, alias=name))
+    config = ConfigDict(extra=extra, arbitrary_types_allowed=False)  # type: ignore[typeddict-item]
+    try:
+        return create_model(f"{task} payload", __config__=config, **fields)
+    except PydanticSchemaGenerationError as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInput(
+            f"The task {task!r} takes an argument that cannot be carried as JSON: {reason}",
+            field="payload",
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,311 @@
+"""Runners: a number of slots, and a short line before them. Each kind performs handlers in its own
+way: on an event loop, in threads, or in child processes (`child_process.py`)."""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, ClassVar
+
+from evenbeat.engine.alarm import Alarm
+from evenbeat.engine.outcome import stopped
+from evenbeat.engine.pipeline import Pipeline
+from evenbeat.engine.run import Run, StopReason
+
+logger = logging.getLogger(__name__)
+
+AHEAD_SECONDS = 0.05
+MOST_AHEAD_SECONDS = 0.2
+AHEAD_CLAIMS = 4
+MOST_AHEAD = 1000
+TICK_SECONDS = 0.5
+"""How often the loop shows that it is not blocked."""
+
+
+class Runner(ABC):
+    """Runs up to `slots` handlers at once, and differs from the others in how it performs one.
+
+    The claimer asks for its `capacity()`: the free slots, plus as many more as the recent pace will
+    use up within `AHEAD_SECONDS`. So short jobs are fetched in large batches, and long ones are
+    never taken from other workers. Where claims are slow, because many workers share a database or
+    it is far away, they are larger and fewer: each fetches enough for the time of `AHEAD_CLAIMS`.
+    """
+
+    place: ClassVar[str]
+    """Where its handlers run: `loop`, `thread` or `process`."""
+
+    def __init__(self, slots: int, tasks: Sequence[str], pipeline: Pipeline, alarm: Alarm) -> None:
+        self.slots = slots
+        self.tasks = list(tasks)
+        self._pipeline = pipeline
+        self._alarm = alarm
+        self._waiting: deque[Run] = deque()
+        self._lock = threading.Lock()
+        self._stuck = False
+        """Whether it cannot start what it has, although slots are free."""
+        self._taken = 0
+        self._over = 0
+        self._returned = 0
+        self._claim_seconds = 0.0
+        self._pace = 0.0
+        self._pace_over = 0
+        self._pace_at = time.monotonic()
+
+    def capacity(self) -> int:
+        """How many runs this runner would take now."""
+        if self._stuck:
+            return 0
+        now = time.monotonic()
+        elapsed = now - self._pace_at
+        if elapsed >= 0.05:
+            latest = (self._over - self._pace_over) / elapsed
+            self._pace += (latest - self._pace) * min(1.0, elapsed / 0.2)
+            self._pace_over, self._pace_at = self._over, now
+        seconds = min(max(AHEAD_SECONDS, self._claim_seconds * AHEAD_CLAIMS), MOST_AHEAD_SECONDS)
+        return self.slots + min(MOST_AHEAD, int(self._pace * seconds)) - self.active
+
+    def claim_took(self, seconds: float) -> None:
+        """How long the last claim for this runner took."""
+        self._claim_seconds += (seconds - self._claim_seconds) / 4
+
+    @property
+    def active(self) -> int:
+        """Runs taken and not yet over, waiting ones included."""
+        return self._taken - self._over - self._returned
+
+    @property
+    def running(self) -> int:
+        """Runs whose handler has started."""
+        return self.active - len(self._waiting)
+
+    @property
+    def waiting(self) -> int:
+        """Runs taken whose handler has not started."""
+        return len(self._waiting)
+
+    @property
+    def lag(self) -> float | None:
+        """How late this runner's event loop is, in seconds; None without one."""
+        return None
+
+    @abstractmethod
+    def start(self) -> None:
+        """Be ready to take runs."""
+
+    @abstractmethod
+    def take(self, runs: Sequence[Run]) -> None:
+        """Run these, in this order, as slots are free. Called by one thread at a time."""
+
+    def give_back(self, waited_seconds: float) -> list[Run]:
+        """Runs that have waited too long for a slot, for another worker to take."""
+        deadline = time.monotonic() - waited_seconds
+        late: list[Run] = []
+        while self._waiting and self._waiting[0].claimed_at < deadline:
+            try:
+                late.append(self._waiting.popleft())
+            except IndexError:
+                break
+        self._returned += len(late)
+        return late
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the runner's own threads; runs must be over."""
+
+    def _free_slot(self) -> None:
+        """A handler has returned. That may be long after its run was over."""
+        with self._lock:
+            self._over += 1
+        self._alarm.slot_freed()
+
+
+# -- on an event loop ----------------------------------------------------------------------------
+
+
+class LoopRunner(Runner):
+    """One thread with one event loop. A handler that blocks it holds up the other async handlers,
+    but neither claiming nor the renewal of leases, which have threads of their own."""
+
+    place = "loop"
+
+    def __init__(self, slots: int, tasks: Sequence[str], pipeline: Pipeline, alarm: Alarm) -> None:
+        super().__init__(slots, tasks, pipeline, alarm)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="evenbeat-loop", daemon=True)
+        self._started = 0
+        self._closing = False
+        self._late = 0.0
+        self._tick_due = float("inf")
+
+    async def perform(self, run: Run) -> None:
+        """Await the handler."""
+        with self._pipeline.attempt(run, self.loop.call_later):
+            run.value = await run.task.handler(**run.arguments())
+        self._started -= 1
+        self._free_slot()
+        self._fill_slots()
+
+    @property
+    def lag(self) -> float:
+        """How late the last tick was, or how late the next one is by now."""
+        return max(self._late, time.monotonic() - self._tick_due)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def give_back(self, waited_seconds: float) -> list[Run]:
+        """If runs wait although slots are free, a handler blocks the loop. Until it ends no more
+        are taken, otherwise the same runs would come and go all the time."""
+        free = self._started < self.slots
+        late = super().give_back(waited_seconds)
+        self._stuck = self._stuck or bool(late and free)
+        return late
+
+    def take(self, runs: Sequence[Run]) -> None:
+        self._taken += len(runs)
+        self._waiting.extend(runs)
+        self.loop.call_soon_threadsafe(self._fill_slots)
+
+    def close(self) -> None:
+        self._closing = True
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(timeout=5)
+        if not self._thread.is_alive():
+            self.loop.close()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.call_soon(self._tick)
+        while not self._closing:
+            try:
+                self.loop.run_forever()
+            except BaseException as error:
+                # `sys.exit()` in a task that a handler made falls through the loop. The handler
+                # that awaits it gets the error; the others go on.
+                logger.warning("a handler's own task raised %s", type(error).__name__)
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._late = max(0.0, now - self._tick_due)
+        self._tick_due = now + TICK_SECONDS
+        self.loop.call_later(TICK_SECONDS, self._tick)
+
+    def _fill_slots(self) -> None:
+        self._stuck = False
+        while self._started < self.slots and self._waiting:
+            try:
+                run = self._waiting.popleft()
+            except IndexError:
+                return
+            self._started += 1
+            task = self.loop.create_task(_Metered(self.perform(run), run))
+            run.interrupt = partial(self._cancel, task)
+
+    def _cancel(self, task: "asyncio.Task[None]") -> None:
+        with suppress(RuntimeError):  # the loop has closed: so has the run
+            self.loop.call_soon_threadsafe(task.cancel)
+
+
+class _Metered(Coroutine[Any, Any, None]):
+    """A coroutine whose every step adds to its run's CPU time, so that the runs that share a thread
+    are measured separately."""
+
+    __slots__ = ("_coroutine", "_run")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], run: Run) -> None:
+        self._coroutine = coroutine
+        self._run = run
+
+    def send(self, value: Any) -> Any:
+        self._run.step_began_ns = time.thread_time_ns()
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self._run.meter()
+
+    def throw(self, *error: Any) -> Any:
+        self._run.step_began_ns = time.thread_time_ns()
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            self._run.meter()
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._coroutine.__await__()
+
+
+# -- in threads ----------------------------------------------------------------------------------
+
+
+class SlotRunner(Runner):
+    """Each of its threads performs one run after the other."""
+
+    def __init__(self, slots: int, tasks: Sequence[str], pipeline: Pipeline, alarm: Alarm) -> None:
+        super().__init__(slots, tasks, pipeline, alarm)
+        self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"evenbeat-slot-{n}", daemon=True)
+            for n in range(slots)
+        ]
+
+    @abstractmethod
+    def perform(self, run: Run) -> Any:
+        """Run the handler; returns what it returned."""
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def take(self, runs: Sequence[Run]) -> None:
+        self._taken += len(runs)
+        self._waiting.extend(runs)
+        for _ in runs:
+            self._wake.put(True)
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._wake.put(False)
+
+    def _serve(self) -> None:
+        while self._wake.get():
+            try:
+                run = self._waiting.popleft()
+            except IndexError:  # given back meanwhile
+                continue
+            with self._pipeline.attempt(run, _start_timer):
+                run.value = self.perform(run)
+            self._free_slot()
+
+
+class ThreadRunner(SlotRunner):
+    """A thread cannot be ended from outside. A run that is cancelled or times out is over for the
+    job at once; its thread goes on until the function looks at `ctx.cancelled` and returns, and
+    what it returns is thrown away."""
+
+    place = "thread"
+
+    def perform(self, run: Run) -> Any:
+        """Call the handler."""
+        run.interrupt = lambda: self._pipeline.end(run, stopped(run))
+        run.step_began_ns = time.thread_time_ns()
+        return run.task.handler(**run.arguments())
+
+
+def _start_timer(
+    seconds: float, stop: Callable[[StopReason], None], reason: StopReason
+) -> threading.Timer:
+    timer = threading.Timer(seconds, stop, (reason,))
+    timer.daemon = True
+    timer.start()
+    return timer

@@ -1,6 +1,6 @@
 """Jobs that run after others: when one may start, and what closes a circle."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -66,22 +66,18 @@ def circle(edges: Iterable[tuple[UUID, UUID]], through: Iterable[UUID]) -> list[
     waits_for: dict[UUID, list[UUID]] = {}
     for job, awaited in edges:
         waits_for.setdefault(job, []).append(awaited)
-    return next((way for job in through if (way := _way_back(waits_for, job))), None)
-
-
-def _way_back(waits_for: Mapping[UUID, list[UUID]], job: UUID) -> list[UUID] | None:
-    came_from: dict[UUID, UUID] = {}
-    waiting = [job]
-    while waiting:
-        here = waiting.pop()
-        for awaited in waits_for.get(here, ()):
-            if awaited == job:
-                way = [job]
-                while here != job:
-                    way.append(here)
-                    here = came_from[here]
-                return [*way, job]
-            if awaited not in came_from:
-                came_from[awaited] = here
-                waiting.append(awaited)
+    for job in through:
+        came_from: dict[UUID, UUID] = {}
+        waiting = [job]
+        while waiting:
+            here = waiting.pop()
+            for awaited in waits_for.get(here, ()):
+                if awaited not in came_from:
+                    came_from[awaited] = here
+                    waiting.append(awaited)
+        if job in came_from:
+            way = [job, came_from[job]]
+            while way[-1] != job:
+                way.append(came_from[way[-1]])
+            return way
     return None

@@ -9,8 +9,8 @@ in a value can become a placeholder, and nothing is ever evaluated.
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -38,7 +38,6 @@ Values = Mapping[str, Any]
 _TEMPLATE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLACEHOLDER = re.compile(r"\\\{\{|\{\{([^{}]*)\}\}")
-_RULES = frozenset({"type", "description", "default", "required", "enum", "pattern", "min", "max"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +45,11 @@ class Parameter:
     """One parameter and its rules. `min` and `max` bound a number, or the length of a text."""
 
     name: str
-    type: str
+    type: str = "string"
     description: str = ""
     default: Any = None
     required: bool = True
-    enum: tuple[Any, ...] = ()
+    enum: Sequence[Any] = ()
     pattern: str | None = None
     min: float | None = None
     max: float | None = None
@@ -83,6 +82,9 @@ class Parameter:
     def refused(self, problem: str) -> InvalidInput:
         """The error for a problem with this parameter."""
         return InvalidInput(f"Parameter {self.name!r}: {problem}.", field=f"parameters.{self.name}")
+
+
+_RULES = {field.name for field in fields(Parameter)} - {"name"}
 
 
 class Use(NamedTuple):
@@ -157,23 +159,14 @@ def placeholders_in(value: Any) -> Iterator[str]:
 
 def _parameter(name: str, rules: Mapping[str, Any]) -> Parameter:
     """The parameter, when its rules fit each other, its default and its enum."""
-    default, kind, pattern = rules.get("default"), rules.get("type", "string"), rules.get("pattern")
-    parameter = Parameter(
-        name,
-        kind,
-        description=rules.get("description") or "",
-        default=default,
-        required=rules.get("required", default is None),
-        enum=tuple(rules.get("enum") or ()),
-        pattern=pattern,
-        min=rules.get("min"),
-        max=rules.get("max"),
-    )
-    refused, low, high = parameter.refused, parameter.min, parameter.max
+    refused = Parameter(name).refused
     if len(name) > LONGEST_NAME or _PARAMETER_NAME.fullmatch(name) is None:
         raise refused("a name has letters, digits and underscores, and begins with no digit")
     for unknown in sorted(rules.keys() - _RULES):
         raise refused(f"there is no rule {unknown!r}; there are {', '.join(sorted(_RULES))}")
+    rules = {rule: value for rule, value in rules.items() if value is not None}
+    parameter = Parameter(name, **{"required": "default" not in rules} | rules)
+    kind, pattern, low, high = parameter.type, parameter.pattern, parameter.min, parameter.max
     if kind not in TYPES:
         raise refused(f"type must be one of {', '.join(TYPES)}, got {_shown(kind)}")
     if pattern is not None:
@@ -191,9 +184,9 @@ def _parameter(name: str, rules: Mapping[str, Any]) -> Parameter:
         raise refused("true and false have no min and max")
     if low is not None and high is not None and low > high:
         raise refused(f"min ({_shown(low)}) is above max ({_shown(high)})")
-    if rules.get("required") and default is not None:
+    if parameter.required and "default" in rules:
         raise refused("a parameter that is required needs no default")
-    for value in (*parameter.enum, *(() if default is None else (default,))):
+    for value in (*parameter.enum, *([rules["default"]] if "default" in rules else ())):
         parameter.checked(value)
     return parameter
 

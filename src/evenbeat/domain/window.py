@@ -128,44 +128,39 @@ def _instant(zone: ZoneInfo, day: date, clock: time) -> datetime:
     return offset_change(zone, wall.replace(fold=1).astimezone(UTC), instant)
 
 
-def _clock(text: str, given: str) -> time:
-    match = _CLOCK.fullmatch(given)
+def _clock(text: str, clock: str) -> time:
+    match = _CLOCK.fullmatch(clock)
     if match is None:
-        _refuse(text, f"{given!r} is not a time from 00:00 to 23:59 (or 24:00 as the end)")
+        _refuse(text, f"{clock!r} is not a time from 00:00 to 23:59 (or 24:00 as the end)")
     return time(int(match[1]), int(match[2]))
 
 
-def _days(text: str, given: str) -> frozenset[int]:
+def _days(text: str, names: str) -> frozenset[int]:
+    """The days of "Mon-Wed,Fri". "Tue", "Tues" and "Tuesday" are all meant; two letters would be
+    too easy to get wrong."""
     days: set[int] = set()
-    for part in given.split(","):
-        first, *rest = (_day(text, name) for name in part.split("-"))
-        if len(rest) > 1:
+    for part in names.split(","):
+        ends: list[int] = []
+        for name in part.split("-"):
+            meant = [n for n, day in enumerate(_DAYS) if day.startswith(name.lower())]
+            if len(name) < 3 or not meant:
+                _refuse(text, f"{name!r} is not a day of the week (Mon Tue Wed Thu Fri Sat Sun)")
+            ends += meant
+        if len(ends) > 2:
             _refuse(text, f"{part!r} is not a range of days")
-        last = rest[0] if rest else first
-        days.update((first + step) % 7 for step in range((last - first) % 7 + 1))
+        days.update((ends[0] + step) % 7 for step in range((ends[-1] - ends[0]) % 7 + 1))
     return frozenset(days)
 
 
-def _day(text: str, name: str) -> int:
-    # "Tue", "Tues" and "Tuesday" are all meant; two letters would be too easy to get wrong.
-    for number, day in enumerate(_DAYS):
-        if len(name) >= 3 and day.startswith(name.lower()):
-            return number
-    return _refuse(text, f"{name!r} is not a day of the week (Mon Tue Wed Thu Fri Sat Sun)")
-
-
 def _days_text(days: frozenset[int]) -> str:
-    runs: list[list[int]] = []
+    runs: list[list[str]] = []
     for day in sorted(days):
-        if runs and runs[-1][-1] == day - 1:
-            runs[-1].append(day)
-        else:
-            runs.append([day])
-    return ",".join(_run_text([_DAYS[day][:3].title() for day in run]) for run in runs)
-
-
-def _run_text(names: list[str]) -> str:
-    return f"{names[0]}-{names[-1]}" if len(names) > 2 else ",".join(names)
+        if day - 1 not in days:
+            runs.append([])
+        runs[-1].append(_DAYS[day][:3].title())
+    return ",".join(
+        f"{names[0]}-{names[-1]}" if len(names) > 2 else ",".join(names) for names in runs
+    )
 
 
 def _check_clock(clock: time, field: str) -> None:
@@ -177,5 +172,5 @@ def _check_clock(clock: time, field: str) -> None:
         )
 
 
-def _refuse(given: object, reason: str) -> NoReturn:
-    raise InvalidWindow(f"{given!r} is not an execution window: {reason}. {_EXAMPLE}")
+def _refuse(text: object, reason: str) -> NoReturn:
+    raise InvalidWindow(f"{text!r} is not an execution window: {reason}. {_EXAMPLE}")

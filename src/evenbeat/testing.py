@@ -82,7 +82,11 @@ class Harness:
     def advance(self, duration: timedelta | float | str) -> int:
         """Let time pass, and run every job at its due time on the way; returns how many runs."""
         target, total = self.clock.now() + parse_duration(duration), 0
-        while (due := self._next_due()) is not None and due <= target:
+        queues, tasks = self.worker.queues, self.app.registry.named()
+        while True:
+            due, _ = self.app.store.next_due(queues=queues, tasks=tasks, now=self.clock.now())
+            if due is None or due > target:
+                break
             self.clock.move_to(due)
             ran = self.drain()
             if not ran:
@@ -120,12 +124,6 @@ class Harness:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _next_due(self) -> datetime | None:
-        due, _ = self.app.store.next_due(
-            queues=self.worker.queues, tasks=self.app.registry.named(), now=self.clock.now()
-        )
-        return due
 
 
 @contextmanager

@@ -22,8 +22,8 @@ from evenbeat import Evenbeat
 from evenbeat.api.app import create
 from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.cli import run_import
-from evenbeat.domain.cron import NAMED_CRON
 from evenbeat.domain.schedule import parse_schedule
+from evenbeat.domain.schedule.cron import NAMED_CRON
 from evenbeat.store.store import Store
 from waiting import wait_for
 

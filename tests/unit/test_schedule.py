@@ -12,8 +12,6 @@ from cronsim import CronSim
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evenbeat.domain import cron
-from evenbeat.domain.cron import NAMED_CRON
 from evenbeat.domain.schedule import (
     After,
     AfterCondition,
@@ -23,8 +21,10 @@ from evenbeat.domain.schedule import (
     Once,
     Recurring,
     after_jobs,
+    cron,
     parse_schedule,
 )
+from evenbeat.domain.schedule.cron import NAMED_CRON
 from evenbeat.errors import InvalidInput, InvalidSchedule
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from evenbeat.cli.client import path_segment
 from evenbeat.cli.output import relative, say, table
-from evenbeat.cli.session import ApiSession, api_command, command_group
+from evenbeat.cli.session import ApiSession, LimitOption, OffsetOption, api_command, command_group
 from evenbeat.humanize import count
 
 documents_cli = command_group(
@@ -31,7 +31,7 @@ def search(
         str | None, typer.Option(metavar="ID", help="Only of this source; see `sources`.")
     ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=100)] = 10,
-    offset: Annotated[int, typer.Option(metavar="N", min=0, help="Skip the first N.")] = 0,
+    offset: OffsetOption = 0,
 ) -> None:
     """Search crawled pages, the best first.
 
@@ -62,12 +62,12 @@ def search(
         say(f"{count(page['total'], 'page')} found.")
 
 
+DocumentId = Annotated[str, typer.Argument(metavar="ID", help="As the search with --json shows.")]
+
+
 @documents_cli.command()
 @api_command
-def show(
-    session: ApiSession,
-    document: Annotated[str, typer.Argument(metavar="ID", help="As the search with --json shows.")],
-) -> None:
+def show(session: ApiSession, document: DocumentId) -> None:
     """Show the text of a crawled page."""
     page = session.client.get(f"/api/v1/documents/{path_segment(document)}")
     session.show(page, Text(f"{page['title']}\n{page['url']}\n"), Text(page["text"]))
@@ -75,10 +75,7 @@ def show(
 
 @documents_cli.command()
 @api_command
-def delete(
-    session: ApiSession,
-    document: Annotated[str, typer.Argument(metavar="ID", help="As the search with --json shows.")],
-) -> None:
+def delete(session: ApiSession, document: DocumentId) -> None:
     """Remove a crawled page; a later crawl that finds it adds it again."""
     session.client.delete(f"/api/v1/documents/{path_segment(document)}")
     say("Removed.")
@@ -88,14 +85,11 @@ def delete(
 @api_command
 def sources(
     session: ApiSession,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000)] = 100,
-    offset: Annotated[int, typer.Option(metavar="N", min=0, help="Skip the first N.")] = 0,
+    limit: LimitOption = 100,
+    offset: OffsetOption = 0,
 ) -> None:
     """List what is crawled, longest ago first."""
     page = session.client.get("/api/v1/sources", limit=limit, offset=offset)
-    if not page["sources"] and not session.as_json:
-        say("Nothing was crawled yet. Add a crawl: evenbeat job add crawl url=https://example.com")
-        return
     rows = table("source…", "url…", "crawled", "pages", "changed", right=("pages", "changed"))
     for one in page["sources"]:
         crawled_at = one["crawled_at"]
@@ -106,7 +100,8 @@ def sources(
             f"{one['items_crawled']:,}",
             f"{one['items_indexed']:,}",
         )
-    session.show(page, rows)
+    empty = "Nothing was crawled yet. Add a crawl: evenbeat job add crawl url=https://example.com"
+    session.show_list(page, page["sources"], lambda: rows, empty)
 
 
 def parts(snippet: str) -> list[tuple[str, bool]]:

@@ -5,10 +5,10 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from evenbeat.api.dependencies import DENIED, Admin, ServiceDep, Viewer
-from evenbeat.api.fields import MAX_SOURCE, Limit, Offset, check_text
+from evenbeat.api.fields import MAX_SOURCE, Limit, Page, PageQuery, check_text
 from evenbeat.api.problems import responses
 from evenbeat.crawl.documents import Documents, FoundDocument, SourceDocument, WholeDocument
 from evenbeat.dashboard import pages
@@ -25,10 +25,8 @@ _MOST_PAGES = 500
 _MOST_SOURCES = 100
 
 
-class DocumentQuery(BaseModel):
+class DocumentQuery(PageQuery):
     """The query of a search."""
-
-    model_config = ConfigDict(extra="forbid")
 
     q: Annotated[str, Field(max_length=MAX_WORDS), AfterValidator(check_text)] = Field(
         "", description='Words; "in quotes" side by side, `or` for either, a minus for without.'
@@ -37,34 +35,24 @@ class DocumentQuery(BaseModel):
         Field(None, description="Only of this source.")
     )
     limit: int = Field(20, ge=1, le=MAX_HITS, description="How many at most.")
-    offset: Offset = 0
 
 
-class SourceQuery(BaseModel):
+class SourceQuery(PageQuery):
     """The query of the list of sources."""
 
-    model_config = ConfigDict(extra="forbid")
-
     limit: Limit = 100
-    offset: Offset = 0
 
 
-class DocumentList(BaseModel):
+class DocumentList(Page):
     """A page of crawled pages."""
 
     documents: list[FoundDocument]
-    total: int
-    limit: int
-    offset: int
 
 
-class SourceList(BaseModel):
+class SourceList(Page):
     """A page of sources."""
 
     sources: list[SourceDocument]
-    total: int
-    limit: int
-    offset: int
 
 
 @router.get("/documents", operation_id="search_documents", summary="Search crawled pages")

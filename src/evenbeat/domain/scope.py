@@ -16,36 +16,23 @@ class Scope:
     id: str = "global"
 
     def __post_init__(self) -> None:
-        _check("scope kind", self.kind)
-        _check("scope id", self.id)
-        # The first slash of the text form ends the kind, so only the id may hold more of them.
-        if "/" in self.kind:
-            raise InvalidInput(
-                f"The scope kind {self.kind!r} must not contain '/', which separates "
-                f"kind and id; {_EXAMPLE}.",
-                field="kind",
-            )
+        for field, value in (("kind", self.kind), ("id", self.id)):
+            shown, problem = repr(value), ""
+            if not isinstance(value, str) or not value.strip():
+                problem = "must be a text that is not empty"
+            elif len(value) > LONGEST_PART:
+                shown = repr(value[:40] + "…")
+                problem = f"has {len(value)} characters; at most {LONGEST_PART} are allowed"
+            elif not value.isprintable():
+                problem = "must contain printable characters only"
+            elif field == "kind" and "/" in value:
+                # The first slash of the text form ends the kind; the id may hold more of them.
+                problem = "must not contain '/', which separates kind and id"
+            if problem:
+                raise InvalidInput(f"The scope {field} {shown} {problem}; {_EXAMPLE}.", field=field)
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.id}"
-
-
-def _check(name: str, value: object) -> None:
-    field = name.removeprefix("scope ")
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidInput(
-            f"The {name} {value!r} must be a text that is not empty; {_EXAMPLE}.", field=field
-        )
-    if len(value) > LONGEST_PART:
-        raise InvalidInput(
-            f"The {name} {value[:40] + '…'!r} has {len(value)} characters; "
-            f"at most {LONGEST_PART} are allowed, {_EXAMPLE}.",
-            field=field,
-        )
-    if not value.isprintable():
-        raise InvalidInput(
-            f"The {name} {value!r} must contain printable characters only; {_EXAMPLE}.", field=field
-        )
 
 
 GLOBAL = Scope()

@@ -44,8 +44,13 @@ class ExecutionWindow:
                 "0 (Monday) to 6 (Sunday), for example frozenset({0, 1, 2, 3, 4}).",
                 field="days",
             )
-        _check_clock(self.start, "start")
-        _check_clock(self.end, "end")
+        for field, clock in (("start", self.start), ("end", self.end)):
+            if clock.tzinfo is not None or clock.second or clock.microsecond:
+                raise InvalidWindow(
+                    f"{clock.isoformat()!r} cannot {field} a window: give whole minutes and the "
+                    "time zone apart, for example time(22, 0).",
+                    field=field,
+                )
         if self.start == self.end != _MIDNIGHT:
             _refuse(f"{self.start:%H:%M}-{self.end:%H:%M}", _ALL_DAY)
         zone_named(self.timezone, error=InvalidWindow)
@@ -161,15 +166,6 @@ def _days_text(days: frozenset[int]) -> str:
     return ",".join(
         f"{names[0]}-{names[-1]}" if len(names) > 2 else ",".join(names) for names in runs
     )
-
-
-def _check_clock(clock: time, field: str) -> None:
-    if clock.tzinfo is not None or clock.second or clock.microsecond:
-        raise InvalidWindow(
-            f"{clock.isoformat()!r} cannot {field} a window: give whole minutes and the time zone "
-            "apart, for example time(22, 0).",
-            field=field,
-        )
 
 
 def _refuse(text: object, reason: str) -> NoReturn:

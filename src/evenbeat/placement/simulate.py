@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evenbeat.domain.cron import NAMED_CRON
 from evenbeat.domain.duration import format_duration
 from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.domain.schedule.cron import NAMED_CRON
 from evenbeat.placement.load import CronLoad, LoadModel, score
 from evenbeat.placement.periodic_load import WEEK, Beat, cron_starts, duration_ms, epoch_second
 from evenbeat.placement.planner import Rhythm, place

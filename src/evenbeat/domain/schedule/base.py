@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
-from evenbeat.domain.cron import CRON_EXAMPLE
 from evenbeat.errors import InvalidInput, InvalidSchedule
+
+CRON_EXAMPLE = '"0 9 * * mon-fri" (minute, hour, day of month, month, day of week)'
 
 
 class ScheduleRow(Protocol):

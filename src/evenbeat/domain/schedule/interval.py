@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
-from evenbeat.domain.cron import CRON_EXAMPLE
 from evenbeat.domain.duration import format_duration, parse_duration
 from evenbeat.domain.moments import BEGIN, END, EPOCH, as_utc
 from evenbeat.domain.schedule.base import (
+    CRON_EXAMPLE,
     FirstPlan,
     Recurring,
     ScheduleRow,

@@ -55,23 +55,18 @@ def expected_ranges(expected: int | str | list[int | str]) -> list[tuple[int, in
     """Statuses as ranges: 200, "2xx", "200-204" or several of them."""
     items = expected if isinstance(expected, list) else [expected]
     ranges: list[tuple[int, int]] = []
-    for text in (part for item in items for part in str(item).replace(" ", "").split(",")):
-        match = _RANGE.fullmatch(text)
-        if match is None:
-            raise _no_status(text)
-        first = match[2] or f"{match[1]}00"
-        last = match[3] or match[2] or f"{match[1]}99"
+    for text in ",".join(map(str, items)).replace(" ", "").split(","):
+        first, last = 1, 0
+        if match := _RANGE.fullmatch(text):
+            first = int(match[2] or f"{match[1]}00")
+            last = int(match[3] or match[2] or f"{match[1]}99")
         if first > last:
-            raise _no_status(text)
-        ranges.append((int(first), int(last)))
-    if not ranges:
-        raise _no_status("")
+            raise InvalidInput(
+                f'{text[:40]!r} is no status; write 200, "2xx", "200-204" or a list of them.',
+                field="expected_status",
+            )
+        ranges.append((first, last))
     return ranges
-
-
-def _no_status(text: str) -> InvalidInput:
-    return InvalidInput(f"{text[:40]!r} is no status; write 200, \"2xx\", \"200-204\" or a list of "
-                        "them.", field="expected_status")  # fmt: skip
 
 
 def check_headers(headers: dict[str, str]) -> dict[str, str]:
@@ -190,21 +185,6 @@ def fill_in(
         raise Fail(str(error), code="header_refused") from None
 
 
-def _result(
-    response: "FetchedResponse", expected: list[tuple[int, int]], secrets: list[str]
-) -> dict[str, Any]:
-    """The run's result, or the error that it ends with; the response is kept either way."""
-    result = _described(response, secrets)
-    if any(low <= response.status <= high for low, high in expected):
-        return result
-    code = f"http_{response.status}"
-    message = f"The answer was {response.status} {response.reason}".strip()
-    if response.status == 429 or response.status >= 500:
-        wait = retry_after(response.headers, datetime.now(UTC))
-        raise Retry(f"{message}.", after=wait, code=code, result=result)
-    raise Fail(f"{message}, which is not an expected status.", code=code, result=result)
-
-
 def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
     """How long the server asks to wait: seconds, or a date by its own clock; at most an hour."""
     value = headers.get("retry-after", "").strip()
@@ -225,8 +205,11 @@ def _http_date(text: str) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _described(response: "FetchedResponse", secrets: list[str]) -> dict[str, Any]:
-    """What is kept of a response, without our secrets that servers repeat."""
+def _result(
+    response: "FetchedResponse", expected: list[tuple[int, int]], secrets: list[str]
+) -> dict[str, Any]:
+    """The run's result, or the error that it ends with. The response is kept either way, without
+    our secrets that servers repeat."""
 
     def without_secrets(text: str) -> str:
         for secret in secrets:
@@ -252,7 +235,7 @@ def _described(response: "FetchedResponse", secrets: list[str]) -> dict[str, Any
         body = fitting(without_secrets(text), _ROOM - 8192)
         if body != text or response.body_bytes > len(response.body):
             note = f"the first {len(response.body):,} bytes"
-    described = {
+    result: dict[str, Any] = {
         "status": response.status,
         "url": without_secrets(response.url),
         "redirects": response.redirects,
@@ -261,4 +244,13 @@ def _described(response: "FetchedResponse", secrets: list[str]) -> dict[str, Any
         "body_bytes": response.body_bytes,
         "duration_ms": round(response.seconds * 1000, 1),
     }
-    return described if note is None else described | {"note": note}
+    if note is not None:
+        result["note"] = note
+    if any(low <= response.status <= high for low, high in expected):
+        return result
+    code = f"http_{response.status}"
+    message = f"The answer was {response.status} {response.reason}".strip()
+    if response.status == 429 or response.status >= 500:
+        wait = retry_after(response.headers, datetime.now(UTC))
+        raise Retry(f"{message}.", after=wait, code=code, result=result)
+    raise Fail(f"{message}, which is not an expected status.", code=code, result=result)

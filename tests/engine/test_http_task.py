@@ -14,6 +14,7 @@ from evenbeat import Evenbeat
 from evenbeat.cli.app_loader import with_builtins
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import Fail, InvalidInput
+from evenbeat.external import addresses
 from evenbeat.tasks.builtin import http
 from evenbeat.tasks.builtin.http import expected_ranges, fill_in, retry_after
 from evenbeat.testing import Harness
@@ -33,9 +34,9 @@ def site():
 def call(database_url):
     """Runs one http job with these settings and payload; returns its job and its execution."""
 
-    def run(payload, resolver=None, **settings):
+    def run(payload, **settings):
         app = Evenbeat(database_url, **settings)
-        app.registry.add(http.definition(app.settings, resolver))
+        app.registry.add(http.definition(app.settings))
         with Harness(app) as harness:
             added = app.add(NewJob(JobSpec("http"), payload))
             assert harness.drain() == 1
@@ -48,9 +49,7 @@ def call(database_url):
 @pytest.fixture
 def local(call):
     """The same, on a machine whose operator allows loopback addresses."""
-    return lambda url, resolver=None, **payload: call(
-        {"url": url} | payload, resolver, allow_private_addresses=True
-    )
+    return lambda url, **payload: call({"url": url} | payload, allow_private_addresses=True)
 
 
 # -- calls and answers ---------------------------------------------------------------------------
@@ -324,14 +323,15 @@ def resolver(host, port):
     return [entry[4][0] for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
-def test_no_redirect_leads_to_a_forbidden_address(site, database_url):
+def test_no_redirect_leads_to_a_forbidden_address(site, database_url, monkeypatch):
     """The first site stands on an address that is allowed, the second on one that is not."""
+    monkeypatch.setattr(addresses, "system_resolver", resolver)
     with serving("127.0.0.2") as outside:
         for number, target in enumerate(FORBIDDEN):
             location = target.format(port=site.port)
             outside.answers[f"/{number}"] = (302, {"location": location}, b"")
         app = Evenbeat(database_url, allowed_networks="127.0.0.2")
-        app.registry.add(http.definition(app.settings, resolver))
+        app.registry.add(http.definition(app.settings))
         with Harness(app) as harness:
             added = app.enqueue_many(
                 NewJob(JobSpec("http"), {"url": f"{outside.url}/{number}"})
@@ -347,14 +347,15 @@ def test_no_redirect_leads_to_a_forbidden_address(site, database_url):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_judged_by_every_address_it_has(call, site, name):
-    job, run = call({"url": f"http://{name}:{site.port}/"}, resolver)
+def test_a_name_is_judged_by_every_address_it_has(call, site, name, monkeypatch):
+    monkeypatch.setattr(addresses, "system_resolver", resolver)
+    job, run = call({"url": f"http://{name}:{site.port}/"})
     assert (job.status, run.error_code) == ("failed", "address_refused")
     assert name in run.error_message
     assert site.seen == []
 
 
-def test_the_checked_address_is_the_one_connected_to(call, site):
+def test_the_checked_address_is_the_one_connected_to(call, site, monkeypatch):
     """A name that changes its address after the check finds nobody asking again."""
     asked = []
 
@@ -362,8 +363,9 @@ def test_the_checked_address_is_the_one_connected_to(call, site):
         asked.append(host)
         return ["127.0.0.1"] if len(asked) == 1 else ["169.254.169.254"]
 
+    monkeypatch.setattr(addresses, "system_resolver", rebinding)
     payload = {"url": f"http://rebinding.example:{site.port}/"}
-    _, run = call(payload, rebinding, allow_private_addresses=True)
+    _, run = call(payload, allow_private_addresses=True)
     assert run.result["status"] == 200
     assert asked == ["rebinding.example"]
     assert site.seen[0].headers["host"] == f"rebinding.example:{site.port}"

@@ -17,6 +17,7 @@ from evenbeat.domain.job import NewJob
 from evenbeat.domain.webhooks import TASK, WebhookEvent, message_id
 from evenbeat.engine.maintenance import Retention
 from evenbeat.errors import InvalidInput
+from evenbeat.external import addresses
 from evenbeat.settings import load_settings
 from evenbeat.tasks.builtin import webhook
 from evenbeat.tasks.registry import RunnerKind
@@ -351,13 +352,9 @@ def test_addresses_inside_are_refused_early_and_again_when_it_matters(database_u
     assert site.seen == []
 
 
-def test_a_name_that_resolves_inside_is_refused(database_url, site):
+def test_a_name_that_resolves_inside_is_refused(database_url, site, monkeypatch):
+    monkeypatch.setattr(addresses, "system_resolver", lambda _host, _port: ["10.1.2.3"])
     app = declared(database_url, allow_private_addresses=False)
-    app.registry.add(
-        webhook.definition(
-            lambda: app.settings, lambda: app.store, app._now, lambda _host, _port: ["10.1.2.3"]
-        )
-    )
     with Harness(app) as harness:
         hook = app.store.webhooks.add("https://rebound.example/hook", ALL)
         message = app.store.webhooks.test(hook.id, now=harness.clock.now()).id

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenbeat.external import addresses
 from evenbeat.external.addresses import AddressKind as Kind
 from evenbeat.external.addresses import (
     AddressRefused,
@@ -100,16 +101,19 @@ def test_a_scoped_address_is_judged_without_its_scope():
         Policy().check("x", ["fe80::1%eth0"])
 
 
-def test_what_resolves_to_nothing_or_to_nonsense():
+def test_what_resolves_to_nothing_or_to_nonsense(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(addresses, "system_resolver", lambda *_: [])
     with pytest.raises(OSError, match="no address"):
-        Policy().resolve("empty.example", 80, lambda *_: [])
+        Policy().resolve("empty.example", 80)
+    monkeypatch.setattr(addresses, "system_resolver", lambda *_: ["not-an-address"])
     with pytest.raises(AddressRefused, match="is no address"):
-        Policy().resolve("odd.example", 80, lambda *_: ["not-an-address"])
+        Policy().resolve("odd.example", 80)
 
 
-def test_the_addresses_to_connect_to_come_back_once_each():
+def test_the_addresses_to_connect_to_come_back_once_each(monkeypatch: pytest.MonkeyPatch):
     answers = ["93.184.216.34", "93.184.216.34", "2606:4700::1111"]
-    assert Policy().resolve("a.example", 443, lambda *_: answers) == answers[1:]
+    monkeypatch.setattr(addresses, "system_resolver", lambda *_: answers)
+    assert Policy().resolve("a.example", 443) == answers[1:]
 
 
 def test_the_systems_own_resolver_is_asked():

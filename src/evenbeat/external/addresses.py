@@ -9,7 +9,7 @@ connect to one of the addresses that came back, to no other.
 import ipaddress
 import re
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import SplitResult, urlsplit
@@ -18,8 +18,6 @@ from evenbeat.errors import InvalidInput
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Resolver = Callable[[str, int], Sequence[str]]
-"""From a host and a port to the texts of its addresses; raises OSError when there are none."""
 
 MAX_URL = 2048
 MAX_ADDRESSES = 16
@@ -138,9 +136,9 @@ class Policy:
                 raise AddressRefused(_refusal(host, address), field="url")
         return [str(address) for address in first]
 
-    def resolve(self, host: str, port: int, resolver: Resolver | None = None) -> list[str]:
+    def resolve(self, host: str, port: int) -> list[str]:
         """The addresses to connect to, checked. Connect to these, never to the name again."""
-        addresses = self.check(host, (resolver or system_resolver)(host, port))
+        addresses = self.check(host, system_resolver(host, port))
         if not addresses:
             raise OSError(f"{host} has no address")
         return addresses

@@ -15,7 +15,7 @@ from functools import cache
 
 import httpx
 
-from evenbeat.external.addresses import Policy, Resolver, UrlRefused, check_url
+from evenbeat.external.addresses import Policy, UrlRefused, check_url
 
 CONNECT_SECONDS = 10.0
 BODY_SECONDS = 1.0
@@ -90,9 +90,8 @@ class GuardedTransport(httpx.AsyncBaseTransport):
     must not ride on the other's certificate.
     """
 
-    def __init__(self, policy: Policy, resolver: Resolver | None = None) -> None:
+    def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._resolver = resolver
         self._inner = httpx.AsyncHTTPTransport(
             verify=tls_context(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
         )
@@ -103,7 +102,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         port = request.url.port or {"http": 80, "https": 443}[request.url.scheme]
         try:
             addresses = await asyncio.get_running_loop().run_in_executor(
-                _resolvers(), self._policy.resolve, host, port, self._resolver
+                _resolvers(), self._policy.resolve, host, port
             )
         except OSError as error:
             reason = error.strerror or str(error)
@@ -143,14 +142,14 @@ def tls_context() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-async def fetch(call: Call, policy: Policy, resolver: Resolver | None = None) -> FetchedResponse:
+async def fetch(call: Call, policy: Policy) -> FetchedResponse:
     """The response to a call, after its redirects.
 
     Raises `AddressRefused`, `TooManyRedirects`, or `FetchTrouble` when trying again may help.
     """
     token = _is_our_call.set(True)
     client = httpx.AsyncClient(
-        transport=GuardedTransport(policy, resolver),
+        transport=GuardedTransport(policy),
         timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
         trust_env=False,  # a proxy of the environment would connect in our place, unchecked
         follow_redirects=False,

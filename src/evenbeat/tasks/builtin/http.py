@@ -16,7 +16,7 @@ from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import JobSpec
 from evenbeat.errors import Fail, InvalidInput, Retry
 from evenbeat.external import fitting
-from evenbeat.external.addresses import AddressRefused, Policy, Resolver, check_url
+from evenbeat.external.addresses import AddressRefused, Policy, check_url
 from evenbeat.settings import Settings
 from evenbeat.tasks.registry import TaskDefinition, define
 
@@ -110,7 +110,7 @@ KeptBytes = Annotated[int, Field(ge=0, le=MOST_KEPT)]
 # -- the task ------------------------------------------------------------------------------------
 
 
-def definition(settings: Settings, resolver: Resolver | None = None) -> TaskDefinition:
+def definition(settings: Settings) -> TaskDefinition:
     """The task, under these settings."""
     policy = Policy.of(settings.allow_private_addresses, settings.allowed_networks)
     variables = frozenset(settings.http_header_variables)
@@ -149,7 +149,7 @@ def definition(settings: Settings, resolver: Resolver | None = None) -> TaskDefi
             redirects=MOST_REDIRECTS if follow_redirects else 0,
         )
         try:
-            response: FetchedResponse = await fetching.fetch(call, policy, resolver)
+            response: FetchedResponse = await fetching.fetch(call, policy)
         except AddressRefused as error:
             raise Fail(str(error), code="address_refused") from None
         except fetching.TooManyRedirects as error:

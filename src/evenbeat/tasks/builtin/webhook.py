@@ -22,13 +22,13 @@ from evenbeat.domain.job import JobSpec
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.webhooks import QUEUE, TASK, message_id, next_delay, signed_headers
 from evenbeat.errors import Fail, Retry, StoreError
-from evenbeat.external.addresses import AddressRefused, Policy, Resolver, check_url
+from evenbeat.external.addresses import AddressRefused, Policy, check_url
 from evenbeat.settings import Settings
 from evenbeat.store.store import Store
 from evenbeat.store.webhooks import Attempted, Outgoing
 from evenbeat.tasks.builtin.http import retry_after
 from evenbeat.tasks.context import Context
-from evenbeat.tasks.registry import Registry, RunnerKind, TaskDefinition, define
+from evenbeat.tasks.registry import Registry, RunnerKind, define
 
 if TYPE_CHECKING:
     from evenbeat.external.fetching import Call, FetchedResponse
@@ -44,25 +44,12 @@ def register(
     registry: Registry,
     settings: Callable[[], Settings],
     store: Callable[[], Store],
-    now: Callable[[], datetime | None] = lambda: None,
+    now: Callable[[], datetime | None],
 ) -> None:
     """Add the task, unless it is there. It runs where other tasks run already: a runner for it
     alone would cost every round of claims one more query."""
-    if TASK not in registry:
-        kinds = {task.runs for task in registry}
-        in_threads = RunnerKind.IN_THREAD in kinds and RunnerKind.ON_LOOP not in kinds
-        registry.add(definition(settings, store, now, in_threads=in_threads))
-
-
-def definition(
-    settings: Callable[[], Settings],
-    store: Callable[[], Store],
-    now: Callable[[], datetime | None] = lambda: None,
-    resolver: Resolver | None = None,
-    *,
-    in_threads: bool = False,
-) -> TaskDefinition:
-    """The task, as a coroutine or as a plain function."""
+    if TASK in registry:
+        return
 
     async def deliver(message: UUID, ctx: Context) -> dict[str, Any]:
         """Deliver a webhook message (see docs/webhooks.md). Made by Evenbeat itself."""
@@ -76,7 +63,7 @@ def definition(
             raise Fail("The webhook was deleted.", code="webhook_gone")
         if not out.enabled:
             raise Fail("The webhook is disabled.", code="webhook_disabled")
-        attempted, wait = await _attempt(message, out, ctx, settings(), resolver)
+        attempted, wait = await _attempt(message, out, ctx, settings())
         await _record(lambda: webhooks.record(message, attempted, now=now()))
         code = attempted.error_code
         result = {"message": message_id(message), "status": attempted.status_code}
@@ -94,12 +81,14 @@ def definition(
         return asyncio.run(deliver(message, ctx))
 
     deliver_here.__doc__ = deliver.__doc__
+    kinds = {task.runs for task in registry}
+    in_threads = RunnerKind.IN_THREAD in kinds and RunnerKind.ON_LOOP not in kinds
     spec = JobSpec(task=TASK, queue=QUEUE, retry=RetryPolicy(max_retries=100))
-    return define(deliver_here if in_threads else deliver, spec)
+    registry.add(define(deliver_here if in_threads else deliver, spec))
 
 
 async def _attempt(
-    message: UUID, out: Outgoing, ctx: Context, settings: Settings, resolver: Resolver | None
+    message: UUID, out: Outgoing, ctx: Context, settings: Settings
 ) -> tuple[Attempted, timedelta | None]:
     """Send the message; how that went, and when to try again if it failed."""
     fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.external.fetching")
@@ -122,7 +111,7 @@ async def _attempt(
     )
     begun, requested_wait = time.monotonic(), None
     try:
-        response: FetchedResponse = await fetching.fetch(call, _policy(settings), resolver)
+        response: FetchedResponse = await fetching.fetch(call, _policy(settings))
     except (AddressRefused, fetching.FetchTrouble) as error:
         # Tried again: the URL may be fixed meanwhile, or what it leads to.
         code = getattr(error, "code", "address_refused")

@@ -185,11 +185,12 @@ def test_a_slow_answer_and_no_answer_are_tried_again(site, local):
     assert (job.status, run.error_code) == ("scheduled", "connection_failed")
 
 
-def test_a_name_that_does_not_resolve_is_tried_again(local):
+def test_a_name_that_does_not_resolve_is_tried_again(local, monkeypatch):
     def nowhere(*_):
         raise socket.gaierror(-2, "Name or service not known")
 
-    job, run = local("http://nowhere.example/", nowhere)
+    monkeypatch.setattr(addresses, "system_resolver", nowhere)
+    job, run = local("http://nowhere.example/")
     assert (job.status, run.error_code) == ("scheduled", "connection_failed")
     assert "nowhere.example cannot be resolved: name or service not known" in run.error_message
 

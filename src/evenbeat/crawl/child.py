@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
@@ -40,10 +40,10 @@ class CrawlRequest(NamedTuple):
     max_per_pattern: int
     delay: float
     page_timeout: float
-    allowed_paths: list[str]
+    allowed_paths: Sequence[str]
     user_agent: str
     allow_private: bool
-    networks: list[str]
+    networks: Sequence[str]
 
     @property
     def policy(self) -> Policy:

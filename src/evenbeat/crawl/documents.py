@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from evenbeat.crawl.child import CrawledPage
 from evenbeat.crawl.normal_forms import plain_words
 from evenbeat.errors import LeaseLost, NotFound
-from evenbeat.store.database import Connection, Database
+from evenbeat.store.database import Connection, Database, Row
 
 _BEGIN, _END = "\ue000", "\ue001"
 """What PostgreSQL sets before and after a matching word in a snippet. No stored text has them."""
@@ -140,7 +140,7 @@ class Documents:
         figures = {"items_crawled": items_crawled, "items_indexed": items_indexed}
         self._write("end_crawl", lease, source=source, now=now, **figures)
 
-    def _write(self, statement: str, lease: Lease, **params: Any) -> Sequence[Any]:
+    def _write(self, statement: str, lease: Lease, **params: Any) -> Row:
         """What a statement returns that writes only while the lease is held."""
         row = self._database.row(statement, lease._asdict() | params)
         if row is None:
@@ -212,9 +212,7 @@ class Documents:
         """Note that a stale source was queued."""
         self._database.rows("source_queued", {"id": source_id, "now": now}, connection)
 
-    def _page(
-        self, statement: str, count: str, params: Mapping[str, Any]
-    ) -> tuple[list[Sequence[Any]], int]:
+    def _page(self, statement: str, count: str, params: Mapping[str, Any]) -> tuple[list[Row], int]:
         """The rows of a statement whose first column is how many there are in all. A page beyond
         the last has no row that says so."""
         rows = self._database.rows(statement, params)
@@ -223,7 +221,7 @@ class Documents:
         return [row[1:] for row in rows], rows[0][0]
 
 
-def _from_row(model: type[_Model], row: Sequence[Any]) -> _Model:
+def _from_row(model: type[_Model], row: Row) -> _Model:
     """The columns of a row are the fields of its model, in this order."""
     return model(**dict(zip(model.model_fields, row, strict=True)))
 

@@ -16,7 +16,8 @@ class Scope:
     id: str = "global"
 
     def __post_init__(self) -> None:
-        for field, value in (("kind", self.kind), ("id", self.id)):
+        parts: dict[str, object] = {"kind": self.kind, "id": self.id}
+        for field, value in parts.items():
             shown, problem = repr(value), ""
             if not isinstance(value, str) or not value.strip():
                 problem = "must be a text that is not empty"

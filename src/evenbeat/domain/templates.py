@@ -31,7 +31,12 @@ TYPES = {
     "number": "a number",
     "boolean": "true or false",
 }
-_PYTHON_TYPES = {"string": {str}, "integer": {int}, "number": {int, float}, "boolean": {bool}}
+_PYTHON_TYPES: dict[str, set[type]] = {
+    "string": {str},
+    "integer": {int},
+    "number": {int, float},
+    "boolean": {bool},
+}
 
 Values = Mapping[str, Any]
 

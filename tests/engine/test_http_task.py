@@ -453,13 +453,13 @@ def certified(tmp_path, monkeypatch):
     fetching.tls_context.cache_clear()
 
 
-def test_a_pinned_connection_is_still_verified_by_name(certified, local):
+def test_a_pinned_connection_is_still_verified_by_name(certified, local, monkeypatch):
     with serving(tls=certified) as site:
         site.answers["/"] = OK
-        there = lambda *_: ["127.0.0.1"]  # noqa: E731
-        _, run = local(f"https://secure.example:{site.port}/", there)
+        monkeypatch.setattr(addresses, "system_resolver", lambda *_: ["127.0.0.1"])
+        _, run = local(f"https://secure.example:{site.port}/")
         assert (run.result["status"], run.result["body"]) == (200, "all well")
-        job, run = local(f"https://other.example:{site.port}/", there)
+        job, run = local(f"https://other.example:{site.port}/")
         assert (job.status, run.error_code) == ("scheduled", "connection_failed")
         assert "certificate" in run.error_message.lower()
         assert len(site.seen) == 1

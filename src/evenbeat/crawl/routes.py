@@ -63,7 +63,7 @@ def search_documents(
     hits, total = Documents(service.app.store.database).search(
         query.q.strip() or None, source=query.source_id, limit=query.limit, offset=query.offset
     )
-    return DocumentList(documents=hits, total=total, limit=query.limit, offset=query.offset)
+    return DocumentList(documents=hits, total=total, **query.paging)
 
 
 @router.get(
@@ -96,7 +96,7 @@ def list_sources(
     """When each was crawled, the one longest ago first."""
     documents = Documents(service.app.store.database)
     sources, total = documents.sources(limit=query.limit, offset=query.offset)
-    return SourceList(sources=sources, total=total, limit=query.limit, offset=query.offset)
+    return SourceList(sources=sources, total=total, **query.paging)
 
 
 @screen.get("/documents", name="documents")

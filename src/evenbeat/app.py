@@ -27,8 +27,8 @@ from evenbeat.engine.maintenance import Chore, SimpleChore
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.events import EventBus, Listener
-from evenbeat.observe.counters import EngineCounters
 from evenbeat.observe.readiness import Readiness
+from evenbeat.observe.telemetry import Telemetry
 from evenbeat.plugins import DatabaseServer, provided
 from evenbeat.settings import Settings, load_settings
 from evenbeat.store.bulk import Added
@@ -74,7 +74,7 @@ class Evenbeat:
         self.name = name
         self.registry = Registry()
         self.events = EventBus()
-        self.counters = EngineCounters()
+        self.counters = Telemetry()
         self.readiness = Readiness(lambda: self.store, self.counters)
         self.schedules: dict[str, DeclaredSchedule] = {}
         self.clock: Clock | None = None

@@ -14,7 +14,7 @@ from evenbeat import Context, Evenbeat, Retry
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.engine.worker import Worker
-from evenbeat.observe.metric_definitions import METRICS
+from evenbeat.observe.metrics import METRICS
 from evenbeat.store.upkeep import NewWorker
 from evenbeat.testing import temporary_server
 from waiting import PATIENCE, wait_for
@@ -24,7 +24,7 @@ Read = Callable[..., float | None]
 
 def read(app: Evenbeat) -> Read:
     """Scrape once; the result gives the value of a sample by its name and labels."""
-    text = app.metrics.render().body.decode()
+    text = app.metrics.render()[0].decode()
     samples = {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -502,7 +502,7 @@ def test_only_documented_metrics_are_exposed_with_their_kind_and_labels(app, wor
     job = work_.enqueue()
     wait_for(lambda: app.store.read.job(job.id).status == "completed")
     worker.maintenance.run_once()
-    families = list(text_string_to_metric_families(app.metrics.render().body.decode()))
+    families = list(text_string_to_metric_families(app.metrics.render()[0].decode()))
     for family in families:
         if family.name.startswith("evenbeat_process_") and family.name not in METRICS:
             continue  # prometheus-client's own

@@ -8,8 +8,16 @@ import psycopg
 import pytest
 
 from evenbeat.domain.job import JobSpec, NewJob
-from evenbeat.observe.checks import OLDEST_SERVER, CheckContext, replication_slots, version
-from evenbeat.observe.doctor import CheckLimits, Finding, check, worst
+from evenbeat.observe.doctor import (
+    OLDEST_SERVER,
+    CheckContext,
+    CheckLimits,
+    Finding,
+    check,
+    replication_slots,
+    version,
+    worst,
+)
 from evenbeat.store.migrate import migrations
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import NewWorker

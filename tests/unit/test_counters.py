@@ -12,13 +12,10 @@ import pytest
 from evenbeat.domain.decision import Decision, EndKind, RunEnd
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.states import ExecutionStatus, JobStatus
-from evenbeat.observe.collectors import Guarded, family
-from evenbeat.observe.counters import EngineCounters, Histogram
-from evenbeat.observe.database_snapshot import QueueFigures, queue_figures
-from evenbeat.observe.metric_definitions import METRICS
+from evenbeat.observe.metrics import METRICS, Metrics, QueueFigures, queue_figures
 from evenbeat.observe.readiness import Readiness
 from evenbeat.observe.single_flight import SingleFlight
-from evenbeat.observe.telemetry import Telemetry, WorkerStatus
+from evenbeat.observe.telemetry import Histogram, Telemetry, WorkerStatus
 from evenbeat.store.reads import QueueDepth
 from waiting import PATIENCE, wait_for
 
@@ -56,7 +53,7 @@ NEXT_PLAN = Decision(JobStatus.SCHEDULED, None, None, 0, 0, 4)
 
 
 def test_ends_of_runs_are_sorted_into_their_counters():
-    counters = EngineCounters()
+    counters = Telemetry()
     counters.ended([
         RunEnd(FakeJob("a", 0.1), EndKind.COMPLETED, Outcome(duration_ms=1000), DONE),
         RunEnd(FakeJob("a", 0.1), EndKind.RETRYING, failed(2.0, "timeout"), AGAIN),
@@ -85,7 +82,7 @@ def test_ends_of_runs_are_sorted_into_their_counters():
 
 
 def test_threads_lose_no_count():
-    counters = EngineCounters()
+    counters = Telemetry()
     end = RunEnd(FakeJob("a", 0.01), EndKind.COMPLETED, Outcome(duration_ms=10), DONE)
     batch = [end] * 10
 
@@ -104,11 +101,6 @@ def test_threads_lose_no_count():
     assert counters.counters()["evenbeat_executions_total"] == {("a", "completed"): 8000}
     sizes = counters.histograms()["evenbeat_claim_batch_size"][()]
     assert (sum(sizes.counts), sizes.total) == (800, 8000.0)
-
-
-def test_every_call_of_the_engine_is_counted():
-    calls = {name for name in vars(Telemetry) if not name.startswith("_")}
-    assert calls <= vars(EngineCounters).keys()
 
 
 # -- the cache of slow queries -------------------------------------------------------------------
@@ -177,7 +169,7 @@ def test_one_worker_in_trouble_is_enough_to_be_not_ready():
     def no_store():
         raise ConnectionError("host=10.0.0.1 user=admin")
 
-    counters = EngineCounters()
+    counters = Telemetry()
     readiness = Readiness(no_store, counters)
     assert "worker" not in readiness.report().checks
     assert readiness.report(expects_worker=True).checks["worker"].startswith("The worker has not")
@@ -226,13 +218,19 @@ def test_names_follow_the_conventions(name: str):
     assert METRICS[name].help.endswith(".")
 
 
-def test_a_collector_that_fails_costs_its_own_families_only(caplog):
-    class Broken(Guarded):
-        def families(self):
-            yield family("evenbeat_leases", 1)
+def test_a_source_that_fails_costs_its_own_families_only(caplog):
+    class Broken(Metrics):
+        def engine(self):
+            yield "evenbeat_leases_renewed_total", 1
             raise RuntimeError("no")
 
-    assert [found.name for found in Broken().collect()] == ["evenbeat_leases"]
+    def away():
+        raise ConnectionError("no")
+
+    metrics = Broken(Telemetry(), store=away, tasks=list, balancer=away)
+    names = [family.name for family in metrics.collect()]
+    assert names[:2] == ["evenbeat_leases_renewed", "evenbeat_info"]
+    assert names[-1] == "evenbeat_database_up"
     assert "Some metrics could not be collected" in caplog.text
 
 

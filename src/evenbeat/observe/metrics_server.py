@@ -70,26 +70,21 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "evenbeat", ""
 
     def do_GET(self) -> None:
+        code, content_type = 200, "application/json"
+        content: object = {"status": "ok"}
         match self.path.partition("?")[0]:
-            case "/metrics":
-                body, content_type = self.server.metrics.render(self.headers.get("Accept", ""))
-                self._send(200, body, content_type)
             case "/healthz":
-                self._send_json(200, {"status": "ok"})
+                pass
+            case "/metrics":
+                content, content_type = self.server.metrics.render(self.headers.get("Accept", ""))
             case "/readyz":
                 report = self.server.readiness()
                 status = "ready" if report.ready else "not ready"
                 code = 200 if report.ready else 503
-                self._send_json(code, {"status": status, "checks": report.checks})
+                content = {"status": status, "checks": report.checks}
             case _:
-                self._send_json(404, {"detail": "There are /metrics, /healthz and /readyz."})
-
-    do_HEAD = do_GET  # noqa: N815 - the base class's name
-
-    def _send_json(self, code: int, content: object) -> None:
-        self._send(code, json.dumps(content).encode(), "application/json")
-
-    def _send(self, code: int, body: bytes, content_type: str) -> None:
+                code, content = 404, {"detail": "There are /metrics, /healthz and /readyz."}
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(code)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
@@ -97,6 +92,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815 - the base class's name
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         logger.debug("Metrics request", extra={"request": format % args})

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from psycopg.errors import InvalidSchemaName, UndefinedTable
 
 from evenbeat.errors import SchemaTooNew, StoreError
-from evenbeat.observe.counters import EngineCounters
 from evenbeat.observe.single_flight import SingleFlight
+from evenbeat.observe.telemetry import Telemetry
 from evenbeat.store.health import TableQueries
 from evenbeat.store.store import Store
 
@@ -35,8 +35,8 @@ class Readiness:
     `expects_worker`.
     """
 
-    def __init__(self, store: Callable[[], Store], counters: EngineCounters) -> None:
-        self._counters = counters
+    def __init__(self, store: Callable[[], Store], telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
         self._schema = SingleFlight(
             lambda: TableQueries(store().database).schema_complaint() or OK, fresh_seconds=1.0
         )
@@ -57,7 +57,7 @@ class Readiness:
                     checks = {"database": "The database does not answer; the log says why."}
                 case _:
                     checks = {"database": "The check failed; the log says why."}
-        workers = self._counters.status()
+        workers = self._telemetry.status()
         if workers or expects_worker:
             checks["worker"] = next(
                 (status.trouble for status in workers if status.trouble),

@@ -20,8 +20,8 @@ PUBLIC = {"GET /login", "POST /login", "POST /logout", "POST /preferences", "GET
 
 
 def pages() -> Iterator[str]:
-    for router in dashboard._ROUTERS:
-        for route in router.routes:
+    for screen in dashboard._SCREENS:
+        for route in screen.router.routes:
             assert isinstance(route, APIRoute)
             yield from (f"{method} {route.path}" for method in route.methods)
 

@@ -6,10 +6,9 @@ from uuid import UUID
 import pytest
 from fastapi import Request
 
-from evenbeat.dashboard.filters import NOTHING, share
-from evenbeat.dashboard.forms import parse
 from evenbeat.dashboard.overview import concerns_of
-from evenbeat.dashboard.pages import NOTICE_COOKIE, Notice, back, read_notices
+from evenbeat.dashboard.pages import NOTICE_COOKIE, Notice, PageRequest, parse, read_notices
+from evenbeat.dashboard.rendering import NOTHING, share
 from evenbeat.errors import InvalidInput
 from evenbeat.store.summaries import Attention, FailingJob, LostRun, WaitingLane
 
@@ -55,7 +54,7 @@ def test_a_form_gives_the_last_text_and_every_choice() -> None:
 
 def test_notices_survive_a_redirect_and_nothing_else_does() -> None:
     notices = [Notice("Paused “ä”.", "refused", "Undo", "/x"), Notice("y" * 2_000)]
-    response = back(_with_cookie(""), "/jobs", *notices)
+    response = PageRequest(_with_cookie("")).back("/jobs", *notices)
     header = response.headers["set-cookie"]
     assert "Path=/ops" in header
     assert "HttpOnly" in header

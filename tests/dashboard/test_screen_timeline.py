@@ -158,12 +158,12 @@ def test_neighbours_become_one_only_where_there_are_too_many() -> None:
 
 def test_bars_that_overlap_lie_below_each_other() -> None:
     lanes = [Lane("a", "<b>worker</b>"), Lane("b", "other")]
-    picture = draw(lanes, [bar("a", -9, 5), bar("a", -8, 5), bar("a", -1), bar("gone", 0)], PERIOD)
-    assert picture.crowded_out == 0
-    assert picture.svg.count('class="run-completed"') == 3
-    assert "&lt;b&gt;worker" in picture.svg
-    crowd = draw(lanes, [bar("a", -9, 5) for _ in range(15)], PERIOD)
-    assert crowd.crowded_out == 5
+    bars = [bar("a", -9, 5), bar("a", -8, 5), bar("a", -1), bar("gone", 0)]
+    svg, crowded_out = draw(lanes, bars, PERIOD)
+    assert crowded_out == 0
+    assert svg.count('class="run-completed"') == 3
+    assert "&lt;b&gt;worker" in svg
+    assert draw(lanes, [bar("a", -9, 5) for _ in range(15)], PERIOD)[1] == 5
 
 
 def test_it_is_accessible_and_fits_a_phone(site: Site, colours: str) -> None:

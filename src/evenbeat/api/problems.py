@@ -86,11 +86,14 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def install(api: FastAPI) -> None:
     """Answer every exception with a problem."""
-    api.add_exception_handler(RequestValidationError, _wrong_request)
-    api.add_exception_handler(HTTPException, _http)
-    api.add_exception_handler(EvenbeatError, _refused)
-    api.add_exception_handler(psycopg.OperationalError, _no_database)
-    api.add_exception_handler(Exception, _bug)
+    for kind in _HANDLERS:
+        api.add_exception_handler(kind, problem_for)
+
+
+def problem_for(request: Request, error: Exception) -> JSONResponse:
+    """The problem that an exception stands for."""
+    handle = next(handle for kind, handle in _HANDLERS.items() if isinstance(error, kind))
+    return handle(request, error)
 
 
 _NOT_AS_JSON = "The body was not read: send JSON, and say so with Content-Type: application/json."
@@ -196,3 +199,12 @@ def _bug(request: Request, error: Exception) -> JSONResponse:
         exc_info=error,
     )
     return problem(500, "Evenbeat failed by a bug of its own; its log has the details.")
+
+
+_HANDLERS = {
+    RequestValidationError: _wrong_request,
+    HTTPException: _http,
+    EvenbeatError: _refused,
+    psycopg.OperationalError: _no_database,
+    Exception: _bug,
+}

@@ -43,6 +43,11 @@ class TaskList(BaseModel):
 @router.get("/tasks", summary="List tasks")
 def list_tasks(service: ServiceDep, _principal: Viewer) -> TaskList:
     """What jobs can be for: every task that a worker or this process has."""
+    return TaskList(tasks=known_tasks(service))
+
+
+def known_tasks(service: Service) -> list[TaskDocument]:
+    """Every task that a worker or this process has, by name."""
     tasks = {
         task.name: TaskDocument(
             name=task.name,
@@ -56,7 +61,7 @@ def list_tasks(service: ServiceDep, _principal: Viewer) -> TaskList:
     }
     for task in service.app.store.read.tasks(now=service.now):
         tasks[task.name] = TaskDocument.of(task, workers=task.workers_now)
-    return TaskList(tasks=[tasks[name] for name in sorted(tasks)])
+    return [tasks[name] for name in sorted(tasks)]
 
 
 @dataclass(frozen=True, slots=True)

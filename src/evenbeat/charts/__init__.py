@@ -214,24 +214,20 @@ def score_line(
     points: Sequence[tuple[datetime, float]], zone: tzinfo, *, width: float = 460
 ) -> str:
     """The score from 0 to 1 over time, from (moment, score), with gaps where none was noted."""
-    height, left, below, most, gap = 150.0, 30.0, 20.0, 300, timedelta(hours=2)
+    height, most, gap = 150.0, 300, timedelta(hours=2)
     (first, _), (last, score) = points[0], points[-1]
     drawing = Drawing("score", f"The score since {first:%d %B}: now {score:.2f}", width, height)
-    across = (width - left - 10) / ((last - first).total_seconds() or 1)
-    down = height - below - 10
-    for value in (0, 0.5, 1):
-        y = 10 + down * (1 - value)
-        drawing.line("grid" if value else "axis", (left, y), (width - 10, y))
-        drawing.text((left - 6, y + 4), f"{value:g}", anchor="end", size=10)
+    panel = _grid(drawing, Panel(30, 10, width - 40, height - 30, 1), at=(0, 0.5, 1))
+    across = panel.width / ((last - first).total_seconds() or 1)
     commands, before, place = [], None, (0.0, 0.0)
     for at, value in reversed(points[::-1][:: max(1, -(-len(points) // most))]):
-        place = left + (at - first).total_seconds() * across, 10 + down * (1 - value)
+        place = panel.x + (at - first).total_seconds() * across, panel.y_of(value)
         joined = before is not None and at - before <= gap
         commands.append(f"{'L' if joined else 'M'}{num(place[0])} {num(place[1])}")
         before = at
     drawing.path("line", "".join(commands), 1.75)
     drawing.circle("peak", place, 3, f"{last.astimezone(zone):%d %b %H:%M}: {score:.2f}")
-    for at, anchor, x in ((first, "start", left), (last, "end", width - 10)):
+    for at, anchor, x in ((first, "start", panel.x), (last, "end", width - 10)):
         there = at.astimezone(zone)
         within_a_day = last - first < timedelta(days=1)
         words = f"{there:%H:%M}" if within_a_day else f"{there.day} {there:%b}"

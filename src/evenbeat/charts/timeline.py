@@ -117,13 +117,6 @@ class Bar(NamedTuple):
         return f'<a href="{clean(self.href)}" tabindex="-1">{path}</a>' if self.href else path
 
 
-class Picture(NamedTuple):
-    """The SVG, and how many bars found no room in it."""
-
-    svg: str
-    crowded_out: int
-
-
 def together(bars: Sequence[Bar], most: int, period: TimelinePeriod) -> list[Bar]:
     """At most about so many bars: where there are more, neighbours of one lane and one outcome
     become one shape in several parts, the nearest first."""
@@ -147,8 +140,8 @@ def together(bars: Sequence[Bar], most: int, period: TimelinePeriod) -> list[Bar
     return [Bar.merged(group, period.zone) for groups in rows.values() for group in groups]
 
 
-def draw(lanes: Sequence[Lane], bars: Iterable[Bar], period: TimelinePeriod) -> Picture:
-    """A picture of all lanes, each as high as its runs overlap."""
+def draw(lanes: Sequence[Lane], bars: Iterable[Bar], period: TimelinePeriod) -> tuple[str, int]:
+    """An SVG of all lanes, each as high as its runs overlap, and how many bars had no room."""
     by_lane: dict[str, list[Bar]] = {lane.key: [] for lane in lanes}
     for bar in bars:
         if bar.lane in by_lane:
@@ -186,7 +179,7 @@ def draw(lanes: Sequence[Lane], bars: Iterable[Bar], period: TimelinePeriod) -> 
         f'<text class="now-words" x="{num(now)}" y="{num(_TOP - 8)}" text-anchor="middle">'
         "now</text></svg>"
     )
-    return Picture(svg, crowded_out)
+    return svg, crowded_out
 
 
 def _ticks(period: TimelinePeriod, floor: float) -> str:

@@ -4,7 +4,7 @@ the dashboard's screen of them."""
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, Field
 
 from evenbeat.api.dependencies import DENIED, Admin, ServiceDep, Viewer
@@ -12,6 +12,7 @@ from evenbeat.api.fields import MAX_SOURCE, Limit, Page, PageQuery, check_text
 from evenbeat.api.problems import responses
 from evenbeat.crawl.documents import Documents, FoundDocument, SourceDocument, WholeDocument
 from evenbeat.dashboard import pages
+from evenbeat.dashboard.pages import PageDep
 
 router = APIRouter(prefix="/api/v1", tags=["documents"], responses=DENIED)
 screen = pages.router()
@@ -100,27 +101,26 @@ def list_sources(
 
 
 @screen.get("/documents", name="documents")
-def documents_screen(request: Request, _viewer: Viewer, service: ServiceDep) -> Response:
+def documents_screen(page: PageDep, _viewer: Viewer) -> Response:
     """The search, and its results."""
-    query = {name: request.query_params.get(name, "").replace("\0", "") for name in ("q", "source")}
+    params = page.request.query_params
+    query = {name: params.get(name, "").replace("\0", "") for name in ("q", "source")}
     words, source = query["q"].strip()[:MAX_WORDS], query["source"] or None
-    text = request.query_params.get("page", "1")
+    text = params.get("page", "1")
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
     number = min(max(number, 1), _MOST_PAGES)
     offset = (number - 1) * ON_A_PAGE
-    store = Documents(service.app.store.database)
+    store = Documents(page.store.database)
     hits, total = store.search(words or None, source=source, limit=ON_A_PAGE, offset=offset)
     sources, _ = store.sources(limit=_MOST_SOURCES)
     last = offset + len(hits)
 
-    def page_url(page: int) -> str:
+    def page_url(number: int) -> str:
         filters = {name: value for name, value in query.items() if value}
-        return pages.url(request, "documents", query=filters | {"page": str(page)})
+        return page.url("documents", query=filters | {"page": str(number)})
 
-    return pages.render(
-        request,
+    return page.render(
         "documents.html",
-        now=pages.now_of(request),
         words=words,
         source=source,
         sources=sources,

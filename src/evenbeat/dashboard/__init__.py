@@ -9,11 +9,11 @@ How to add a screen
 1. A view module with `router = pages.router()` and plain `def` endpoints that name their guard:
 
        @router.get("/timeline", name="timeline")
-       def timeline(request: Request, _: Viewer, service: ServiceDep) -> Response:
-           return pages.render(request, "timeline.html", now=pages.now_of(request), rows=…)
+       def timeline(page: PageDep, _: Viewer) -> Response:
+           return page.render("timeline.html", rows=page.store.…)
 
    The route's name is its key in `pages.NAV`; an entry shows as soon as the route exists.
-   Add the module's router to `_ROUTERS` below.
+   Add the module to `_SCREENS` below.
 2. A template that extends `base.html`: set `{% set here = "timeline" %}`, `{% block title %}`,
    `{% block head %}` (the heading row; buttons go in `<div class="actions">`) and
    `{% block content %}`. Cards are `<section class="card">`, tables
@@ -21,8 +21,8 @@ How to add a screen
    Addresses come from `url("route", id=…, query={…})`, moments from `x|when`, `x|relative`,
    `x|day`, `x|exact`, durations from `ms|duration`, `s|seconds`, charts from `charts.…()|svg`.
 3. Changes are `<form method="post" action="{{ url('…') }}" data-enhance>`; their endpoint takes
-   `Operator` (or `Admin`) and `form: FormDep`, and returns `pages.back(request, to, Notice("…"))`.
-   Errors may just be raised. `Notice(text, "done", "Undo", path)` offers a follow-up button.
+   `Operator` (or `Admin`) and `form: FormDep`, and returns `page.back(to, Notice("…"))`. Errors may
+   just be raised. `Notice(text, "done", "Undo", path)` offers a follow-up button.
    Show controls only `{% if can_operate %}`.
 4. Live: an element with an `id` and `data-live` is fetched again from the page's own address when
    an event arrives, and swapped; open `<details id>`, ticked boxes and the focus survive. It is
@@ -47,15 +47,16 @@ How to add a screen
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
+from evenbeat.api.problems import problem_for
 from evenbeat.dashboard import (
-    assets,
     distribution,
-    edit,
     job,
+    job_form,
     jobs,
     overview,
     pages,
     reference,
+    rendering,
     settings,
     sign_in,
     timeline,
@@ -64,39 +65,37 @@ from evenbeat.dashboard import (
 )
 from evenbeat.plugins import provided
 
-_ROUTERS = (
-    sign_in.router,
-    overview.router,
-    jobs.router,
-    edit.router,  # before `job`, whose /jobs/{job_id} would take /jobs/new for an id
-    job.router,
-    distribution.router,
-    timeline.router,
-    workers.router,
-    webhooks.router,
-    settings.router,
-    reference.router,
-    assets.router,
+_SCREENS = (
+    sign_in,
+    overview,
+    jobs,
+    job_form,  # before `job`, whose /jobs/{job_id} would take /jobs/new for an id
+    job,
+    distribution,
+    timeline,
+    workers,
+    webhooks,
+    settings,
+    reference,
+    rendering,
 )
 
 
 def install(api: FastAPI) -> None:
     """Add the pages to a service made by `evenbeat.api.app.create`."""
     before = len(api.router.routes)
-    for router in (*_ROUTERS, *provided("screen")):
+    for router in (*(screen.router for screen in _SCREENS), *provided("screen")):
         api.include_router(router)
     # To the front, so that no path of the API shadows a page.
     routes = api.router.routes
     routes[:] = routes[before:] + routes[:before]
-    problem = api.exception_handlers[HTTPException]
 
     async def unknown_path(request: Request, error: Exception) -> Response:
         """A browser gets a page, everything else the problem document."""
         wants_page = "text/html" in request.headers.get("accept", "")
-        path = request.url.path.removeprefix(pages.root_of(request))
+        path = request.url.path.removeprefix(pages.PageRequest(request).root)
         if wants_page and not path.startswith("/api/"):
             return pages.error_page(request, error)
-        response: Response = problem(request, error)  # type: ignore[assignment]
-        return response
+        return problem_for(request, error)
 
     api.add_exception_handler(HTTPException, unknown_path)

@@ -1,21 +1,18 @@
 """Screen 4, the distribution: how even the schedule is, when it is crowded, and making it even."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta, tzinfo
-from typing import NamedTuple
 
-from fastapi import Request, Response
+from fastapi import Response
 
 from evenbeat import charts
-from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
+from evenbeat.api.dependencies import Operator, Viewer
 from evenbeat.dashboard import pages
-from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
-from evenbeat.dashboard.pages import Notice
+from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of
 from evenbeat.errors import Conflict, InvalidInput
 from evenbeat.humanize import count
 from evenbeat.placement import SkippedJob
-from evenbeat.placement.distribution import ACCEPTABLE
 
 router = pages.router()
 
@@ -41,25 +38,15 @@ REASONS = {
 """Why a job stays where it is, in words."""
 
 
-class Stay(NamedTuple):
-    """The jobs that stay for one reason; a few of them by name."""
-
-    words: str
-    number: int
-    jobs: list[SkippedJob]
-
-
 @router.get("/distribution", name="distribution")
-def distribution(
-    request: Request, _viewer: Viewer, service: ServiceDep, query: QueryDep
-) -> Response:
+def distribution(page: PageDep, _viewer: Viewer) -> Response:
     """How even it is now (with very many jobs: some seconds ago), over the day and the week, and
     how even it was."""
-    balancer, now, zone = service.app.balancer, pages.now_of(request), pages.zone_of(request)
+    balancer, now, zone = page.service.app.balancer, page.now, page.zone
     current = balancer.recent_distribution()
     if current is None or current.total_jobs <= _FEW_JOBS:
         current = balancer.distribution()
-    day = "load" if query.text("day") == "load" else "count"
+    day = "load" if page.query.text("day") == "load" else "count"
     if day == "load":
         labels, unit = _SLOTS, "at once"
         values = shifted(current.load_per_slot, now, zone)
@@ -79,7 +66,7 @@ def distribution(
         width=1080,
         height=210,
     )
-    week = "count" if query.text("week") == "count" else "load"
+    week = "count" if page.query.text("week") == "count" else "load"
     unit = "starts" if week == "count" else "at once"
     slots = shifted(current.week_starts if week == "count" else current.week_peak, now, zone)
     highest, there = slots.index(max(slots)), now.astimezone(zone)
@@ -91,12 +78,9 @@ def distribution(
         now=there.weekday() * 96 + there.hour * 4 + there.minute // 15,
     )
     points = [(point.at, point.score) for point in balancer.history(now - _HISTORY)]
-    return pages.render(
-        request,
+    return page.render(
         "distribution.html",
-        now=now,
         current=current,
-        is_even=current.score >= ACCEPTABLE,
         day=day,
         week=week,
         day_chart=day_chart,
@@ -117,38 +101,33 @@ def shifted(slots: Sequence[float], now: datetime, zone: tzinfo) -> list[float]:
 
 
 @router.get("/distribution/rebalance", name="rebalancing")
-def preview(request: Request, _operator: Operator, service: ServiceDep) -> Response:
+def preview(page: PageDep, _operator: Operator) -> Response:
     """What a rebalance would do, to be agreed to."""
-    return _preview(request, service, None)
+    return _preview(page, None)
 
 
 @router.post("/distribution/rebalance/preview", name="preview_rebalancing")
-def preview_bounded(
-    request: Request, _operator: Operator, service: ServiceDep, form: FormDep
-) -> Response:
+def preview_bounded(page: PageDep, _operator: Operator, form: FormDep) -> Response:
     """The same with so many moves at most."""
     try:
-        return _preview(request, service, _max_moves(form))
+        return _preview(page, _max_moves(form))
     except InvalidInput as error:
-        return _preview(request, service, None, str(error))
+        return _preview(page, None, str(error))
 
 
 @router.post("/distribution/rebalance", name="apply_rebalancing")
-def apply_rebalance(
-    request: Request, operator: Operator, service: ServiceDep, form: FormDep
-) -> Response:
+def apply_rebalance(page: PageDep, operator: Operator, form: FormDep) -> Response:
     """Do what was previewed, as far as it still holds."""
-    home, plan_id = pages.url(request, "distribution"), form.text("plan_id")
-    balancer = service.app.balancer
+    home, plan_id = page.url("distribution"), form.text("plan_id") or None
+    balancer = page.service.app.balancer
     try:
-        done = balancer.rebalance(_max_moves(form), by=operator.subject, plan_id=plan_id or None)
+        done = balancer.rebalance(_max_moves(form), by=operator.subject, plan_id=plan_id)
     except Conflict:
         text = "Nothing was moved: the schedule has changed since the preview. Look at it again."
-        return pages.back(request, home, Notice(text, "refused"))
+        return page.back(home, Notice(text, "refused"))
     balancer.distribution()
     if not done.moved:
-        text = "Nothing was moved: no move would lower the peak."
-        return pages.back(request, home, Notice(text))
+        return page.back(home, Notice("Nothing was moved: no move would lower the peak."))
     before, after = done.before, done.after
     text = (
         f"Moved {count(len(done.moved), 'job')}: at most {after.workers_needed:,} run at once "
@@ -157,40 +136,30 @@ def apply_rebalance(
     )
     if done.skipped:
         text += f" {count(len(done.skipped), 'job')} stayed."
-    undo = pages.url(request, "undo_rebalancing", rebalance_id=done.id)
-    return pages.back(request, home, Notice(text, "done", "Undo", undo))
+    undo = page.url("undo_rebalancing", rebalance_id=done.id)
+    return page.back(home, Notice(text, "done", "Undo", undo))
 
 
 @router.get("/distribution/rebalances/{rebalance_id}", name="past_rebalance")
-def past_rebalance(
-    request: Request, rebalance_id: str, _viewer: Viewer, service: ServiceDep
-) -> Response:
-    moves = service.app.balancer.moves_of(id_of(rebalance_id, "rebalance"))
-    return pages.render(
-        request,
-        "past_rebalance.html",
-        now=pages.now_of(request),
-        moves=moves[:MOST_SHOWN],
-        number=len(moves),
-    )
+def past_rebalance(page: PageDep, rebalance_id: str, _viewer: Viewer) -> Response:
+    moves = page.service.app.balancer.moves_of(id_of(rebalance_id, "rebalance"))
+    return page.render("past_rebalance.html", moves=moves[:MOST_SHOWN], number=len(moves))
 
 
 @router.post("/distribution/rebalances/{rebalance_id}/undo", name="undo_rebalancing")
-def undo_rebalance(
-    request: Request, rebalance_id: str, operator: Operator, service: ServiceDep
-) -> Response:
+def undo_rebalance(page: PageDep, rebalance_id: str, operator: Operator) -> Response:
     """Put back what is still where the rebalance put it."""
-    home, balancer = pages.url(request, "distribution"), service.app.balancer
+    home, balancer = page.url("distribution"), page.service.app.balancer
     try:
         undone = balancer.undo(id_of(rebalance_id, "rebalance"), by=operator.subject)
     except Conflict as error:
-        return pages.back(request, home, Notice(str(error), "refused"))
+        return page.back(home, Notice(str(error), "refused"))
     balancer.distribution()
     text = f"Put back {count(len(undone.restored), 'job')}."
     if undone.left_alone:
         others = count(len(undone.left_alone), "job has", "jobs have")
         text += f" {others} moved on since and stayed."
-    return pages.back(request, home, Notice(text))
+    return page.back(home, Notice(text))
 
 
 def _max_moves(form: Form) -> int | None:
@@ -205,16 +174,12 @@ def _max_moves(form: Form) -> int | None:
     return int(text[:9])
 
 
-def _preview(
-    request: Request, service: Service, max_moves: int | None, problem: str = ""
-) -> Response:
-    plan = service.app.balancer.preview(max_moves)
-    before, after, zone = plan.plan.before, plan.plan.after, pages.zone_of(request)
-    named: defaultdict[str, list[SkippedJob]] = defaultdict(list)
+def _preview(page: PageRequest, max_moves: int | None, problem: str = "") -> Response:
+    plan = page.service.app.balancer.preview(max_moves)
+    before, after, zone = plan.plan.before, plan.plan.after, page.zone
+    stays: defaultdict[str, list[SkippedJob]] = defaultdict(list)
     for job in plan.skipped:
-        if len(named[job.reason]) < _NAMED:
-            named[job.reason].append(job)
-    numbers = Counter(job.reason for job in plan.skipped)
+        stays[REASONS.get(job.reason, job.reason)].append(job)
     chart = charts.before_after(
         shifted(before.week_peak, plan.at, zone),
         shifted(after.week_peak, plan.at, zone),
@@ -225,8 +190,7 @@ def _preview(
         ),
         height=380,
     )
-    return pages.render(
-        request,
+    return page.render(
         "rebalance.html",
         status=422 if problem else 200,
         problem=problem,
@@ -237,7 +201,8 @@ def _preview(
         after=after,
         moves=plan.moves[:MOST_SHOWN],
         number=len(plan.moves),
-        stays=[Stay(REASONS.get(r, r), number, named[r]) for r, number in numbers.most_common()],
+        stays=sorted(stays.items(), key=lambda entry: -len(entry[1])),
+        named=_NAMED,
         skipped=len(plan.skipped),
         chart=chart,
     )

@@ -1,21 +1,19 @@
 """Screen 3, one job: what it is, when it runs, why it does or does not, its runs, its backfill."""
 
 from datetime import datetime, timedelta, tzinfo
-from statistics import median, quantiles
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
-from fastapi import Request, Response
+from fastapi import Response
 
 from evenbeat import charts, humanize
-from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
-from evenbeat.dashboard import job_form, pages
-from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
-from evenbeat.dashboard.job_form import Refused
-from evenbeat.dashboard.jobs import tags_of
-from evenbeat.dashboard.pages import Notice
+from evenbeat.api.dependencies import Operator, Viewer
+from evenbeat.dashboard import pages
+from evenbeat.dashboard.job_form import REFUSED, errors_of, local_minute, moment_of
+from evenbeat.dashboard.jobs import RunFigures, run_figures, tags_of, verbs_for
+from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of
 from evenbeat.domain.job import Job, recurring_of, spec_of
-from evenbeat.domain.states import VERBS
+from evenbeat.errors import InvalidInput
 from evenbeat.observe.explain import describe_schedule, explain
 from evenbeat.store.backfill import MOST_PLANS
 from evenbeat.store.summaries import PastRun
@@ -28,84 +26,48 @@ _STATES = ("running", "completed", "failed", "cancelled")
 _OFFERED_BACKFILL = timedelta(days=1)
 
 
-class RunFigures(NamedTuple):
-    """A job's latest runs in figures."""
-
-    runs: int
-    failed: int
-    success: float | None
-    median_ms: float | None
-    p95_ms: float | None
-
-
 @router.get("/jobs/{job_id}", name="job")
-def job(
-    request: Request, job_id: str, _viewer: Viewer, service: ServiceDep, query: QueryDep
-) -> Response:
+def job(page: PageDep, job_id: str, _viewer: Viewer) -> Response:
     """Everything about one job."""
-    read, dependencies = service.app.store.read, service.app.store.dependencies
+    read, dependencies = page.store.read, page.store.dependencies
     job = read.job(id_of(job_id))
-    status = query.text("status") if query.text("status") in _STATES else ""
-    number = pages.page_number(query)
-    page = read.executions_of(
-        job.id,
-        statuses=[status] if status else None,
-        limit=PAGE_SIZE,
-        offset=(number - 1) * PAGE_SIZE,
-    )
+    status = page.query.text("status") if page.query.text("status") in _STATES else ""
+    statuses, offset = [status] if status else None, (page.number() - 1) * PAGE_SIZE
+    runs = read.executions_of(job.id, statuses=statuses, limit=PAGE_SIZE, offset=offset)
     past = read.last_outcomes([job.id], _RUNS_CHARTED)[job.id]
-    figures = _figures(past)
+    figures = run_figures(past)
     awaited = dependencies.awaited_by([job.id])[job.id]
 
     def address(number: int) -> str:
         fields = {"status": status, "page": str(number) if number > 1 else ""}
         fields = {name: value for name, value in fields.items() if value}
-        return pages.url(request, "job", job_id=job.id, query=fields) + "#runs"
+        return page.url("job", job_id=job.id, query=fields) + "#runs"
 
-    return pages.render(
-        request,
+    return page.render(
         "job.html",
-        now=pages.now_of(request),
         job=job,
         schedule=describe_schedule(job, awaited),
         awaited=awaited,
         dependents=dependencies.dependents_of(job.id),
         tags=tags_of(job),
-        verbs=[verb for verb in VERBS.values() if verb.suits(job.status, job.is_paused)],
-        why=explain(read.circumstances(job.id, now=service.now)),
+        verbs=verbs_for(job),
+        why=explain(read.circumstances(job.id, now=page.service.now)),
         figures=figures,
-        chart=_chart(past, figures, pages.zone_of(request)),
-        runs=page.executions,
+        chart=_chart(past, figures, page.zone),
+        runs=runs.executions,
         run_status=status,
         run_states=_STATES,
-        page=pages.pager(number, PAGE_SIZE, len(page.executions), page.total, address),
+        page=page.pager(address, PAGE_SIZE, len(runs.executions), runs.total),
         recurring=recurring_of(job) is not None,
         spec=spec_of(job),
     )
 
 
 @router.get("/executions/{execution_id}", name="execution")
-def execution(
-    request: Request, execution_id: str, _viewer: Viewer, service: ServiceDep
-) -> Response:
+def execution(page: PageDep, execution_id: str, _viewer: Viewer) -> Response:
     """One run; the list of a job's runs shows the same when one is opened."""
-    read = service.app.store.read
-    run = read.execution(id_of(execution_id, "execution"))
-    job = read.job(run.job_id)
-    return pages.render(request, "execution.html", now=pages.now_of(request), run=run, job=job)
-
-
-def _figures(past: list[PastRun]) -> RunFigures:
-    ended = [run for run in past if run.status in ("completed", "failed")]
-    completed = [run.duration_ms for run in ended if run.status == "completed"]
-    durations = sorted(duration for duration in completed if duration is not None)
-    return RunFigures(
-        len(ended),
-        len(ended) - len(completed),
-        len(completed) / len(ended) if ended else None,
-        median(durations) if durations else None,
-        quantiles(durations, n=20, method="inclusive")[-1] if len(durations) > 1 else None,
-    )
+    run = page.store.read.execution(id_of(execution_id, "execution"))
+    return page.render("execution.html", run=run, job=page.store.read.job(run.job_id))
 
 
 def _chart(past: list[PastRun], figures: RunFigures, zone: tzinfo) -> str:
@@ -139,77 +101,59 @@ def _chart(past: list[PastRun], figures: RunFigures, zone: tzinfo) -> str:
 
 
 @router.get("/jobs/{job_id}/backfill", name="backfill")
-def backfill(request: Request, job_id: str, _operator: Operator, service: ServiceDep) -> Response:
+def backfill(page: PageDep, job_id: str, _operator: Operator) -> Response:
     """Ask for the period to run again; the last day is offered."""
-    job, now = service.app.store.read.job(id_of(job_id)), pages.now_of(request)
-    zone = pages.zone_of(request)
-    start = job_form.local_minute(now - _OFFERED_BACKFILL, zone)
-    form = Form([("from", start), ("to", job_form.local_minute(now, zone))])
-    return _backfill_page(request, service, job, form)
+    moments = {"from": page.now - _OFFERED_BACKFILL, "to": page.now}
+    form = Form([(name, local_minute(at, page.zone)) for name, at in moments.items()])
+    return _backfill_page(page, page.store.read.job(id_of(job_id)), form)
 
 
 @router.post("/jobs/{job_id}/backfill", name="backfill_now")
-def backfill_now(
-    request: Request, job_id: str, operator: Operator, service: ServiceDep, form: FormDep
-) -> Response:
+def backfill_now(page: PageDep, job_id: str, operator: Operator, form: FormDep) -> Response:
     """Start the runs of the period."""
-    job, store = service.app.store.read.job(id_of(job_id)), service.app.store.backfill
+    job, by = page.store.read.job(id_of(job_id)), operator.subject
     try:
-        period = _period(request, form)
-        done = job_form.refusing(
-            lambda: store.add(job.id, **period, created_by=operator.subject, now=service.now)
-        )
-    except Refused as refused:
-        return _backfill_page(request, service, job, form, refused.errors)
+        done = page.store.backfill.add(job.id, **_period(page, form), created_by=by)
+    except REFUSED as error:
+        return _backfill_page(page, job, form, errors_of(error))
     text = "Nothing to do: every plan of that period already ran or is scheduled."
     if done.created:
         skipped = f"; {done.existing:,} skipped because they already ran or are scheduled"
         started = humanize.count(done.created, "past run")
         text = f"Started {started}{skipped if done.existing else ''}."
-    return pages.back(request, pages.url(request, "job", job_id=job.id), Notice(text))
+    return page.back(page.url("job", job_id=job.id), Notice(text))
 
 
 @router.post("/jobs/{job_id}/backfill/preview", name="preview_backfill")
-def preview_backfill(
-    request: Request, job_id: str, _operator: Operator, service: ServiceDep, form: FormDep
-) -> Response:
+def preview_backfill(page: PageDep, job_id: str, _operator: Operator, form: FormDep) -> Response:
     """How many runs there would be, as a fragment."""
-    preview = _preview(request, service, id_of(job_id), form)
-    return pages.render(request, "backfill_preview.html", preview=preview)
+    return page.render("backfill_preview.html", preview=_preview(page, id_of(job_id), form))
 
 
-def _preview(request: Request, service: Service, job_id: UUID, form: Form) -> str:
-    store = service.app.store.backfill
+def _preview(page: PageRequest, job_id: UUID, form: Form) -> str:
     try:
-        period = _period(request, form)
-        plans = job_form.refusing(lambda: store.preview(job_id, **period, now=service.now))
-    except Refused as refused:
-        return str(refused)
+        plans = page.store.backfill.preview(job_id, **_period(page, form))
+    except REFUSED as error:
+        return str(error)
     text = f"{humanize.count(plans.created, 'past run')} would start now, in parallel."
-    return (
-        f"{text} {plans.existing:,} more already ran or are scheduled." if plans.existing else text
-    )
+    more = f" {plans.existing:,} more already ran or are scheduled."
+    return text + more if plans.existing else text
 
 
-def _period(request: Request, form: Form) -> dict[str, Any]:
-    zone = pages.zone_of(request)
-    start = job_form.moment_of(form.text("from"), zone, "from")
-    end = job_form.moment_of(form.text("to"), zone, "to")
-    if start is None or end is None:
-        raise Refused({"from" if start is None else "to": "Give a date and time."})
+def _period(page: PageRequest, form: Form) -> dict[str, Any]:
+    period = {}
+    for name, field in (("start", "from"), ("end", "to")):
+        period[name] = moment_of(form, field, page.zone)
+        if period[name] is None:
+            raise InvalidInput("Give a date and time.", field=field)
     again = form.flag("include_completed")
-    return {"start": start, "end": end, "include_completed": again, "limit": MOST_PLANS}
+    return {**period, "include_completed": again, "limit": MOST_PLANS, "now": page.service.now}
 
 
 def _backfill_page(
-    request: Request, service: Service, job: Job, form: Form, errors: dict[str, str] | None = None
+    page: PageRequest, job: Job, form: Form, errors: dict[str, str] | None = None
 ) -> Response:
-    return pages.render(
-        request,
-        "backfill.html",
-        status=422 if errors else 200,
-        job=job,
-        form=form,
-        errors=errors or {},
-        preview="" if errors else _preview(request, service, job.id, form),
-    )
+    preview = "" if errors else _preview(page, job.id, form)
+    status, errors = 422 if errors else 200, errors or {}
+    values: dict[str, Any] = {"job": job, "form": form, "errors": errors, "preview": preview}
+    return page.render("backfill.html", status=status, **values)

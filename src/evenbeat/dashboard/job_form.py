@@ -1,90 +1,156 @@
-"""The form of a job, new or edited: from fields to the API's own request, and back.
+"""Adding and editing a job: from the form's fields to the API's own request and back, with a
+preview of when the job would run and where it would be placed.
 
 What the API would refuse is refused here by the same models and rules, with its words beside the
 field they are about.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, tzinfo
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
 
+from fastapi import Response
 from pydantic import ValidationError
 
-from evenbeat.api.dependencies import Service
-from evenbeat.api.requests import JobCreate, JobEdit
-from evenbeat.dashboard.forms import Form
+from evenbeat.api.dependencies import Operator, Service
+from evenbeat.api.jobs import job_from, update_job
+from evenbeat.api.requests import JobCreate, JobEdit, task_of
+from evenbeat.api.tasks import TaskDocument, known_task, known_tasks
+from evenbeat.dashboard import pages
+from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of
+from evenbeat.dashboard.reference import type_of
 from evenbeat.domain import webhooks
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.duration import format_duration
-from evenbeat.domain.job import BY_NAME, SETTINGS, Job, JobSpec, Setting, schedule_of, spec_of
-from evenbeat.domain.schedule import After, Cron, Interval
+from evenbeat.domain.job import (
+    BY_NAME,
+    SETTINGS,
+    Job,
+    JobSpec,
+    Placement,
+    schedule_of,
+    spec_of,
+    with_settings,
+)
+from evenbeat.domain.schedule import After, Cron, Interval, Recurring, schedule_from_fields
 from evenbeat.domain.setting_kinds import Choice, Flag
+from evenbeat.domain.window import due_at
 from evenbeat.errors import Conflict, InvalidInput, NameTaken, validation_message
 
-_Answer = TypeVar("_Answer")
+router = pages.router()
 
+REFUSED = (ValidationError, InvalidInput, Conflict)
+"""What is wrong with a form; `errors_of` says so field by field."""
+
+_PREVIEWED = 5
+_DEFAULTS = JobSpec(task="any")
+_TEXTS = ("name", "task", "description")
+_TIMING = ("kind", "every", "cron", "timezone", "run_at", "placement", "window", "cost")
+_ENDS = ("success", "failure", "any")
 # Where the API's field is another control of the form.
 _SHOWN_AT = {"interval_seconds": "schedule", "schedule_enabled": "schedule", "delay": "run_at"}
-_TEXTS = ("name", "task", "description")
-_NO_OBJECT = 'Give an object with the task\'s arguments, such as {"to": "a@b.c"}.'
-_DEFAULTS = JobSpec(task="any")
 FIELDS = (
     *_TEXTS, *BY_NAME, "payload", "tags", "kind", "every", "cron", "timezone", "run_at", "paused",
     "after",
 )  # fmt: skip
 
 
-class FormControl(NamedTuple):
-    """How the form shows a setting."""
-
-    name: str
-    label: str
-    hint: str
-    placeholder: str
-    choices: tuple[str, ...]
+@router.get("/jobs/new", name="new_job")
+def new_job(page: PageDep, _operator: Operator) -> Response:
+    """An empty form; `?task=` and `?queue=` fill it in."""
+    values = {name: page.query.text(name) for name in ("task", "queue")}
+    return _page(page, blank() | values)
 
 
-def _control_of(setting: Setting) -> FormControl:
-    default = setting.of(_DEFAULTS)
-    choices: tuple[str, ...] = ()
-    if isinstance(setting.kind, Choice):
-        choices = tuple(setting.kind.words)
-    elif isinstance(setting.kind, Flag):
-        choices = ("true", "false")
-    return FormControl(
-        setting.name,
-        setting.name.replace("_", " ").capitalize(),
-        setting.help,
-        "" if default is None else setting.kind.to_text(default),
-        choices,
+@router.post("/jobs/new", name="add_job")
+def add_job(page: PageDep, operator: Operator, form: FormDep) -> Response:
+    """Add the job, or show the form again with what is wrong with it."""
+    service = page.service
+    try:
+        body = new_request(form, page.zone)
+        task = known_task(service, task_of(body))
+        added = service.app.add(job_from(body, task, operator.subject))
+    except REFUSED as error:
+        return _page(page, sent(form), errors=errors_of(error))
+    if body.paused and added.created:
+        service.app.store.control.pause([added.id], now=service.now)
+    warnings = [Notice(text, "refused") for text in task.warnings]
+    text = "A job like this was there already."
+    if added.created:
+        text = f"Added {body.name or body.task}."
+    return page.back(page.url("job", job_id=added.id), Notice(text), *warnings)
+
+
+@router.get("/jobs/{job_id}/edit", name="edit_job")
+def edit_job(page: PageDep, job_id: str, _operator: Operator) -> Response:
+    """The form of a job that exists."""
+    job = page.store.read.job(id_of(job_id))
+    awaited = page.store.dependencies.awaited_by([job.id])[job.id]
+    return _page(page, filled(job, page.zone, awaited), job)
+
+
+@router.post("/jobs/{job_id}/edit", name="change_job")
+def change_job(page: PageDep, job_id: str, operator: Operator, form: FormDep) -> Response:
+    """Change the job, or show the form again with what is wrong with it."""
+    job = page.store.read.job(id_of(job_id))
+    try:
+        update_job(job.id, edit_request(form, job, page.zone), page.service, operator)
+    except REFUSED as error:
+        return _page(page, sent(form), job, errors_of(error))
+    return page.back(page.url("job", job_id=job.id), Notice("Saved."))
+
+
+@router.post("/jobs/preview", name="preview_job")
+def preview_job(page: PageDep, _operator: Operator, form: FormDep) -> Response:
+    """What the form would come to, as a fragment."""
+    return page.render("job_preview.html", preview=preview(page, form, task_choices(page.service)))
+
+
+def _page(
+    page: PageRequest,
+    values: dict[str, str],
+    job: Job | None = None,
+    errors: dict[str, str] | None = None,
+) -> Response:
+    errors, tasks = dict(errors or {}), task_choices(page.service)
+    if "schedule" in errors and values["kind"] in ("every", "cron"):
+        errors[values["kind"]] = errors.pop("schedule")
+    return page.render(
+        "job_form.html",
+        status=422 if errors else 200,
+        values=values,
+        job=job,
+        errors=errors,
+        tasks=tasks,
+        groups=setting_groups(),
+        preview=preview(page, Form(list(values.items())), tasks),
     )
 
 
-def setting_groups() -> dict[str, list[FormControl]]:
+def task_choices(service: Service) -> list[TaskDocument]:
+    """Every task that this process or a worker knows, but for the delivery of webhooks: its jobs
+    are made by what happens."""
+    return [task for task in known_tasks(service) if task.name != webhooks.TASK]
+
+
+def setting_groups() -> dict[str, list[dict[str, Any]]]:
     """The controls of all settings but the placement, which stands beside the interval."""
-    groups: dict[str, list[FormControl]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for setting in SETTINGS:
-        if setting.name != "placement":
-            groups.setdefault(setting.group, []).append(_control_of(setting))
+        if setting.name == "placement":
+            continue
+        kind, default = setting.kind, setting.of(_DEFAULTS)
+        choices: tuple[str, ...] = ("true", "false") if isinstance(kind, Flag) else ()
+        control = {
+            "name": setting.name,
+            "label": setting.name.replace("_", " ").capitalize(),
+            "hint": setting.help,
+            "placeholder": "" if default is None else kind.to_text(default),
+            "choices": tuple(kind.words) if isinstance(kind, Choice) else choices,
+        }
+        groups.setdefault(setting.group, []).append(control)
     return groups
-
-
-class Refused(Exception):
-    """The form as it was sent, with what is wrong with each field."""
-
-    def __init__(self, errors: dict[str, str]) -> None:
-        super().__init__("; ".join(errors.values()))
-        self.errors = errors
-
-
-class TaskChoice(NamedTuple):
-    """A task to choose: its words and its arguments."""
-
-    name: str
-    doc: str
-    schema: dict[str, Any]
-    workers: int
 
 
 # -- from the form to a request --------------------------------------------------------------------
@@ -93,10 +159,9 @@ class TaskChoice(NamedTuple):
 def new_request(form: Form, zone: tzinfo) -> JobCreate:
     """The request for a new job; empty fields are left to the task."""
     fields = {name: value for name, value in _fields(form).items() if value is not None}
-    fields |= _when(form, zone)
     if form.flag("paused"):
         fields["paused"] = True
-    return _checked(lambda: JobCreate.model_validate(fields))
+    return JobCreate.model_validate(fields | _when(form, zone))
 
 
 def edit_request(form: Form, job: Job, zone: tzinfo) -> JobEdit:
@@ -107,126 +172,88 @@ def edit_request(form: Form, job: Job, zone: tzinfo) -> JobEdit:
     when = _when(form, zone)
     if form.text("kind") == "once":
         when["schedule_enabled"] = False
-        plan = job.plan_time
-        unmoved = plan is not None and local_minute(plan, zone) == form.text("run_at")[:16]
-        if when.get("run_at") is None or unmoved:
+        if job.plan_time and local_minute(job.plan_time, zone) == form.text("run_at")[:16]:
             when.pop("run_at", None)
-    return _checked(lambda: JobEdit.model_validate(fields | when))
-
-
-def refusing(work: Callable[[], _Answer]) -> _Answer:
-    """Do what the form asks for; what is refused is said at its field."""
-    try:
-        return work()
-    except NameTaken as error:
-        raise Refused({"name": str(error)}) from None
-    except InvalidInput as error:
-        field = error.field or ""
-        raise Refused({_control(field): str(error)}) from None
-    except Conflict as error:
-        raise Refused({"": str(error)}) from None
+    return JobEdit.model_validate(fields | when)
 
 
 def _fields(form: Form) -> dict[str, Any]:
-    errors: dict[str, str] = {}
     fields: dict[str, Any] = {name: form.text(name) or None for name in _TEXTS}
     for setting in SETTINGS:
-        text = form.text(setting.name)
+        text: Any = form.text(setting.name) or None
         try:
-            fields[setting.name] = setting.kind.from_text(setting.name, text) if text else None
-        except InvalidInput as error:
-            errors[setting.name] = str(error)
+            fields[setting.name] = text and setting.kind.from_text(setting.name, text)
+        except InvalidInput:
+            fields[setting.name] = text  # which the request refuses, with whatever else is wrong
     fields["tags"] = [tag for part in form.text("tags").split(",") if (tag := part.strip())] or None
     try:
-        fields["payload"] = _payload(form.text("payload"))
-    except ValueError as error:
-        errors["payload"] = str(error)
-    if errors:
-        raise Refused(errors)
-    return fields
-
-
-def _payload(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text) if text else {}
+        fields["payload"] = json.loads(form.text("payload") or "{}")
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise ValueError(f"This is not JSON: {error.msg.lower()} at {where}.") from None
+        text = f"This is not JSON: {error.msg.lower()} at {where}."
+        raise InvalidInput(text, field="payload") from None
     except RecursionError:
-        raise ValueError("This is nested too deeply.") from None
-    if not isinstance(value, dict):
-        raise ValueError(_NO_OBJECT)  # noqa: TRY004 - it becomes the field's message
-    return value
+        raise InvalidInput("This is nested too deeply.", field="payload") from None
+    if not isinstance(fields["payload"], dict):
+        text = 'Give an object with the task\'s arguments, such as {"to": "a@b.c"}.'
+        raise InvalidInput(text, field="payload")
+    return fields
 
 
 def _when(form: Form, zone: tzinfo) -> dict[str, Any]:
     kind = form.text("kind")
     if kind == "every":
         if not form.text("every"):
-            raise Refused({"schedule": "Say how often, for example 30m or 1h30m."})
+            raise InvalidInput("Say how often, for example 30m or 1h30m.", field="schedule")
         return {"schedule": f"@every {form.text('every')}"}
     if kind == "cron":
         if not form.text("cron"):
-            raise Refused({"schedule": "Give five cron fields, for example 0 9 * * mon-fri."})
+            text = "Give five cron fields, for example 0 9 * * mon-fri."
+            raise InvalidInput(text, field="schedule")
         return {"schedule": form.text("cron"), "timezone": form.text("timezone") or "UTC"}
     if kind == "after":
-        awaited = [_awaited(part) for part in form.text("after").split(",") if part.strip()]
+        awaited = []
+        for part in filter(None, map(str.strip, form.text("after").split(","))):
+            name, _, end = part.rpartition(" on ")  # as in "load-data on any"
+            named = {"job": name.strip(), "on": end}
+            awaited.append(named if name and end in _ENDS else {"job": part})
         if not awaited:
-            raise Refused({"after": "Name at least one job, for example load-data."})
+            raise InvalidInput("Name at least one job, for example load-data.", field="after")
         return {"after": awaited}
-    moment = moment_of(form.text("run_at"), zone, "run_at")
+    moment = moment_of(form, "run_at", zone)
     return {} if moment is None else {"run_at": moment.isoformat()}
 
 
-def _awaited(text: str) -> dict[str, str]:
-    """ "load-data", or "load-data on any" where another end than success is wanted."""
-    name, _, end = text.strip().rpartition(" on ")
-    return {"job": name.strip(), "on": end} if end in _ENDS and name else {"job": text.strip()}
-
-
-_ENDS = ("success", "failure", "any")
-
-
-def _awaited_text(one: Dependency) -> str:
-    job = str(one.id) if one.name is None or "," in one.name or " on " in one.name else one.name
-    return job if one.wanted == "success" else f"{job} on {one.wanted}"
-
-
-def moment_of(text: str, zone: tzinfo, field: str) -> datetime | None:
+def moment_of(form: Form, field: str, zone: tzinfo) -> datetime | None:
     """What a date and time control says, in the visitor's time zone; None when it is empty."""
+    text = form.text(field)
     if not text:
         return None
     try:
         naive = datetime.fromisoformat(text)
         return (naive if naive.tzinfo else naive.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise Refused({field: f"{text[:40]!r} is not a date and time."}) from None
+        raise InvalidInput(f"{text[:40]!r} is not a date and time.", field=field) from None
 
 
-def _checked(build: Callable[[], _Answer]) -> _Answer:
-    try:
-        return build()
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-        raise Refused(
-            {
-                _control(str(e["loc"][0])): (text := validation_message(e))[:1].upper() + text[1:]
-                for e in problems
-            }
-        ) from None
-
-
-def _control(field: str) -> str:
-    return _SHOWN_AT.get(field, field)
+def errors_of(error: Exception) -> dict[str, str]:
+    """What is wrong, by the control that shows it; under "" what concerns the form as a whole."""
+    if isinstance(error, ValidationError):
+        texts = {
+            str(one["loc"][0]): validation_message(one)
+            for one in error.errors(include_url=False, include_input=False)
+        }
+        return {_SHOWN_AT.get(f, f): text[:1].upper() + text[1:] for f, text in texts.items()}
+    field = (isinstance(error, InvalidInput) and error.field) or ""
+    return {"name" if isinstance(error, NameTaken) else _SHOWN_AT.get(field, field): str(error)}
 
 
 # -- from a job to the form ------------------------------------------------------------------------
 
 
-def blank(task: str = "", queue: str = "") -> dict[str, str]:
+def blank() -> dict[str, str]:
     """The form before anything is filled in."""
-    empty = dict.fromkeys(FIELDS, "")
-    return empty | {"kind": "every", "placement": "balanced", "task": task, "queue": queue}
+    return dict.fromkeys(FIELDS, "") | {"kind": "every", "placement": "balanced"}
 
 
 def sent(form: Form) -> dict[str, str]:
@@ -238,7 +265,6 @@ def filled(job: Job, zone: tzinfo, awaited: Sequence[Dependency] = ()) -> dict[s
     """The form of a job that exists."""
     spec, schedule = spec_of(job), schedule_of(job)
     tags, description = job.metadata.get("tags"), job.metadata.get("description")
-    settings = {setting: setting.of(spec) for setting in SETTINGS}
     values = {
         "name": job.name,
         "task": spec.task,
@@ -247,21 +273,24 @@ def filled(job: Job, zone: tzinfo, awaited: Sequence[Dependency] = ()) -> dict[s
         "description": description if isinstance(description, str) else "",
         "timezone": job.timezone,
         "kind": "once",
-        **{
-            setting.name: setting.kind.to_text(value)
-            for setting, value in settings.items()
-            if value is not None
-        },
     }
+    for setting in SETTINGS:
+        if (value := setting.of(spec)) is not None:
+            values[setting.name] = setting.kind.to_text(value)
     if isinstance(schedule, Interval):
         values |= {"kind": "every", "every": format_duration(schedule.every)}
     elif isinstance(schedule, Cron):
         values |= {"kind": "cron", "cron": schedule.text}
     elif isinstance(schedule, After):
-        values |= {"kind": "after", "after": ", ".join(map(_awaited_text, awaited))}
+        names = []
+        for one in awaited:
+            is_plain = one.name is not None and "," not in one.name and " on " not in one.name
+            end = "" if one.wanted == "success" else f" on {one.wanted}"
+            names.append(f"{one.name if is_plain else one.id}{end}")
+        values |= {"kind": "after", "after": ", ".join(names)}
     elif job.plan_time is not None:
         values["run_at"] = local_minute(job.plan_time, zone)
-    return blank() | {name: "" if v is None else str(v) for name, v in values.items()}
+    return blank() | {name: value or "" for name, value in values.items()}
 
 
 def local_minute(moment: datetime, zone: tzinfo) -> str:
@@ -269,47 +298,54 @@ def local_minute(moment: datetime, zone: tzinfo) -> str:
     return f"{moment.astimezone(zone):%Y-%m-%dT%H:%M}"
 
 
-# -- what can be chosen ----------------------------------------------------------------------------
+# -- the preview -----------------------------------------------------------------------------------
 
 
-def task_choices(service: Service) -> list[TaskChoice]:
-    """Every task that this process or a worker knows, but for the delivery of webhooks: its jobs
-    are made by what happens."""
-    named = {task.name: task for task in service.app.store.read.tasks(now=service.now)}
-    choices = [TaskChoice(t.name, t.doc, t.schema, t.workers_now) for t in named.values()]
-    choices += [
-        TaskChoice(task.name, task.description, task.signature.json_schema(), 0)
-        for task in service.app.registry
-        if task.name not in named
-    ]
-    return sorted(choice for choice in choices if choice.name != webhooks.TASK)
+def preview(page: PageRequest, form: Form, tasks: list[TaskDocument]) -> dict[str, Any]:
+    """As much as can be said; a form that is not finished yet is no error."""
+    name, kind = form.text("task"), form.text("kind")
+    task = next((one for one in tasks if one.name == name), None)
+    shown: dict[str, Any] = {"schedule": "", "runs": (), "load": None, "trouble": "", "task": task}
+    shown["arguments"] = _arguments(task.schema_) if task else []
+    shown["warnings"] = known_task(page.service, name[:200]).warnings if name else ()
+    if kind in ("every", "cron") and not form.text(kind):
+        return shown
+    if kind == "after":
+        return shown | {"schedule": "after other jobs"}
+    try:
+        return shown | _planned(page, form)
+    except REFUSED as error:
+        return shown | {"trouble": "; ".join(errors_of(error).values())}
 
 
-class Argument(NamedTuple):
-    """One argument of a task, for people."""
-
-    name: str
-    kind: str
-    required: bool
-    note: str
-
-
-def arguments_of(schema: dict[str, Any]) -> tuple[Argument, ...]:
-    """The arguments that a payload's JSON schema describes."""
-    required = set(schema.get("required", ()))
-    properties: dict[str, Any] = schema.get("properties", {})
-    return tuple(
-        Argument(name, _kind(one), name in required, _note(one)) for name, one in properties.items()
-    )
+def _arguments(schema: dict[str, Any]) -> list[tuple[str, str]]:
+    """The arguments that a payload's JSON schema describes, each with what is to be said of it."""
+    arguments = []
+    for name, one in schema.get("properties", {}).items():
+        required = ", required" if name in schema.get("required", ()) else ""
+        default = f"default {json.dumps(one['default'])}" if "default" in one else ""
+        notes = [f"{type_of(one)}{required}", str(one.get("description", "")), default]
+        arguments.append((name, "; ".join(filter(None, notes))))
+    return arguments
 
 
-def _kind(one: dict[str, Any]) -> str:
-    options = one.get("anyOf") or [one]
-    return " or ".join(
-        str(o.get("type") or o.get("$ref", "any").rpartition("/")[2]) for o in options
-    )
-
-
-def _note(one: dict[str, Any]) -> str:
-    default = f"default {json.dumps(one['default'])}" if "default" in one else ""
-    return "; ".join(part for part in (str(one.get("description", "")), default) if part)
+def _planned(page: PageRequest, form: Form) -> dict[str, Any]:
+    timing = Form([(k, v) for k, v in form.pairs if k in _TIMING] + [("task", "any")])
+    body, now = new_request(timing, page.zone), page.now
+    schedule = schedule_from_fields(body.schedule_fields())
+    spec = with_settings(_DEFAULTS, body.changed_settings())
+    if not isinstance(schedule, Recurring):
+        run_at = body.run_at if body.run_at is not None and body.run_at > now else now
+        return {"schedule": "once", "runs": (run_at,)}
+    first, load = schedule.next_after(now), None
+    if isinstance(schedule, Interval) and spec.placement is Placement.BALANCED:
+        cost = None if spec.cost is None else spec.cost.total_seconds() * 1000
+        placed = page.service.app.balancer.where(schedule.every, cost)
+        first, load = placed.at, placed.load
+        schedule = Interval(schedule.every, first)
+    elif isinstance(schedule, Interval) and spec.placement is Placement.PINNED:
+        first = now + schedule.every
+        schedule = Interval(schedule.every, first)
+    plans = [first, *schedule.preview(first, _PREVIEWED - 1)]
+    runs = tuple(due_at(plan, timedelta(0), spec.window) for plan in plans)
+    return {"schedule": schedule.describe(), "runs": runs, "load": load}

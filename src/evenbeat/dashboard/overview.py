@@ -4,11 +4,12 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from fastapi import Request, Response
+from fastapi import Response
 
 from evenbeat import charts, humanize
-from evenbeat.api.dependencies import ServiceDep, Viewer
+from evenbeat.api.dependencies import Viewer
 from evenbeat.dashboard import pages
+from evenbeat.dashboard.pages import PageDep
 from evenbeat.store.summaries import Attention
 
 router = pages.router()
@@ -30,9 +31,9 @@ class Concern(NamedTuple):
 
 
 @router.get("/", name="overview")
-def overview(request: Request, _viewer: Viewer, service: ServiceDep) -> Response:
+def overview(page: PageDep, _viewer: Viewer) -> Response:
     """The whole service on one page."""
-    read, now, zone = service.app.store.read, pages.now_of(request), pages.zone_of(request)
+    read, service = page.store.read, page.service
     summary, states = read.overview(now=service.now), read.counts_by_status()
     concerns = concerns_of(read.attention(limit=_MOST_CONCERNS, now=service.now))
     completed = [hour.completed for hour in summary.hours]
@@ -50,10 +51,8 @@ def overview(request: Request, _viewer: Viewer, service: ServiceDep) -> Response
             width=460,
             height=150,
         )
-    return pages.render(
-        request,
+    return page.render(
         "overview.html",
-        now=now,
         summary=summary,
         jobs=sum(states.values()),
         active=sum(states.get(state, 0) for state in ("pending", "scheduled", "running")),
@@ -64,12 +63,12 @@ def overview(request: Request, _viewer: Viewer, service: ServiceDep) -> Response
             failed,
             title=f"Runs that ended in each of the last 24 hours: {humanize.count(ended, 'run')}, "
             f"{sum(failed):,} failed",
-            labels=[f"{hour.hour.astimezone(zone):%H}" for hour in summary.hours],
+            labels=[f"{hour.hour.astimezone(page.zone):%H}" for hour in summary.hours],
         ),
         concerns=concerns[:_MOST_CONCERNS],
         more_concerns=len(concerns) - _MOST_CONCERNS,
         upcoming=read.upcoming(_NEXT_RUNS),
-        following=next(iter(read.upcoming(1, after=now)), None),
+        following=next(iter(read.upcoming(1, after=page.now)), None),
         distribution=distribution,
         distribution_chart=distribution_chart,
     )
@@ -78,19 +77,14 @@ def overview(request: Request, _viewer: Viewer, service: ServiceDep) -> Response
 def concerns_of(attention: Attention) -> list[Concern]:
     """Everything that needs attention, the worst kind first, the newest of each kind first."""
     concerns = []
-    for lane in attention.unserved:
-        jobs = humanize.count(lane.jobs, "job is", "jobs are")
+    for lane in (*attention.unserved, *attention.late):
+        jobs, title = humanize.count(lane.jobs, "job is", "jobs are"), "No worker"
         text = f"{jobs} waiting for a worker with the task {lane.task} and the queue {lane.queue}."
-        concerns.append(
-            Concern("No worker", text, lane.oldest_due, queue=lane.queue, task=lane.task)
-        )
-    for lane in attention.late:
-        jobs = humanize.count(lane.jobs, "job is", "jobs are")
-        workers = humanize.count(lane.workers, "worker")
-        text = f"{jobs} late in the queue {lane.queue}; {workers} cannot keep up."
-        concerns.append(
-            Concern("Late", text, lane.oldest_due, None, lane.queue, lane.task, is_bad=False)
-        )
+        if lane.workers:
+            title, workers = "Late", humanize.count(lane.workers, "worker")
+            text = f"{jobs} late in the queue {lane.queue}; {workers} cannot keep up."
+        one = Concern(title, text, lane.oldest_due, queue=lane.queue, task=lane.task)
+        concerns.append(one._replace(is_bad=not lane.workers))
     for job in attention.failing:
         text = job.error_message.strip().split("\n", 1)[0][:200]
         if job.current_retry_count:

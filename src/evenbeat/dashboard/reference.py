@@ -5,50 +5,41 @@ wider than a phone. Tools that want more read `/openapi.json`, which the page li
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Response
 
 from evenbeat.api.dependencies import Viewer
 from evenbeat.dashboard import pages
+from evenbeat.dashboard.pages import PageDep
 
 router = pages.router()
 
 
-class ParameterRow(NamedTuple):
-    """A parameter of an operation, or a field of its body."""
-
-    name: str
-    place: str
-    type: str
-    required: bool
-    text: str
-
-
 @router.get("/docs", name="docs")
-def docs(request: Request, _viewer: Viewer) -> Response:
+def docs(page: PageDep, _viewer: Viewer) -> Response:
     """Every operation, by its tag."""
-    document = request.app.openapi()
+    document = page.request.app.openapi()
     groups: dict[str, list[dict[str, Any]]] = {}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             parameters = list(_parameters(operation, document["components"]["schemas"]))
             entry = operation | {"method": method, "path": path, "parameters": parameters}
             groups.setdefault(operation["tags"][0], []).append(entry)
-    return pages.render(request, "docs.html", groups=groups)
+    return page.render("docs.html", groups=groups)
 
 
-def _parameters(operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[ParameterRow]:
+def _parameters(operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[Any]:
+    """Name, place, type, whether it is required, and description of each parameter."""
     for one in operation.get("parameters", ()):
-        type_ = type_of(one["schema"])
         text, required = one.get("description", ""), one.get("required", False)
-        yield ParameterRow(one["name"], one["in"], type_, required, text)
+        yield one["name"], one["in"], type_of(one["schema"]), required, text
     content = operation.get("requestBody", {}).get("content", {})
     body = content.get("application/json", {}).get("schema", {})
     schema = schemas.get(body.get("$ref", "").rpartition("/")[2], {})
     for name, field in schema.get("properties", {}).items():
         required = name in schema.get("required", ())
-        yield ParameterRow(name, "body", type_of(field), required, field.get("description", ""))
+        yield name, "body", type_of(field), required, field.get("description", "")
 
 
 def type_of(schema: Mapping[str, Any]) -> str:

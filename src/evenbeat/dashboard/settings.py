@@ -1,17 +1,16 @@
 """Screen 7, settings: health, tokens, the current settings, and which version this is."""
 
 import platform
-from typing import NamedTuple
+from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Response
 from pydantic import SecretStr
 
 from evenbeat.api.auth.sessions import view_of
 from evenbeat.api.auth.tokens import Role
-from evenbeat.api.dependencies import Admin, Service, ServiceDep, Viewer
+from evenbeat.api.dependencies import Admin, Viewer
 from evenbeat.dashboard import pages
-from evenbeat.dashboard.forms import Form, FormDep, QueryDep, id_of
-from evenbeat.dashboard.pages import Notice
+from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of
 from evenbeat.domain.duration import parse_duration
 from evenbeat.errors import CannotIssue, InvalidInput
 from evenbeat.observe import doctor
@@ -35,110 +34,91 @@ _LIFETIMES = {
 _FIRST = ("retention_days", "retention_executions")
 
 
-class CurrentSetting(NamedTuple):
-    """A setting as this process has it."""
-
-    name: str
-    variable: str
-    value: str
-    is_default: bool
-    description: str
-
-
 @router.get("/settings", name="settings")
-def settings(request: Request, _viewer: Viewer, service: ServiceDep, query: QueryDep) -> Response:
+def settings(page: PageDep, _viewer: Viewer) -> Response:
     """Everything that is set, and whether it works."""
-    return _page(request, service, query)
+    return _page(page, Form([("role", "viewer"), ("expires", "30d")]))
 
 
 @router.post("/settings/tokens", name="new_token")
-def new_token(request: Request, admin: Admin, service: ServiceDep, form: FormDep) -> Response:
+def new_token(page: PageDep, admin: Admin, form: FormDep) -> Response:
     """Create a token. The response shows it, once; it is in no cookie and in no address."""
+    role, subject = form.text("role"), form.text("subject") or admin.subject
+    if role not in tuple(Role):
+        return _page(page, form, f"A role is one of {', '.join(Role)}, not {role[:20]!r}.")
     try:
-        role, lifetime = _role(form.text("role")), parse_duration(form.text("expires"))
-        subject = form.text("subject") or admin.subject
-        issued = service.access.issue(role, lifetime, subject=subject, by=admin.subject)
+        lifetime, issue = parse_duration(form.text("expires")), page.service.access.issue
+        issued = issue(Role(role), lifetime, subject=subject, by=admin.subject)
     except InvalidInput as error:
-        return _page(request, service, Form([]), form, str(error))
+        return _page(page, form, str(error))
     except CannotIssue as error:
-        return pages.back(request, _tokens(request), Notice(str(error), "refused"))
-    return pages.render(request, "token.html", now=pages.now_of(request), issued=issued)
+        return page.back(_tokens(page), Notice(str(error), "refused"))
+    return page.render("token.html", issued=issued)
 
 
 @router.get("/settings/tokens/{token_id}/revoke", name="ask_to_revoke")
-def ask_to_revoke(request: Request, token_id: str, admin: Admin) -> Response:
+def ask_to_revoke(page: PageDep, token_id: str, admin: Admin) -> Response:
     """Ask first: this cannot be undone."""
     token = id_of(token_id, "token")
-    is_own = admin.token_id == str(token)
-    return pages.render(request, "revoke.html", token_id=token, is_own=is_own)
+    return page.render("revoke.html", token_id=token, is_own=admin.token_id == str(token))
 
 
 @router.post("/settings/tokens/{token_id}/revoke", name="revoke_token_page")
-def revoke(request: Request, token_id: str, _admin: Admin, service: ServiceDep) -> Response:
+def revoke(page: PageDep, token_id: str, _admin: Admin) -> Response:
     """End a token."""
-    service.access.revoke(id_of(token_id, "token"))
+    page.service.access.revoke(id_of(token_id, "token"))
     text = "The token is revoked: here immediately, in other processes within a few seconds."
-    return pages.back(request, _tokens(request), Notice(text))
+    return page.back(_tokens(page), Notice(text))
 
 
-def _role(text: str) -> Role:
-    try:
-        return Role(text)
-    except ValueError:
-        text = f"A role is one of {', '.join(Role)}, not {text[:20]!r}."
-        raise InvalidInput(text, field="role") from None
+def _tokens(page: PageRequest, query: dict[str, Any] | None = None) -> str:
+    return page.url("settings", query=query) + "#tokens"
 
 
-def _tokens(request: Request) -> str:
-    return pages.url(request, "settings") + "#tokens"
-
-
-def _page(
-    request: Request, service: Service, query: Form, form: Form | None = None, problem: str = ""
-) -> Response:
-    principal, access = pages.principal_of(request), service.access
-    database = service.app.store.database
-    findings = doctor.check(database.url, schema=database.schema, now=service.now)
-    listed, number = "all" if query.text("tokens") == "all" else "active", pages.page_number(query)
-    tokens, page = [], None
-    if principal is not None and principal.role.covers(Role.ADMIN):
-        active, offset = listed == "active", (number - 1) * PAGE_SIZE
+def _page(page: PageRequest, form: Form, problem: str = "") -> Response:
+    access, database = page.service.access, page.store.database
+    findings = doctor.check(database.url, schema=database.schema, now=page.service.now)
+    listed = "all" if page.query.text("tokens") == "all" else "active"
+    tokens, pager = [], None
+    if page.may(Role.ADMIN):
+        active, offset = listed == "active", (page.number() - 1) * PAGE_SIZE
         tokens = access.tokens(active=active, limit=PAGE_SIZE, offset=offset)
-
-        def address(number: int) -> str:
-            fields = {"tokens": listed, "page": number}
-            return pages.url(request, "settings", query=fields) + "#tokens"
-
-        total = access.count_tokens(active=active)
-        page = pages.pager(number, PAGE_SIZE, len(tokens), total, address)
-    return pages.render(
-        request,
+        pager = page.pager(
+            lambda number: _tokens(page, {"tokens": listed, "page": number}),
+            PAGE_SIZE,
+            len(tokens),
+            access.count_tokens(active=active),
+        )
+    return page.render(
         "settings.html",
         status=422 if problem else 200,
-        now=pages.now_of(request),
         worst=doctor.worst(findings),
         problems=[finding for finding in findings if finding.severity != "ok"],
         fine=[finding for finding in findings if finding.severity == "ok"],
         tokens=[view_of(token) for token in tokens],
-        page=page,
+        page=pager,
         listed=listed,
         can_issue=access.can_issue,
-        form=form or Form([("role", "viewer"), ("expires", "30d")]),
+        form=form,
         problem=problem,
         roles=_ROLES,
         lifetimes=_LIFETIMES,
-        current=current_settings(service.app.settings),
-        retention=service.app.settings,
+        current=current_settings(page.service.app.settings),
+        retention=page.service.app.settings,
         python=platform.python_version(),
-        own_token=principal.token_id if principal else None,
+        own_token=page.principal.token_id if page.principal else None,
     )
 
 
-def current_settings(settings: Settings) -> list[CurrentSetting]:
+def current_settings(settings: Settings) -> list[dict[str, Any]]:
     """Every setting, those of retention first; of secrets, only whether they are set."""
     rows = []
     for name in (*_FIRST, *(name for name in Settings.model_fields if name not in _FIRST)):
-        field, value = Settings.model_fields[name], getattr(settings, name)
+        field, value, shown = (
+            Settings.model_fields[name],
+            getattr(settings, name),
+            setting_name(name),
+        )
         match value:
             case None:
                 text = "not set"
@@ -154,8 +134,12 @@ def current_settings(settings: Settings) -> list[CurrentSetting]:
                 text = f"{value:g}"
             case _:
                 text = str(value)
-        default = field.get_default(call_default_factory=True, validated_data={})
-        shown, description = setting_name(name), field.description or ""
-        variable = PREFIX + shown.upper()
-        rows.append(CurrentSetting(shown, variable, text, value == default, description))
+        row = {
+            "name": shown,
+            "variable": PREFIX + shown.upper(),
+            "value": text,
+            "is_default": value == field.get_default(call_default_factory=True, validated_data={}),
+            "description": field.description or "",
+        }
+        rows.append(row)
     return rows

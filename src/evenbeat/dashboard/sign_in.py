@@ -1,103 +1,90 @@
 """Signing in with a token or a one-time link, signing out, and the visitor's preferences."""
 
-from datetime import timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
 from fastapi.responses import RedirectResponse
 
-from evenbeat.api.auth.sessions import cookie_path, forget, keep_signed_in
-from evenbeat.api.dependencies import MaybePrincipal, ServiceDep, check_local, check_origin
+from evenbeat.api.auth.sessions import cookie_attributes, forget, keep_signed_in
+from evenbeat.api.dependencies import MaybePrincipal, check_local, check_origin
 from evenbeat.dashboard import pages
-from evenbeat.dashboard.forms import FormDep
+from evenbeat.dashboard.pages import FormDep, PageDep, PageRequest
 from evenbeat.domain.moments import zone_named
 from evenbeat.errors import InvalidInput, NotAuthenticated
 
 router = pages.router()
 
-_YEAR = timedelta(days=365)
+_YEAR = 365 * 86_400
 
 
 @router.get("/login", name="login")
 def login(
-    request: Request,
-    service: ServiceDep,
+    page: PageDep,
     principal: MaybePrincipal,
     code: str | None = None,
     to: Annotated[str, Query(alias="next")] = "",
 ) -> Response:
     """The sign-in. A link's code is redeemed and taken out of the address."""
-    request.scope["query_string"] = b""  # servers log the address when the response starts
-    response = _redirect(request, to)
-    if code and not service.access.is_open:
+    page.request.scope["query_string"] = b""  # servers log the address when the response starts
+    response, access = _redirect(page, to), page.service.access
+    if code and not access.is_open:
         try:
-            issued = service.access.redeem(code)
+            issued = access.redeem(code)
         except NotAuthenticated as error:
             # Someone who follows a used link and is signed in already just wants to get in.
-            return _form(request, to, str(error)) if principal is None else response
-        keep_signed_in(request, response, issued.token, issued.expires_at)
+            return _form(page, to, str(error)) if principal is None else response
+        keep_signed_in(page.request, response, issued.token, issued.expires_at)
         return response
-    return _form(request, to) if principal is None or code else response
+    return _form(page, to) if principal is None or code else response
 
 
 @router.post("/login", name="login_by_token")
-def login_by_token(request: Request, service: ServiceDep, form: FormDep) -> Response:
+def login_by_token(page: PageDep, form: FormDep) -> Response:
     """Sign in with a token that was pasted."""
-    check_origin(request, browsers_only=True)
-    response = _redirect(request, form.text("next"))
-    if service.access.is_open:
-        check_local(request)
+    check_origin(page.request, browsers_only=True)
+    response, access = _redirect(page, form.text("next")), page.service.access
+    if access.is_open:
+        check_local(page.request)
         return response
     token = form.text("token")
     try:
-        principal = service.access.authenticate(token)
-        keep_signed_in(request, response, token, principal.expires_at)
+        keep_signed_in(page.request, response, token, access.authenticate(token).expires_at)
     except (NotAuthenticated, InvalidInput) as error:
-        return _form(request, form.text("next"), str(error) if token else "Paste a token first.")
+        return _form(page, form.text("next"), str(error) if token else "Paste a token first.")
     return response
 
 
 @router.post("/logout", name="logout")
-def logout(request: Request, service: ServiceDep, principal: MaybePrincipal) -> Response:
+def logout(page: PageDep, principal: MaybePrincipal) -> Response:
     """Sign out; the session of a link ends with it."""
     # Another site's form does not carry the cookie: without it, nobody has asked.
-    check_origin(request, browsers_only=True)
-    response = RedirectResponse(pages.url(request, "login"), 303)
+    check_origin(page.request, browsers_only=True)
+    response = RedirectResponse(page.url("login"), 303)
     if principal is not None:
-        service.access.end_session(principal)
-    forget(request, response)
+        page.service.access.end_session(principal)
+    forget(page.request, response)
     return response
 
 
 @router.post("/preferences", name="preferences")
-def preferences(request: Request, form: FormDep) -> Response:
+def preferences(page: PageDep, form: FormDep) -> Response:
     """Light or dark, UTC or the visitor's own time zone: remembered by the browser alone."""
-    check_origin(request, browsers_only=True)
-    response = _redirect(request, form.text("next"))
-    if form.text("theme") in ("light", "dark", "auto"):
-        _remember(request, response, pages.THEME_COOKIE, form.text("theme"))
-    if form.text("zone"):
-        zone_named(form.text("zone"), error=InvalidInput)
-        _remember(request, response, pages.ZONE_COOKIE, form.text("zone"))
+    check_origin(page.request, browsers_only=True)
+    response, attributes = _redirect(page, form.text("next")), cookie_attributes(page.request)
+    if (theme := form.text("theme")) in ("light", "dark", "auto"):
+        response.set_cookie(pages.THEME_COOKIE, theme, max_age=_YEAR, **attributes)
+    if zone := form.text("zone"):
+        zone_named(zone, error=InvalidInput)
+        response.set_cookie(pages.ZONE_COOKIE, zone, max_age=_YEAR, **attributes)
     return response
 
 
-def _form(request: Request, to: str, problem: str = "") -> Response:
-    to, status = pages.safe_path(request, to, ""), 401 if problem else 200
-    return pages.render(request, "login.html", status=status, to=to, problem=problem)
+def _form(page: PageRequest, to: str, problem: str = "") -> Response:
+    status, now, to = 401 if problem else 200, datetime.now(UTC), page.safe_path(to, "")
+    return page.render("login.html", status=status, now=now, to=to, problem=problem)
 
 
-def _redirect(request: Request, to: str) -> Response:
-    to = pages.safe_path(request, to, pages.url(request, "overview"))
+def _redirect(page: PageRequest, to: str) -> Response:
+    to = page.safe_path(to, page.url("overview"))
     return RedirectResponse(to, 303, headers={"Referrer-Policy": "no-referrer"})
-
-
-def _remember(request: Request, response: Response, name: str, value: str) -> None:
-    response.set_cookie(
-        name,
-        value,
-        max_age=int(_YEAR.total_seconds()),
-        path=cookie_path(request),
-        secure=request.url.scheme == "https",
-        samesite="lax",
-    )

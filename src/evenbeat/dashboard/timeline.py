@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from heapq import merge
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from fastapi import Request, Response
+from fastapi import Response
 
 from evenbeat import humanize
-from evenbeat.api.dependencies import Service, ServiceDep, Viewer
+from evenbeat.api.dependencies import Viewer
 from evenbeat.charts.timeline import Bar, Lane, TimelinePeriod, draw, together
 from evenbeat.dashboard import pages
-from evenbeat.dashboard.forms import Form, QueryDep
+from evenbeat.dashboard.pages import PageDep, PageRequest
 from evenbeat.dashboard.workers import name_of
 from evenbeat.domain.job import Job, recurring_of, window_of
 from evenbeat.domain.window import due_at
@@ -23,7 +23,6 @@ from evenbeat.store.summaries import TimelineRun
 
 router = pages.router()
 
-ZOOMS = (1, 6, 24)
 _PAST = 2 / 3
 """The part of the period that lies behind; the rest is to come."""
 
@@ -55,46 +54,40 @@ class TimelineRuns(NamedTuple):
 
 
 @router.get("/timeline", name="timeline")
-def timeline(request: Request, _viewer: Viewer, service: ServiceDep, query: QueryDep) -> Response:
+def timeline(page: PageDep, _viewer: Viewer) -> Response:
     """The last hours and the next ones."""
-    now = pages.now_of(request)
-    hours = int(_choice(query, "hours", tuple(map(str, ZOOMS)), "6"))
-    by = _choice(query, "by", ("worker", "job"), "worker")
-    view = _choice(query, "view", ("chart", "table"), "chart")
-    since = now - timedelta(hours=hours) * _PAST
-    period = TimelinePeriod(since, since + timedelta(hours=hours), now, pages.zone_of(request))
-    runs = _runs(service, period)
-    workers = {one.id: name_of(one) for one in service.app.store.upkeep.workers()}
-    lanes, bars, outlines = _drawable(request, runs, workers, by, period)
+    hours = int(_choice(page, "hours", "6", ("1", "6", "24")))
+    by = _choice(page, "by", "worker", ("worker", "job"))
+    view = _choice(page, "view", "chart", ("chart", "table"))
+    since = page.now - timedelta(hours=hours) * _PAST
+    period = TimelinePeriod(since, since + timedelta(hours=hours), page.now, page.zone)
+    runs = _runs(page, period)
+    workers = {one.id: name_of(one) for one in page.store.upkeep.workers()}
+    lanes, bars, outlines = _drawable(page, runs, workers, by, period)
     shown = {lane.key for lane in lanes[:MOST_LANES]}
     drawn = [
         *together([bar for bar in bars if bar.lane in shown], MOST_BARS, period),
         *together([bar for bar in outlines if bar.lane in shown], MOST_OUTLINES, period),
     ]
-    picture = draw(lanes[:MOST_LANES], drawn, period)
-    options = {"hours": hours, "by": by, "view": view}
-    return pages.render(
-        request,
+    chart, crowded_out = draw(lanes[:MOST_LANES], drawn, period)
+    options: dict[str, Any] = {"hours": hours, "by": by, "view": view}
+    return page.render(
         "timeline.html",
-        now=now,
         period=period,
-        hours=hours,
-        by=by,
-        view=view,
-        zooms=ZOOMS,
         runs=runs,
         workers=workers,
-        chart=picture.svg,
-        missing=_missing(runs, len(lanes), len(drawn), picture.crowded_out),
+        chart=chart,
+        missing=_missing(runs, len(lanes), len(drawn), crowded_out),
         failed=sum(run.status == "failed" for run in runs.ran),
         most_rows=_MOST_ROWS,
         short=_short,
-        at=lambda **changes: pages.url(request, "timeline", query=options | changes),
+        at=lambda **changes: page.url("timeline", query=options | changes),
+        **options,
     )
 
 
-def _choice(query: Form, name: str, allowed: tuple[str, ...], default: str) -> str:
-    value = query.text(name) or default
+def _choice(page: PageRequest, name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = page.query.text(name) or default
     if value in allowed:
         return value
     raise InvalidInput(f"{name} is one of {', '.join(allowed)}, not {value[:20]!r}.", field=name)
@@ -103,15 +96,15 @@ def _choice(query: Form, name: str, allowed: tuple[str, ...], default: str) -> s
 # -- what there is ---------------------------------------------------------------------------------
 
 
-def _runs(service: Service, period: TimelinePeriod) -> TimelineRuns:
-    read, until = service.app.store.read, period.now + timedelta(seconds=1)
+def _runs(page: PageRequest, period: TimelinePeriod) -> TimelineRuns:
+    read, until = page.store.read, period.now + timedelta(seconds=1)
     ran: dict[UUID, TimelineRun] = {}
     while len(ran) < MOST_RUNS and until > period.since:  # the newest, a page at a time
-        page = read.timeline(period.since, until, MAX_PAGE)
-        ran |= {run.id: run for run in page}
-        if len(page) < MAX_PAGE or page[-1].started_at >= until:
+        newest = read.timeline(period.since, until, MAX_PAGE)
+        ran |= {run.id: run for run in newest}
+        if len(newest) < MAX_PAGE or newest[-1].started_at >= until:
             break
-        until = page[-1].started_at
+        until = newest[-1].started_at
     jobs = [job for job in read.upcoming(_MOST_JOBS) if _first_due(job, period) < period.until]
     planned_in_all = len(jobs)
     for job in jobs:
@@ -173,11 +166,11 @@ def _missing(runs: TimelineRuns, lanes: int, bars: int, crowded_out: int) -> str
 
 
 def _drawable(
-    request: Request, runs: TimelineRuns, workers: dict[UUID, str], by: str, period: TimelinePeriod
+    page: PageRequest, runs: TimelineRuns, workers: dict[UUID, str], by: str, period: TimelinePeriod
 ) -> tuple[list[Lane], list[Bar], list[Bar]]:
     """The lanes, the runs as bars, and the runs to come as outlines."""
-    run_url = pages.urls(request, "execution", "execution_id")
-    job_url = pages.urls(request, "job", "job_id")
+    run_url = page.urls("execution", "execution_id")
+    job_url = page.urls("job", "job_id")
     by_job, zone = by == "job", period.zone
     bars = []
     for run in runs.ran:

@@ -1,16 +1,14 @@
 """Screen 10, webhooks: the endpoints that are called when jobs end, and what they received."""
 
-import json
-from typing import NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from fastapi import Request, Response
+from fastapi import Response
 
-from evenbeat.api.dependencies import Operator, ServiceDep, Viewer
+from evenbeat.api.dependencies import Operator, Viewer
 from evenbeat.dashboard import pages
-from evenbeat.dashboard.forms import QueryDep, id_of
-from evenbeat.dashboard.pages import Notice
+from evenbeat.dashboard.pages import Notice, PageDep, PageRequest, id_of
 from evenbeat.domain.webhooks import Webhook, message_id, parse_message_id
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.webhooks import COUNTED, Message
@@ -22,85 +20,59 @@ _MOST_ENDPOINTS = 200
 _COLOURS = {"pending": "pending", "delivered": "completed", "failed": "failed"}
 
 
-class Endpoint(NamedTuple):
-    """An endpoint as a row shows it. A URL may be a secret, so only its host is shown."""
-
-    webhook: Webhook
-    host: str
-    state: str
-    colour: str
-    scope: str
-
-
-class MessageRow(NamedTuple):
-    """A message as a row shows it."""
-
-    message: Message
-    id: str
-    colour: str
-
-
 @router.get("/webhooks", name="webhooks")
-def webhooks(request: Request, _viewer: Viewer, service: ServiceDep, query: QueryDep) -> Response:
+def webhooks(page: PageDep, _viewer: Viewer) -> Response:
     """The endpoints, and what was sent to one of them: the newest, or the one in the address."""
-    store = service.app.store.webhooks
+    store, query = page.store.webhooks, page.query
     endpoints = [_endpoint(one) for one in store.endpoints(limit=_MOST_ENDPOINTS)]
     named = query.text("webhook")
-    listed = (one for one in endpoints if named in ("", str(one.webhook.id)))
+    listed = (one for one in endpoints if named in ("", str(one["webhook"].id)))
     selected = next(listed, None)
     if selected is None and named:
         selected = _endpoint(store.get(id_of(named, "webhook")))
     state = query.text("state") if query.text("state") in _COLOURS else None
-    page = None
+    messages: list[Message] = []
+    total = 0
     if selected is not None:
         states = None if state is None else [state]
-        page = store.messages(selected.webhook.id, states=states, limit=PAGE_SIZE)
-    return pages.render(
-        request,
+        messages, total = store.messages(selected["webhook"].id, states=states, limit=PAGE_SIZE)
+    return page.render(
         "webhooks.html",
-        now=pages.now_of(request),
         endpoints=endpoints,
         selected=selected,
         state=state,
         states=list(_COLOURS),
-        rows=[] if page is None else [_row(one) for one in page.messages],
-        total=0 if page is None else page.total,
+        rows=[_row(one) for one in messages],
+        total=total,
         counted=COUNTED,
     )
 
 
 @router.get("/webhooks/messages/{message}", name="webhook_message")
-def webhook_message(
-    request: Request, message: str, _viewer: Viewer, service: ServiceDep
-) -> Response:
+def webhook_message(page: PageDep, message: str, _viewer: Viewer) -> Response:
     """The payload of a message, and every attempt to deliver it."""
-    stored, payload, attempts = service.app.store.webhooks.message(_message_id(message))
-    return pages.render(
-        request,
-        "webhook_message.html",
-        now=pages.now_of(request),
-        row=_row(stored),
-        payload=json.dumps(payload, indent=2, ensure_ascii=False),
-        attempts=attempts,
-    )
+    stored, payload, attempts = page.store.webhooks.message(_message_id(message))
+    return page.render("webhook_message.html", row=_row(stored), payload=payload, attempts=attempts)
 
 
 @router.post("/webhooks/{webhook_id}/test", name="webhook_test")
-def send_test(
-    request: Request, webhook_id: str, _operator: Operator, service: ServiceDep
-) -> Response:
+def send_test(page: PageDep, webhook_id: str, _operator: Operator) -> Response:
     """Send a test message."""
-    sent = service.app.store.webhooks.test(id_of(webhook_id, "webhook"), now=service.now)
-    to = pages.url(request, "webhook_message", message=message_id(sent.id))
-    return pages.back(request, to, Notice("A test message is on its way."))
+    store = page.store.webhooks
+    message = store.test(id_of(webhook_id, "webhook"), now=page.service.now)
+    return _sent(page, message, "A test message is on its way.")
 
 
 @router.post("/webhooks/messages/{message}/redeliver", name="webhook_redeliver")
-def redeliver(request: Request, message: str, _operator: Operator, service: ServiceDep) -> Response:
+def redeliver(page: PageDep, message: str, _operator: Operator) -> Response:
     """Send a message again."""
-    sent = service.app.store.webhooks.redeliver(_message_id(message), now=service.now)
-    to = pages.url(request, "webhook_message", message=message_id(sent.id))
-    return pages.back(request, to, Notice("The message is being sent again."))
+    store = page.store.webhooks
+    again = store.redeliver(_message_id(message), now=page.service.now)
+    return _sent(page, again, "The message is being sent again.")
+
+
+def _sent(page: PageRequest, message: Message, text: str) -> Response:
+    return page.back(page.url("webhook_message", message=message_id(message.id)), Notice(text))
 
 
 def _message_id(text: str) -> UUID:
@@ -110,7 +82,8 @@ def _message_id(text: str) -> UUID:
         raise NotFound("webhook message", text[:60]) from None
 
 
-def _endpoint(webhook: Webhook) -> Endpoint:
+def _endpoint(webhook: Webhook) -> dict[str, Any]:
+    """An endpoint as a row shows it. A URL may be a secret, so only its host is shown."""
     if not webhook.enabled:
         state, colour = "disabled", "paused"
     elif webhook.failing_since is not None:
@@ -119,8 +92,10 @@ def _endpoint(webhook: Webhook) -> Endpoint:
         state, colour = "enabled", "active"
     filters = {"tasks": webhook.tasks, "queues": webhook.queues, "tags": webhook.tags}
     scope = "; ".join(f"{kind} {', '.join(names)}" for kind, names in filters.items() if names)
-    return Endpoint(webhook, urlsplit(webhook.url).netloc, state, colour, scope or "all jobs")
+    shown = {"host": urlsplit(webhook.url).netloc, "scope": scope or "all jobs"}
+    return {"webhook": webhook, "state": state, "colour": colour, **shown}
 
 
-def _row(message: Message) -> MessageRow:
-    return MessageRow(message, message_id(message.id), _COLOURS[message.state])
+def _row(message: Message) -> dict[str, Any]:
+    colour = _COLOURS[message.state]
+    return {"message": message, "id": message_id(message.id), "colour": colour}

@@ -161,15 +161,15 @@ def keep_signed_in(
         )
     lifetime = SESSION if expires_at is None else min(SESSION, expires_at - datetime.now(UTC))
     max_age = max(1, int(lifetime.total_seconds()))
-    response.set_cookie(COOKIE, token, max_age=max_age, **_cookie_attributes(request))
+    response.set_cookie(COOKIE, token, max_age=max_age, **cookie_attributes(request))
 
 
 def forget(request: Request, response: Response) -> None:
     """Let the browser forget the sign-in."""
-    response.delete_cookie(COOKIE, **_cookie_attributes(request))
+    response.delete_cookie(COOKIE, **cookie_attributes(request))
 
 
-def _cookie_attributes(request: Request) -> dict[str, Any]:
+def cookie_attributes(request: Request) -> dict[str, Any]:
     """`SameSite=Lax`, not `Strict`: with `Strict` a login link clicked in a web terminal or a mail,
     and a link to a job in a chat, would arrive without the cookie. What `Strict` would add is done
     by `check_origin` for every request that changes something."""

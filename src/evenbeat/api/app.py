@@ -22,7 +22,7 @@ from evenbeat.api import (
 from evenbeat.api.auth import sessions
 from evenbeat.api.auth.tokens import Access
 from evenbeat.api.dependencies import Service
-from evenbeat.api.middleware import ROOM_FOR_OTHER_FIELDS, RequestLimits, SafeHeaders
+from evenbeat.api.middleware import ROOM_FOR_OTHER_FIELDS, RequestGuard
 from evenbeat.api.problems import Problem, responses
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
@@ -69,8 +69,7 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
     api.state.broadcaster = live_events.Broadcaster(lambda: app.store, lambda: service.now)
     problems.install(api)
     limit = 2 * app.settings.max_payload_bytes + ROOM_FOR_OTHER_FIELDS
-    api.add_middleware(RequestLimits, limit=limit)
-    api.add_middleware(SafeHeaders)
+    api.add_middleware(RequestGuard, limit=limit)
     for router in (*ROUTERS, *provided("router")):
         api.include_router(router)
     return api

@@ -31,12 +31,7 @@ _CHUNK = 500
 _REFUSALS_SHOWN = 100
 
 
-# -- adding --------------------------------------------------------------------------------------
-
-
 class BulkCreate(Request):
-    """Jobs to add, all or none."""
-
     jobs: Annotated[list[JobCreate], Field(min_length=1, max_length=MAX_BULK)]
 
 
@@ -98,9 +93,6 @@ def create_jobs(
     return done_once(service, principal, body, jobs, add, key=idempotency_key)
 
 
-# -- verbs ---------------------------------------------------------------------------------------
-
-
 class Selection(Request):
     """Which jobs are meant: either `ids` or `filter`."""
 
@@ -130,8 +122,6 @@ class Selection(Request):
 
 
 class Deletion(Selection):
-    """Which jobs to delete."""
-
     force: bool = Field(False, description="Also those that others, who stay, wait for.")
 
 

@@ -24,9 +24,6 @@ limits_router = APIRouter(prefix="/api/v1/limits", tags=["limits"], responses=DE
 NameInPath = Annotated[str, Path(min_length=1, max_length=MAX_NAME)]
 
 
-# -- queues ----------------------------------------------------------------------------------------
-
-
 @fields_of(QueueDepth)
 class QueueDocument(RowDocument):
     """What waits and runs in a queue."""
@@ -66,9 +63,6 @@ def _queue(service: Service, name: str) -> QueueDocument:
     raise NotFound("queue", name)
 
 
-# -- workers ---------------------------------------------------------------------------------------
-
-
 @fields_of(WorkerRecord, omit=["process_started_at"])
 class WorkerDocument(RowDocument):
     """A worker as the registry knows it."""
@@ -80,8 +74,6 @@ class WorkerDocument(RowDocument):
 
 
 class WorkerList(BaseModel):
-    """Every known worker."""
-
     workers: list[WorkerDocument]
 
 
@@ -108,9 +100,6 @@ def drain_worker(worker_id: UUID, service: ServiceDep, principal: Operator) -> W
     raise NotFound("worker", worker_id)
 
 
-# -- limits ----------------------------------------------------------------------------------------
-
-
 @fields_of(KeyLimit, omit=["max_running"])
 class LimitDocument(RowDocument):
     """A key, its limits, and how it stands."""
@@ -125,8 +114,6 @@ class LimitDocument(RowDocument):
 
 
 class LimitList(Page):
-    """A page of keys."""
-
     limits: list[LimitDocument]
 
 

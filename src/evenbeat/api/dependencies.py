@@ -54,8 +54,6 @@ async def service_of(request: Request) -> Service:
 ServiceDep = Annotated[Service, Depends(service_of)]
 
 
-# -- callers ---------------------------------------------------------------------------------------
-
 DocumentedToken = Annotated[
     HTTPAuthorizationCredentials | None,
     Security(

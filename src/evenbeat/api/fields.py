@@ -42,9 +42,6 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 
-# -- JSON that can be stored -----------------------------------------------------------------------
-
-
 def check_json(value: Any) -> Any:
     """Refuse what cannot be stored, however deep it hides; the value itself is never changed."""
     waiting = [(value, 1)]
@@ -69,9 +66,6 @@ def check_text(text: str) -> str:
     except UnicodeEncodeError:
         raise ValueError("it contains half of a surrogate pair, which is no character") from None
     return text
-
-
-# -- single values -------------------------------------------------------------------------------
 
 
 def _moment(value: Any) -> datetime:
@@ -171,8 +165,6 @@ Offset = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="How many to lea
 
 
 class PageQuery(BaseModel):
-    """The query of a list."""
-
     model_config = ConfigDict(extra="forbid")
 
     limit: Limit = 50

@@ -71,9 +71,6 @@ class Findings(BaseModel):
     findings: list[FindingDocument]
 
 
-# -- the process -----------------------------------------------------------------------------------
-
-
 @router.get("/healthz", summary="Is the process alive?")
 async def healthz() -> Alive:
     """200 as long as it can respond at all. Restart it when it cannot."""
@@ -113,9 +110,6 @@ def metrics(service: ServiceDep, accept: Annotated[str, Header()] = "") -> Respo
     It also responds while the database is down: evenbeat_database_up is 0 then."""
     body, content_type = service.app.metrics.render(accept)
     return Response(body, headers={"Content-Type": content_type})
-
-
-# -- the scheduler ---------------------------------------------------------------------------------
 
 
 @scheduler_router.get("/metrics", summary="The scheduler in figures")

@@ -2,10 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Header, Response
 from pydantic import AfterValidator, BaseModel
+from pydantic_core import to_json
 
 from evenbeat.api.auth.tokens import Principal
 from evenbeat.api.dependencies import Service
@@ -47,14 +48,15 @@ def json_response(
 def done_once(
     service: Service,
     principal: Principal,
-    request: BaseModel,
+    asked: Any,
     jobs: Iterable[NewJob],
     work: Callable[[Connection], Response],
     *,
     key: str | None,
 ) -> Response:
     """Add the jobs by `work`, in one transaction, so that the response shows them as they were
-    added even when a worker is quick. For a key that was used before, return its response."""
+    added even when a worker is quick. For a key that was used before, return its response, if the
+    same was `asked` for."""
     database = service.app.store.database
     if any(isinstance(job.spec.schedule, Interval) for job in jobs):
         # Placing them reads the load, which takes connections. Doing that while holding one could
@@ -62,8 +64,7 @@ def done_once(
         service.app.balancer.refresh(service.now)
     if key is None:
         return database.atomically(work)
-    text = f"{type(request).__name__}:{request.model_dump_json(exclude_unset=True)}"
-    fingerprint = hashlib.sha256(text.encode()).digest()
+    fingerprint = hashlib.sha256(to_json(asked)).digest()
     keys, subject = service.app.store.idempotency, principal.subject
 
     def work_once(connection: Connection) -> Response:

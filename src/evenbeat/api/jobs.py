@@ -52,9 +52,6 @@ CREATED: dict[int | str, dict[str, Any]] = {
 }
 
 
-# -- add and list --------------------------------------------------------------------------------
-
-
 @router.post(
     "",
     summary="Add a job",
@@ -80,7 +77,7 @@ def create(
     principal: Principal,
     key: str | None,
     *,
-    asked: BaseModel | None = None,
+    asked: Any = None,
     shown: Callable[[JobDocument], BaseModel] = lambda document: document,
 ) -> Response:
     """Add a job and answer it as `shown` makes it. `asked` is what the request was where that is
@@ -123,9 +120,6 @@ def list_jobs(
     awaited = _awaited_by(service, page.jobs)
     jobs = [job_document(job, awaited=awaited[job.id]) for job in page.jobs]
     return json_response(JobList.of(page, **query.paging, jobs=jobs))
-
-
-# -- one job -------------------------------------------------------------------------------------
 
 
 @router.get("/{job_id:uuid}", summary="Look at a job", responses=_NO_JOB)
@@ -223,8 +217,6 @@ def _awaited_by(
     awaited = service.app.store.dependencies.awaited_by(waiting, connection) if waiting else {}
     return {job.id: awaited.get(job.id, ()) for job in jobs}
 
-
-# -- verbs ---------------------------------------------------------------------------------------
 
 _VERBS = {
     "pause": ("Pause a job", "Keep it from running. A run in progress is finished first."),

@@ -58,9 +58,6 @@ class LiveEvent(NamedTuple):
         return f"{id_line}event: {self.kind}\ndata: {self.data}\n\n"
 
 
-# -- the route -------------------------------------------------------------------------------------
-
-
 @router.get(
     "/events",
     summary="Look on live",

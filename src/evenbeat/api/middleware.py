@@ -1,7 +1,6 @@
 """Around every request: how large its body may be, how long it waits, and security headers."""
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenbeat.api.problems import problem
@@ -29,9 +28,10 @@ _HEADERS = {
 }
 
 
-class RequestLimits:
-    """Refuse a body that is too large with a 413, whether its length was declared or not; and keep
-    requests from waiting for the database forever."""
+class RequestGuard:
+    """Refuse a body that is too large with a 413, whether its length was declared or not; keep
+    requests from waiting for the database forever; and tell browsers to trust only what comes from
+    here."""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app = app
@@ -42,56 +42,7 @@ class RequestLimits:
             await self._app(scope, receive, send)
             return
         connection_timeout.set(CONNECTION_TIMEOUT)  # each request has a context of its own
-        headers = dict(scope["headers"])
-        declared = headers.get(b"content-length", b"0")
-        is_bulk = scope["path"].endswith("/api/v1/jobs/bulk")
-        limit = max(self._limit, MAX_BULK_BYTES) if is_bulk else self._limit
-        too_large = declared.isdigit() and int(declared[:20]) > limit
-        if not (too_large and b"expect" in headers):  # a client that asks first has sent nothing
-            try:
-                body = await _read(receive, 0 if too_large else limit)
-            except ClientDisconnect:
-                return  # the client has gone, and half a request asks for nothing
-            if body is not None and not too_large:
-                messages = iter(body)
 
-                async def replay() -> Message:
-                    for message in messages:
-                        return message
-                    return await receive()
-
-                await self._app(scope, replay, send)
-                return
-        detail = f"The body is larger than {limit:,} bytes."
-        await problem(413, detail, headers={"Connection": "close"})(scope, receive, send)
-
-
-async def _read(receive: Receive, limit: int) -> list[Message] | None:
-    """The body's messages; None when there are too many bytes in them. Those are read all the same,
-    up to a point: many clients send everything before they listen, and would never see the response
-    if the connection were closed while they send."""
-    messages: list[Message] = []
-    size, more = 0, True
-    while more and size <= limit + READ_AND_DROPPED:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        size += len(message.get("body", b""))
-        more = message.get("more_body", False)
-        if size > limit:
-            messages.clear()
-        else:
-            messages.append(message)
-    return None if size > limit else messages
-
-
-class SafeHeaders:
-    """Tell browsers to trust only what comes from here."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -99,4 +50,41 @@ class SafeHeaders:
                     headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+        headers = dict(scope["headers"])
+        declared = headers.get(b"content-length", b"0")
+        is_bulk = scope["path"].endswith("/api/v1/jobs/bulk")
+        limit = max(self._limit, MAX_BULK_BYTES) if is_bulk else self._limit
+        too_large = declared.isdigit() and int(declared[:20]) > limit
+        messages: list[Message] = []
+        if not (too_large and b"expect" in headers):  # a client that asks first has sent nothing
+            messages, fits = await _read(receive, 0 if too_large else limit)
+            too_large = too_large or not fits
+        if too_large:
+            response = problem(
+                413, f"The body is larger than {limit:,} bytes.", headers={"Connection": "close"}
+            )
+            await response(scope, receive, send_with_headers)
+        elif messages[-1]["type"] != "http.disconnect":  # half a request asks for nothing
+            remaining = iter(messages)
+
+            async def replay() -> Message:
+                return next(remaining, None) or await receive()
+
+            await self._app(scope, replay, send_with_headers)
+
+
+async def _read(receive: Receive, limit: int) -> tuple[list[Message], bool]:
+    """The body's messages, and whether they have no more bytes than that. What is too much is read
+    all the same, up to a point: many clients send everything before they listen, and would never
+    see the response if the connection were closed while they send."""
+    messages: list[Message] = []
+    size, more = 0, True
+    while more and size <= limit + READ_AND_DROPPED:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+        if size > limit:
+            messages.clear()
+        else:
+            messages.append(message)
+    return messages, size <= limit

@@ -20,9 +20,6 @@ Load = Annotated[Number, AfterValidator(lambda load: round(load, 3))]
 Score = Annotated[Number, AfterValidator(lambda score: round(score, 4))]
 
 
-# -- how even it is ------------------------------------------------------------------------------
-
-
 class HourDocument(BaseModel):
     """How many jobs start in an hour of the day, in UTC."""
 
@@ -87,9 +84,6 @@ def get_distribution_history(
 ) -> Any:
     """A point every five minutes, for thirty days."""
     return {"points": service.app.balancer.history(since)}
-
-
-# -- making it more even -------------------------------------------------------------------------
 
 
 class RebalancePreviewRequest(Request):
@@ -174,8 +168,6 @@ class PastRebalance(BaseModel):
 
 
 class RebalanceList(BaseModel):
-    """The newest rebalances."""
-
     rebalances: list[PastRebalance]
 
 

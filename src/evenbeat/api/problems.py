@@ -39,8 +39,6 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class FieldError(BaseModel):
-    """What is wrong with one field of the request."""
-
     field: str
     message: str
 

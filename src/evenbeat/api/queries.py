@@ -85,8 +85,6 @@ _PLURALS = {"status": "statuses", "queue": "queues", "task": "tasks", "kind": "k
 
 
 class JobQuery(FilterFields, PageQuery):
-    """The query of the list of jobs."""
-
     due_before: QueryMoment | None = None
     created_after: QueryMoment | None = None
     created_before: QueryMoment | None = None
@@ -106,8 +104,6 @@ class JobFilterFields(FilterFields, Request):
 
 
 class ExecutionQuery(PageQuery):
-    """The query of a job's executions."""
-
     status: Words = None
 
     def statuses(self) -> Sequence[str] | None:
@@ -117,8 +113,6 @@ class ExecutionQuery(PageQuery):
 
 
 class RecentQuery(ExecutionQuery):
-    """The query of all executions."""
-
     since: QueryMoment | None = Field(None, description="Only those claimed since then.")
     id: Beginning | None = Field(None, description="How the id begins; 4 digits at least.")
 

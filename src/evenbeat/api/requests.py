@@ -66,9 +66,6 @@ READ_ONLY: set[str] = set()
 """What the response of a job has and a request has not; `responses.py` fills it in."""
 
 
-# -- documents -------------------------------------------------------------------------------------
-
-
 class Request(BaseModel):
     """Ground of every body: unknown fields are refused, and nothing that cannot be stored."""
 

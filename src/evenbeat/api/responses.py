@@ -29,9 +29,6 @@ ScheduleKind = Annotated[str, WithJsonSchema({"type": "string", "enum": list(KIN
 Count = Annotated[int, BeforeValidator(lambda count: count or 0)]
 
 
-# -- jobs ------------------------------------------------------------------------------------------
-
-
 class ScopeDocument(BaseModel):
     """What one copy of a job stands for."""
 
@@ -121,8 +118,6 @@ JOB_EXTRAS: list[Callable[[Job], Json]] = []
 
 
 class JobList(EstimatedPage):
-    """A page of jobs."""
-
     jobs: list[JobDocument]
 
 
@@ -159,9 +154,6 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# -- executions ------------------------------------------------------------------------------------
-
-
 @fields_of(Execution, omit=["release_count"])
 class ExecutionDocument(RowDocument):
     """One attempt at one occurrence."""
@@ -177,8 +169,6 @@ class ExecutionDocument(RowDocument):
 
 
 class ExecutionList(EstimatedPage):
-    """A page of executions."""
-
     executions: list[ExecutionDocument]
 
 

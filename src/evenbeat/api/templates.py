@@ -44,9 +44,6 @@ Scalar = str | bool | int | float
 NamePath = Annotated[str, Path(max_length=LONGEST_NAME)]
 
 
-# -- documents -------------------------------------------------------------------------------------
-
-
 class ParameterFields(Request):
     """A parameter and its rules. `min` and `max` bound a number, or the length of a text."""
 
@@ -76,27 +73,16 @@ class TemplateFields(Request):
 
 
 class TemplateCreate(TemplateFields):
-    """A template to store."""
-
     name: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
 class TemplateUse(Request):
-    """The values to fill in."""
-
     parameters: Json = Field(
         default_factory=dict,
         max_length=MOST_PARAMETERS,
         description="The parameters' values.",
         examples=[{"n": 7}],
     )
-
-
-class _UseRequest(BaseModel):
-    """What identifies a use of a template when it is sent again."""
-
-    template: str
-    parameters: Json
 
 
 class ParameterDocument(BaseModel):
@@ -120,8 +106,6 @@ class TemplateDocument(RowDocument):
 
 
 class TemplateList(Page):
-    """A page of templates."""
-
     templates: list[TemplateDocument]
 
 
@@ -131,9 +115,6 @@ class TemplatePreview(BaseModel):
     job: Json
     parameters: Json
     schedule_text: str
-
-
-# -- storing them ----------------------------------------------------------------------------------
 
 
 @router.get("", summary="List templates")
@@ -180,9 +161,6 @@ def delete_template(name: NamePath, service: ServiceDep, _principal: Operator) -
     service.app.store.templates.delete(name)
 
 
-# -- using them ------------------------------------------------------------------------------------
-
-
 @router.post("/{name}/preview", summary="Fill a template in", responses=_NONE)
 def preview_template(
     name: NamePath, body: TemplateUse, service: ServiceDep, _principal: Viewer
@@ -212,8 +190,7 @@ def use_template(  # noqa: PLR0917 - FastAPI's own way
     """Add the job that these values make. It is answered as POST /api/v1/jobs does, and its
     metadata names the template."""
     _, job = _fill(service.app.store.templates.get(name), body.parameters)
-    asked = _UseRequest(template=name, parameters=body.parameters)
-    return create(job, request, service, principal, idempotency_key, asked=asked)
+    return create(job, request, service, principal, idempotency_key, asked=(name, body))
 
 
 def _fill(template: Template, values: Json) -> tuple[Use, JobCreate]:
@@ -223,9 +200,6 @@ def _fill(template: Template, values: Json) -> tuple[Use, JobCreate]:
         marks = {"template": template.name, "template_version": template.version}
         use.job["metadata"] = {**(metadata or {}), **marks}
     return use, _job(use.job)
-
-
-# -- rules -----------------------------------------------------------------------------------------
 
 
 def _checked(name: str, body: TemplateFields, by: str) -> NewTemplate:

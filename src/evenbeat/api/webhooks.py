@@ -61,9 +61,6 @@ _Url = Annotated[str, Field(min_length=1, max_length=MAX_URL)]
 _Events = Annotated[list[EventName], Field(min_length=1, max_length=20)]
 
 
-# -- documents -----------------------------------------------------------------------------------
-
-
 class WebhookEdit(Request):
     """Changes to an endpoint: only the fields that are given change. Without words, or with null, a
     filter lets everything pass."""
@@ -78,8 +75,6 @@ class WebhookEdit(Request):
 
 
 class NewWebhook(WebhookEdit):
-    """An endpoint to add."""
-
     url: _Url = Field(description="Where messages are posted to.")
     events: _Events = Field(description="The events that are sent to it.")
     job_id: Id | None = Field(None, description="Only this job. Default: all jobs.")
@@ -107,8 +102,6 @@ class WebhookWithSecret(WebhookDocument):
 
 
 class WebhookList(Page):
-    """A page of endpoints, newest first."""
-
     webhooks: list[WebhookDocument]
 
 
@@ -139,8 +132,6 @@ class WholeMessage(MessageDocument):
 
 
 class MessageList(EstimatedPage):
-    """A page of messages, newest first."""
-
     deliveries: list[MessageDocument]
 
 
@@ -151,24 +142,15 @@ class Redeliver(Request):
 
 
 class Redelivered(BaseModel):
-    """How many messages are sent again."""
-
     redelivered: int
 
 
 class WebhookQuery(PageQuery):
-    """The query of the list of endpoints."""
-
     job_id: Id | None = Field(None, description="Only those for this job alone.")
 
 
 class MessageQuery(PageQuery):
-    """The query of the list of deliveries."""
-
     state: Words = Field(None, description="pending, delivered or failed.")
-
-
-# -- endpoints -----------------------------------------------------------------------------------
 
 
 @router.get("/webhooks", summary="List webhooks")
@@ -249,9 +231,6 @@ def send_test(webhook_id: UUID, service: ServiceDep, _principal: Operator) -> Me
     """A message `webhook.test`, whatever the endpoint's events. Look at the message to see how the
     delivery went."""
     return MessageDocument.of(service.app.store.webhooks.test(webhook_id, now=service.now))
-
-
-# -- messages ------------------------------------------------------------------------------------
 
 
 @router.get(

@@ -20,7 +20,7 @@ from evenbeat.api.requests import MAX_BULK, Request
 from evenbeat.api.responses import JobDocument, job_document
 from evenbeat.compat.words import WORD_OF, WORDS, states_of, verb_to
 from evenbeat.domain.job import Job
-from evenbeat.domain.states import JobStatus, Verb
+from evenbeat.domain.states import FINISHED, JobStatus, Verb
 from evenbeat.errors import IllegalTransition, NotFound
 from evenbeat.store.filters import JobFilter
 
@@ -38,30 +38,19 @@ Status = Literal[
 StatusWord = Literal["queued", "crawling", "success", "failed", "paused", "cancelled"]
 
 
-# -- requests ------------------------------------------------------------------------------------
-
-
 class AdminPageQuery(PageQuery):
-    """The query of a list."""
-
     limit: Limit = 100
 
 
 class AdminJobQuery(AdminPageQuery):
-    """The query of the list of jobs."""
-
     status: Words = Field(None, description=f"Any of {', '.join(WORDS)}.")
 
 
 class StatusBody(Request):
-    """The state that a job is to have."""
-
     status: Status
 
 
 class PriorityBody(Request):
-    """The priority that a job is to have."""
-
     priority: Annotated[int, Field(ge=0, le=100)]
 
 
@@ -72,18 +61,11 @@ class BoostBody(Request):
 
 
 class BulkIds(Request):
-    """Which jobs are meant."""
-
     job_ids: Annotated[list[JobId], Field(min_length=1, max_length=MAX_BULK)]
 
 
 class BulkStatusBody(BulkIds):
-    """Which jobs are meant, and the state that they are to have."""
-
     status: Status
-
-
-# -- responses -----------------------------------------------------------------------------------
 
 
 class AdminJobStats(BaseModel):
@@ -110,18 +92,23 @@ class AdminJob(BaseModel):
     subreddit_id: int | str | None = Field(description="Of the payload.")
     status: StatusWord
     state: str = Field(description="The same in the words of /api/v1.")
-    retries: int = Field(description="The older name of retry_count.")
-    retry_count: int
+    retries: int = Field(
+        validation_alias="current_retry_count", description="The older name of retry_count."
+    )
+    retry_count: int = Field(validation_alias="current_retry_count")
     visible_at: datetime | None = Field(description="When it can be claimed, while it waits.")
     next_retry_at: datetime | None = Field(description="The same, while it waits for a retry.")
-    last_attempt: datetime | None = Field(description="When its last run began.")
-    duration_ms: Number | None = Field(description="How long its runs take, by a moving average.")
-    enqueued_by: str | None
+    last_attempt: datetime | None = Field(
+        validation_alias="started_at", description="When its last run began."
+    )
+    duration_ms: Number | None = Field(
+        validation_alias="average_duration_ms",
+        description="How long its runs take, by a moving average.",
+    )
+    enqueued_by: str | None = Field(validation_alias="created_by")
 
 
 class AdminJobList(EstimatedPage):
-    """A page of jobs."""
-
     jobs: list[AdminJob]
 
 
@@ -132,34 +119,25 @@ class AdminBulkChanged(BulkChanged):
 
 
 def admin_fields(document: JobDocument) -> Json:
-    """What /api/v1 says of a job, with its state and its subreddit in the admin API's words."""
+    """What /api/v1 says of a job, and what the admin API says besides or in other words."""
     fields = document.model_dump()
+    state, word = fields["status"], WORD_OF[fields["status"]]
     subreddit = fields["payload"].get("subreddit_id")
     known = isinstance(subreddit, int | str) and not isinstance(subreddit, bool)
+    visible_at = fields["next_run_at"] if word == "queued" else None
     return fields | {
-        "state": fields["status"],
-        "status": WORD_OF[fields["status"]],
+        "state": state,
+        "status": word,
+        "enabled": not fields["is_paused"] and state not in FINISHED,
         "subreddit_id": subreddit if known else None,
+        "visible_at": visible_at,
+        "next_retry_at": visible_at if fields["current_retry_count"] else None,
     }
 
 
 def admin_job(job: Job) -> AdminJob:
     """A job as this API shows it."""
-    fields = admin_fields(job_document(job))
-    visible_at = job.next_run_at if fields["status"] == "queued" else None
-    fields |= {
-        "retries": job.current_retry_count,
-        "retry_count": job.current_retry_count,
-        "visible_at": visible_at,
-        "next_retry_at": visible_at if job.current_retry_count else None,
-        "last_attempt": job.started_at,
-        "duration_ms": fields["average_duration_ms"],
-        "enqueued_by": job.created_by,
-    }
-    return AdminJob.model_validate(fields)
-
-
-# -- reading -------------------------------------------------------------------------------------
+    return AdminJob.model_validate(admin_fields(job_document(job)))
 
 
 @router.get("/stats", summary="Count jobs by state")
@@ -179,9 +157,6 @@ def admin_list_jobs(
     filter_ = JobFilter(statuses=None if query.status is None else states_of(query.status))
     page = service.app.store.read.jobs(filter_, **query.paging)
     return AdminJobList.of(page, **query.paging, jobs=[admin_job(job) for job in page.jobs])
-
-
-# -- many jobs; before the single ones, since "bulk" is not the id of one ------------------------
 
 
 @router.put("/bulk/status", summary="Set the state of many jobs")
@@ -214,9 +189,6 @@ def admin_bulk_retry(body: BulkIds, service: ServiceDep, _principal: Admin) -> A
     ids = list(dict.fromkeys(body.job_ids))
     result = bulk_changed([service.app.store.control.retry(ids, now=service.now)])
     return AdminBulkChanged(**result.model_dump())
-
-
-# -- one job -------------------------------------------------------------------------------------
 
 
 @router.put("/{job_id}/status", summary="Set a job's state", responses=_NOT_NOW)

@@ -4,10 +4,10 @@
 five cron fields, a name such as `@daily`, or `@every 90m`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
@@ -16,15 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from evenbeat.api.dependencies import DENIED, Admin, Operator, Service, ServiceDep
 from evenbeat.api.fields import (
-    MAX_DESCRIPTION,
     EstimatedPage,
     JobName,
     Json,
-    QueueName,
     ScheduleText,
-    TaskName,
-    Timezone,
-    Url,
     fields_of,
     only_if_any,
 )
@@ -46,26 +41,18 @@ _NO_JOB = responses(404)
 _NOT_NOW = responses(404, 409)
 
 
-# -- requests and responses ----------------------------------------------------------------------
-
-
+@fields_of(JobEdit, only=[
+    "name", "description", "timezone", "priority", "queue", "task", "payload", "url",
+])  # fmt: skip
 class ScheduledEdit(Request):
     """Changes to a scheduled job: what is not given stays as it is."""
 
-    name: JobName | None = Field(None, description="Unique.")
-    description: Annotated[str, Field(max_length=MAX_DESCRIPTION)] | None = None
     cron_expression: ScheduleText | None = Field(
         None, description="Five cron fields, a name such as @daily, or @every and a duration."
     )
-    timezone: Timezone | None = Field(None, description="The IANA time zone that cron is read in.")
     enabled: bool | None = Field(None, description="false: it is paused.")
-    priority: Annotated[int, Field(ge=0, le=100)] | None = None
-    queue: QueueName | None = None
-    task: TaskName | None = Field(None, description="The handler to run; crawl unless given.")
-    payload: Json | None = Field(None, description="The handler's arguments.")
-    url: Url | None = Field(None, description="Kept in the payload.")
     subreddit_id: Annotated[int, Field(ge=-(2**53), le=2**53)] | None = Field(
-        None, description="Kept in the payload."
+        None, description="Stored in the payload."
     )
 
 
@@ -86,8 +73,6 @@ class ScheduledCreate(ScheduledEdit):
 
 
 class ToggleBody(Request):
-    """Whether it is to run."""
-
     enabled: bool
 
 
@@ -99,32 +84,21 @@ class ScheduledJob(BaseModel):
     """A job with a schedule. `/api/v1/jobs/{id}` has everything else."""
 
     subreddit_id: int | str | None
-    cron_expression: str
+    cron_expression: str = Field(validation_alias="schedule")
     schedule_text: str = Field(description="The schedule in plain English.")
     enabled: bool = Field(description="false: paused, or ended for good.")
     status: StatusWord
-    last_run_at: datetime | None
+    last_run_at: datetime | None = Field(validation_alias="started_at")
     warnings: list[str] | None = only_if_any("What may need attention.")
 
 
 class ScheduledJobList(EstimatedPage):
-    """A page of scheduled jobs."""
-
     scheduled_jobs: list[ScheduledJob]
 
 
 def scheduled_job(document: JobDocument) -> ScheduledJob:
     """A scheduled job as this API shows it."""
-    fields = admin_fields(document)
-    fields |= {
-        "cron_expression": fields["schedule"],
-        "enabled": not fields["is_paused"] and fields["state"] not in FINISHED,
-        "last_run_at": fields["started_at"],
-    }
-    return ScheduledJob.model_validate(fields)
-
-
-# -- endpoints -----------------------------------------------------------------------------------
+    return ScheduledJob.model_validate(admin_fields(document))
 
 
 @router.get("", summary="List scheduled jobs")
@@ -154,7 +128,8 @@ def admin_create_scheduled_job(
 ) -> Response:
     """Run a task, `crawl` unless another is named, on a schedule. The subreddit_id and the url are
     arguments in its payload."""
-    fields = _job_fields(body, {}) | {"task": body.task or CRAWL, "paused": not body.enabled}
+    fields = _job_fields(body, {}) | {"paused": not body.enabled}
+    fields["task"] = fields.get("task") or CRAWL
     with _expression_named():
         return create(
             JobCreate(**fields),
@@ -236,23 +211,21 @@ def _check_not_ended(job: Job) -> None:
         )
 
 
-def _job_fields(
-    body: ScheduledEdit, payload: Mapping[str, Any], timezone: str | None = None
-) -> dict[str, Any]:
+def _job_fields(body: ScheduledEdit, payload: Json, timezone: str | None = None) -> Json:
     """The fields that were given, by the names that /api/v1 has for them."""
-    same = {"name", "description", "priority", "queue", "timezone", "url", "task"}
-    fields = body.model_dump(include=same & body.model_fields_set)
+    others = {"cron_expression", "enabled", "subreddit_id"}
+    fields = body.model_dump(exclude=others, exclude_unset=True)
     if body.cron_expression is not None:
         fields["schedule"] = body.cron_expression
         fields.setdefault("timezone", timezone)
     if not body.model_fields_set & {"payload", "subreddit_id"}:
         return fields
-    fields["payload"] = dict(payload if body.payload is None else body.payload)
-    if body.payload is None and body.url is not None:
+    new_payload = fields.get("payload")
+    fields["payload"] = dict(payload if new_payload is None else new_payload)
+    if new_payload is None and fields.get("url") is not None:
         fields["payload"].pop("url", None)
     if body.subreddit_id is not None:
-        in_payload = (body.payload or {}).get("subreddit_id", body.subreddit_id)
-        if in_payload != body.subreddit_id:
+        if (new_payload or {}).get("subreddit_id", body.subreddit_id) != body.subreddit_id:
             raise given_twice("subreddit_id")
         fields["payload"]["subreddit_id"] = body.subreddit_id
     return fields

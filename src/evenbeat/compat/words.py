@@ -37,9 +37,6 @@ WORD_OF: dict[JobStatus, str] = {
 """The word that responses have for each state."""
 
 
-# -- fields ----------------------------------------------------------------------------------------
-
-
 def modern_fields(document: dict[str, Any]) -> dict[str, Any]:
     """The document in our own words. An interval goes before `schedule_time`."""
     fields = dict(document)
@@ -97,9 +94,6 @@ def older_fields(job: Job) -> dict[str, Any]:
         if job.interval_seconds is not None and job.interval_seconds % size == 0:
             fields |= {"interval_minutes": job.interval_seconds // size, "interval_type": unit}
     return fields | {"retry_backoff_seconds": plain_number(job.retry_backoff_seconds)}
-
-
-# -- states ----------------------------------------------------------------------------------------
 
 
 def verb_to(state: JobStatus, word: str) -> Verb | None:

@@ -78,8 +78,6 @@ class Session(BaseModel):
 
 
 class NewToken(BaseModel):
-    """What a token is to be."""
-
     model_config = ConfigDict(extra="forbid")
 
     role: Role
@@ -106,12 +104,7 @@ class TokenView(RowDocument):
 
 
 class TokenList(Page):
-    """A page of tokens, newest first."""
-
     tokens: list[TokenView]
-
-
-# -- the session ---------------------------------------------------------------------------------
 
 
 @router.get("/api/v1/session", summary="Who am I?")
@@ -146,9 +139,6 @@ def _session(principal: Principal, service: Service) -> Session:
     return Session.model_validate(asdict(principal) | {"open": service.access.is_open})
 
 
-# -- its cookie ----------------------------------------------------------------------------------
-
-
 def keep_signed_in(
     request: Request, response: Response, token: str, expires_at: datetime | None
 ) -> None:
@@ -180,9 +170,6 @@ def cookie_attributes(request: Request) -> dict[str, Any]:
 def cookie_path(request: Request) -> str:
     """Where this service is mounted; another one beside it gets no cookie of ours."""
     return request.scope.get("root_path", "").rstrip("/") or "/"
-
-
-# -- tokens --------------------------------------------------------------------------------------
 
 
 @router.get("/api/v1/tokens", summary="List tokens")

@@ -186,9 +186,6 @@ def _read_secret(path: Path) -> bytes:
     return secret
 
 
-# -- the key of an identity provider -------------------------------------------------------------
-
-
 def _public_key(pem: str) -> tuple[str, RSAPublicKey | EllipticCurvePublicKey]:
     """The algorithm and the key of a PEM text, or of the file that it names."""
     if not pem.lstrip().startswith("-----BEGIN"):

@@ -161,8 +161,6 @@ class Access:
             raise NotAuthenticated("The token was revoked. Get a new one.")
         return principal
 
-    # -- tokens ----------------------------------------------------------------------------------
-
     def issue(
         self, role: Role, expires: timedelta, *, subject: str, by: str = "command line"
     ) -> IssuedToken:
@@ -191,8 +189,6 @@ class Access:
         if not self._tables.revoke_token(token_id):
             raise NotFound("token", token_id)
         self._revoked.invalidate()
-
-    # -- signing in ------------------------------------------------------------------------------
 
     def login_code(
         self, role: Role, ttl: timedelta = LOGIN_CODE, *, subject: str = "login link"

@@ -7,13 +7,14 @@ in a value can become a placeholder, and nothing is ever evaluated.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from math import isfinite
 from typing import Any, NamedTuple
 
+from jsonschema import Draft202012Validator, ValidationError, validators
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from evenbeat import humanize
@@ -30,12 +31,6 @@ TYPES = {
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",
-}
-_PYTHON_TYPES: dict[str, set[type]] = {
-    "string": {str},
-    "integer": {int},
-    "number": {int, float},
-    "boolean": {bool},
 }
 
 Values = Mapping[str, Any]
@@ -59,29 +54,20 @@ class Parameter:
     min: float | None = None
     max: float | None = None
 
+    def json_schema(self) -> dict[str, Any]:
+        """The rules as a JSON schema, the type first."""
+        bounds = {"minimum": self.min, "maximum": self.max}
+        if self.type == "string":
+            high = LONGEST_VALUE if self.max is None else min(self.max, LONGEST_VALUE)
+            bounds = {"minLength": self.min, "maxLength": high}
+        rules = {"type": self.type, "enum": self.enum or None, "pattern": self.pattern, **bounds}
+        return {name: rule for name, rule in rules.items() if rule is not None}
+
     def checked(self, value: Any) -> Any:
         """The value, or an error that says what would be right."""
-        if (rule := self._broken_rule(value)) is not None:
-            raise self.refused(f"it must {rule}, got {_shown(value)}")
+        for error in _VALIDATOR(self.json_schema()).iter_errors(value):
+            raise self.refused(f"{_explain(error)}, got {_shown(value)}")
         return value
-
-    def _broken_rule(self, value: Any) -> str | None:
-        endless = isinstance(value, float) and not isfinite(value)
-        if type(value) not in _PYTHON_TYPES[self.type] or endless:
-            return f"be {TYPES[self.type]}"
-        if self.enum and value not in self.enum:
-            return f"be one of {', '.join(map(_shown, self.enum))}"
-        if self.pattern is not None and not _compiled(self.pattern).isinstance_python(value):
-            return f"match {self.pattern!r}"
-        low, high, size, verb, unit = self.min, self.max, value, "be", ""
-        if isinstance(value, str):
-            high = LONGEST_VALUE if high is None else min(high, LONGEST_VALUE)
-            size, verb, unit = len(value), "have", " characters"
-        if low is not None and size < low:
-            return f"{verb} at least {_shown(low)}{unit}"
-        if high is not None and size > high:
-            return f"{verb} at most {_shown(high)}{unit}"
-        return None
 
     def read(self, text: str) -> Any:
         """The value that a text stands for where only texts can be given."""
@@ -275,6 +261,43 @@ def _compiled(pattern: str) -> SchemaValidator:
     take forever. This engine takes time in proportion to the length of the text."""
     SchemaValidator(core_schema.str_schema(pattern=pattern))  # by itself: no bracket may close ours
     return SchemaValidator(core_schema.str_schema(pattern=rf"\A(?:{pattern})\z"))
+
+
+def _check_match(
+    _validator: Any, pattern: str, text: Any, _schema: Any
+) -> Iterator[ValidationError]:
+    if not _compiled(pattern).isinstance_python(text):
+        yield ValidationError("no match")
+
+
+_VALIDATOR = validators.extend(
+    Draft202012Validator,
+    {"pattern": _check_match},
+    # JSON schema takes 7.0 for an integer, and Python's NaN for a number.
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many({
+        "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+        "number": lambda _, value: (
+            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        ),
+    }),
+)  # fmt: skip
+
+
+def _explain(error: ValidationError) -> str:
+    """What would be right, in words for people."""
+    rule = error.validator_value
+    match error.validator:
+        case "type":
+            return f"it must be {TYPES[rule]}"
+        case "enum":
+            return f"it must be one of {', '.join(map(_shown, rule))}"
+        case "pattern":
+            return f"it must match {rule!r}"
+        case _:
+            which = "least" if str(error.validator).startswith("min") else "most"
+            unit = " characters" if str(error.validator).endswith("Length") else ""
+            verb = "have" if unit else "be"
+            return f"it must {verb} at {which} {_shown(rule)}{unit}"
 
 
 def _shown(value: Any) -> str:

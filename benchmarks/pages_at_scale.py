@@ -29,7 +29,7 @@ from evenbeat.api.auth.tokens import Access
 from evenbeat.asgi import asgi
 from evenbeat.store import database
 from evenbeat.store.database import Connection
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from evenbeat.store.statements import Statement
 from evenbeat.store.store import Store
 

@@ -25,7 +25,9 @@ import numpy as np
 
 from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Cron
-from evenbeat.placement import Beat, CronLoad, LoadModel, Rhythm, place, rebalance
+from evenbeat.placement.load import Beat, CronLoad, LoadModel
+from evenbeat.placement.planner import Rhythm, place
+from evenbeat.placement.rebalancing import rebalance
 from evenbeat.placement.simulate import WEEK, Curve, PeriodicRuns, replay, steady
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, tzinfo=UTC)

@@ -20,7 +20,7 @@ from fill import fill
 from evenbeat.engine.clock import DatabaseClock
 from evenbeat.engine.maintenance import CountRuns
 from evenbeat.observe.explain import explain
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from evenbeat.store.store import Store
 
 
@@ -56,7 +56,6 @@ def questions(store: Store) -> dict[str, Callable[[], object]]:
         "why did it not run": lambda: explain(read.circumstances(page[0])),
         "overview figures": read.overview,
         "hourly bars": read.hourly,
-        "outcomes by task": read.outcomes_by_task,
         "jobs by state": read.counts_by_status,
         "queues": read.queues,
         "needs attention": read.attention,

@@ -12,7 +12,7 @@ from evenbeat.api.auth.signing import TokenKeys
 from evenbeat.api.auth.tokens import Access
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
-from evenbeat.store.access import AccessTables
+from evenbeat.store.api_tables import AccessTables
 
 
 def asgi(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> FastAPI:

@@ -23,7 +23,7 @@ from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, Interval, Schedule
 from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.errors import InvalidInput
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from real_processes import Running, Start
 from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.domain.states import JobStatus
 from evenbeat.settings import Settings
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from evenbeat.store.store import Store
 from waiting import PATIENCE, wait_for
 

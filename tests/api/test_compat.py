@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from evenbeat import Evenbeat
 from evenbeat.compat.words import WORDS
 from evenbeat.engine.worker import Worker
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from waiting import wait_for
 
 JOBS = "/api/admin/jobs"

@@ -9,8 +9,9 @@ from fastapi import Request
 from evenbeat.dashboard.overview import concerns_of
 from evenbeat.dashboard.pages import NOTICE_COOKIE, Notice, PageRequest, parse, read_notices
 from evenbeat.dashboard.rendering import NOTHING, share
+from evenbeat.domain.job import Job
 from evenbeat.errors import InvalidInput
-from evenbeat.store.summaries import Attention, FailingJob, LostRun, WaitingLane
+from evenbeat.store.summaries import Attention, TimelineRun, WaitingLane
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 ID = UUID(int=7)
@@ -27,10 +28,13 @@ def test_shares(part: float | None, words: str) -> None:
 
 def test_what_stands_still_comes_before_what_fails() -> None:
     lane = WaitingLane("mail", "send", 3, NOW, None, 0)
-    failing = FailingJob(
-        ID, None, "sync", "default", "scheduled", "interval", 1, 3, "boom\nmore", NOW, None
+    failing = Job._make([None] * len(Job._fields))._replace(
+        id=ID, task="sync", current_retry_count=1, max_retries=3,
+        error_message="boom\nmore", completed_at=NOW,
+    )  # fmt: skip
+    lost = TimelineRun(
+        ID, ID, "gone", "sync", "default", ID, NOW, NOW, NOW, "failed", "lease_expired"
     )
-    lost = LostRun(ID, ID, "gone", "sync", "default", ID, NOW, NOW, "lease_expired")
     concerns = concerns_of(Attention([failing], [lane._replace(workers=2)], [lane], [lost], 1))
     assert [one.title for one in concerns] == ["No worker", "Late", "sync", "gone"]
     assert "3 jobs are waiting for a worker" in concerns[0].text

@@ -13,7 +13,7 @@ from evenbeat.api.auth.tokens import Role
 from evenbeat.dashboard.distribution import shifted
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval, parse_schedule
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 
 HOUR = timedelta(hours=1)
 

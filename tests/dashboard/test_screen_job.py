@@ -14,7 +14,7 @@ from evenbeat.api.dependencies import COOKIE
 from evenbeat.domain.job import Job, JobSpec, NewJob, Placement
 from evenbeat.domain.schedule import Cron, Interval, Once, Schedule, after_jobs
 from evenbeat.domain.window import parse_window
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from waiting import wait_for
 
 _HOUR = timedelta(hours=1)

@@ -13,7 +13,7 @@ from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import COOKIE
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 
 _FAR = timedelta(hours=3)
 

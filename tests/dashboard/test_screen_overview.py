@@ -13,7 +13,7 @@ from evenbeat.api.dependencies import COOKIE
 from evenbeat.asgi import asgi
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from loopback import SECRET, served
 
 

@@ -15,7 +15,7 @@ from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import Interval
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 
 MINUTE = timedelta(minutes=1)
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.asgi import asgi
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from evenbeat.store.upkeep import NewWorker
 from loopback import served
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -12,7 +13,7 @@ from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.job import JobSpec, NewJob, spec_of
 from evenbeat.domain.schedule import Interval
 from evenbeat.errors import InvalidInput, NotFound
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from evenbeat.testing import DEFAULT_START as T0
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -43,7 +44,7 @@ def test_every_plan_of_the_period_runs_once_with_its_own_plan_time(harness):
     job, backfill = hourly(harness), harness.app.store.backfill
     now = harness.clock.now()
     expected = [T0 - n * HOUR for n in range(6, 0, -1)]
-    before = backfill.preview(job.id, T0 - 6 * HOUR, T0, now=now)
+    before = backfill.add(job.id, T0 - 6 * HOUR, T0, dry_run=True, now=now)
     assert (before.created, before.existing, before.plans, before.ids) == (6, 0, expected, [])
     done = backfill.add(job.id, T0 - 6 * HOUR, T0, now=now)
     assert (done.created, done.existing, done.plans, len(done.ids)) == (6, 0, expected, 6)
@@ -100,13 +101,13 @@ def test_what_runs_now_and_what_it_leads_to_is_left_out(harness):
     harness.skip("2h")
     now = harness.clock.now()
     for include_completed in (False, True):
-        missing = store.backfill.preview(
-            job.id, T0, now, include_completed=include_completed, now=now
+        missing = store.backfill.add(
+            job.id, T0, now, include_completed=include_completed, dry_run=True, now=now
         )
         assert missing.plans == [T0, T0 + 2 * HOUR]
     store.control.update(job.id, lambda s: replace(s, schedule_delay=HOUR / 6), now=now)
     assert store.read.job(job.id).plan_time > now > running.plan_time
-    missing = store.backfill.preview(job.id, T0, now, include_completed=True, now=now)
+    missing = store.backfill.add(job.id, T0, now, include_completed=True, dry_run=True, now=now)
     assert missing.plans == [T0, T0 + 2 * HOUR]
 
 
@@ -132,9 +133,11 @@ def test_what_ran_before_the_job_was_moved_is_not_run_again(evenbeat_harness):
     shift = moved.new_time - moved.old_time
     slot = START + 15 * HOUR + (shift if shift > timedelta(0) else shift + 6 * HOUR)
     period = (START + 9 * HOUR, world.now)
-    backfill, now = world.app.store.backfill, world.now
-    assert backfill.preview(moved.job_id, *period, now=now).plans == [slot]
-    assert len(backfill.preview(moved.job_id, *period, include_completed=True, now=now).plans) > 4
+    missing = partial(
+        world.app.store.backfill.add, moved.job_id, *period, dry_run=True, now=world.now
+    )
+    assert missing().plans == [slot]
+    assert len(missing(include_completed=True).plans) > 4
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from evenbeat.crawl.documents import Documents, Lease
 from evenbeat.crawl.task import CREATED_BY, dedup_key, queue_stale_sources
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from evenbeat.testing import Harness
 
 URL = "https://example.com/"

@@ -21,7 +21,7 @@ from evenbeat.domain.scope import Scope
 from evenbeat.domain.states import TRANSITIONS, ExecutionStatus, JobStatus
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from evenbeat.store.rows import Release
 from evenbeat.store.store import Store
 from waiting import PATIENCE, wait_for

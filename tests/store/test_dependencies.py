@@ -19,7 +19,7 @@ from evenbeat.domain.scope import Scope
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import Conflict, InvalidInput, InvalidSchedule
 from evenbeat.observe.explain import explain
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from evenbeat.store.rows import finish_params
 from evenbeat.store.store import Store
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from test_claim_cost import Backlog, nodes, touched
 
-from evenbeat.store.keyed_claims import REACH, STRETCH
+from evenbeat.store.limits import REACH, STRETCH
 from evenbeat.store.store import Store
 
 pytestmark = pytest.mark.scale

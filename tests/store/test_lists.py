@@ -10,8 +10,7 @@ from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.store import lists
-from evenbeat.store.filters import JobFilter
-from evenbeat.store.lists import MAX_OFFSET
+from evenbeat.store.lists import MAX_OFFSET, JobFilter
 from evenbeat.store.store import Store
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -7,15 +7,18 @@ import pytest
 
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobSpec, NewJob, Placement
+from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import Conflict, NotFound
-from evenbeat.store.placement import JobMove, PlacementTotals
+from evenbeat.store.placement import PlacementTotals
 from evenbeat.store.store import Store
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 FIGURES = {"old_score": 0.2, "new_score": 0.8, "old_peak": 9.0, "new_peak": 3.0}
 HOURLY = JobSpec("noop", schedule=Interval(HOUR, anchor=T0), cost=timedelta(seconds=9))
+
+Move = tuple[LoadEntry, datetime]
 
 
 class Fixed:
@@ -48,13 +51,12 @@ def advised(database_url):
     store.close()
 
 
-def move(store: Store, job_id: UUID, by: timedelta, **changes: object) -> JobMove:
-    job = store.read.job(job_id)
-    wanted = JobMove(job_id, job.next_run_at, job.next_run_at + by, job.anchor_at, 0)
-    return wanted._replace(**changes)
+def move(store: Store, job_id: UUID, by: timedelta, **changes: object) -> Move:
+    (job,) = (entry for entry in store.placement.load_snapshot() if entry.id == job_id)
+    return job._replace(**changes), job.next_run_at + by
 
 
-def apply(store: Store, *moves: JobMove, now: datetime = T0) -> tuple[UUID, set[UUID]]:
+def apply(store: Store, *moves: Move, now: datetime = T0) -> tuple[UUID, set[UUID]]:
     id_ = uuid7()
 
     def work(connection):
@@ -152,17 +154,19 @@ def test_the_load_is_read_through_its_index_whatever_else_there_is(store):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"old_time": T0 + 2 * HOUR},
+        {"next_run_at": T0 + 2 * HOUR},
         {"anchor_at": T0 + MINUTE},
         {"schedule_version": 1},
-        {"new_time": T0 - MINUTE},
+        {"by": -HOUR - MINUTE},
     ],
 )
 def test_a_move_is_made_only_if_everything_is_as_it_was(store, changes):
     other = store.add(NewJob(HOURLY), now=T0).id
     job_id = store.add(NewJob(HOURLY), now=T0).id
     id_, moved = apply(
-        store, move(store, job_id, 20 * MINUTE, **changes), move(store, other, 10 * MINUTE)
+        store,
+        move(store, job_id, **({"by": 20 * MINUTE} | changes)),
+        move(store, other, 10 * MINUTE),
     )
     assert moved == {other}
     assert store.read.job(job_id).next_run_at == T0 + HOUR

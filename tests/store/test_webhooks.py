@@ -18,7 +18,7 @@ from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.domain.webhooks import QUEUE, TASK, WebhookEvent, key_of, message_id
 from evenbeat.errors import Conflict, InvalidInput, NotFound
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from evenbeat.store.rows import finish_params
 from evenbeat.store.store import Store
 from evenbeat.store.webhooks import COUNTED, MOST_GLOBAL, Attempted

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenbeat.domain.schedule import Cron
-from evenbeat.placement import Beat, CronLoad, LoadModel, Rhythm, place, place_many
-from evenbeat.placement.planner import MANY
+from evenbeat.placement.load import Beat, CronLoad, LoadModel
+from evenbeat.placement.planner import MANY, Rhythm, place, place_many
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, 250_000, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

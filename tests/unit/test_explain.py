@@ -13,7 +13,8 @@ from evenbeat.domain.job import Job
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe import explain as explaining
 from evenbeat.observe.explain import Explanation
-from evenbeat.store.reads import Circumstances, LiveWorker
+from evenbeat.store.reads import Circumstances
+from evenbeat.store.upkeep import WorkerRecord
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -50,10 +51,11 @@ def run(**values: Any) -> Execution:
     return Execution(**(_RUN | {"id": uuid4()} | values))
 
 
-def worker(**values: Any) -> LiveWorker:
+def worker(**values: Any) -> WorkerRecord:
     standard = {"id": WORKER, "host": "node-a/boot/ns", "pid": 42, "queues": None, "tasks": None,
-                "concurrency": 10, "running": 0, "is_draining": False}  # fmt: skip
-    return LiveWorker(**(standard | values))
+                "concurrency": 10, "running": 0, "status": "active", "process_started_at": 0.0,
+                "version": "1", "started_at": NOW, "heartbeat_at": NOW}  # fmt: skip
+    return WorkerRecord(**(standard | values))
 
 
 def explain(job: Job, **known: Any) -> Explanation:
@@ -126,7 +128,7 @@ SITUATIONS: list[tuple[str, Job, dict[str, Any], str]] = [
         {"live_workers": [worker(queues=["web"], tasks=["x"]), worker(queues=["b"])]},
         "queue 'web' knows",
     ),
-    ("workers_draining", due(), {"live_workers": [worker(is_draining=True)]}, "draining"),
+    ("workers_draining", due(), {"live_workers": [worker(status="draining")]}, "draining"),
     (
         "workers_busy",
         due(),

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Cron
-from evenbeat.placement import Beat, CronLoad, LoadModel, distribution
-from evenbeat.placement.load import score
-from evenbeat.placement.periodic_load import RUN, WEEK, epoch_second
+from evenbeat.placement.distribution import distribution
+from evenbeat.placement.load import RUN, WEEK, Beat, CronLoad, LoadModel, epoch_second, score
 from evenbeat.placement.simulate import ListedRuns, PeriodicRuns, replay, steady
 
 MONDAY = datetime(2026, 2, 2, tzinfo=UTC)

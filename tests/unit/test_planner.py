@@ -14,20 +14,15 @@ from hypothesis import strategies as st
 from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.moments import EPOCH
 from evenbeat.domain.schedule import Cron
-from evenbeat.placement import (
-    Beat,
-    CronLoad,
-    LoadModel,
+from evenbeat.placement.load import Beat, CronLoad, LoadModel, beat_of, table_of
+from evenbeat.placement.period_mover import too_many
+from evenbeat.placement.planner import Rhythm, place
+from evenbeat.placement.rebalancing import (
     RebalancePlan,
-    Rhythm,
-    beat_of,
-    place,
     protection_window,
     reason_to_stay,
     rebalance,
 )
-from evenbeat.placement.load import table_of
-from evenbeat.placement.period_mover import too_many
 from evenbeat.placement.simulate import PeriodicRuns, replay, steady
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, 250_000, tzinfo=UTC)

@@ -26,7 +26,7 @@ from evenbeat.domain.moments import as_utc, zone_named
 from evenbeat.domain.setting_kinds import MAX_NAME, check_name
 from evenbeat.domain.window import parse_window
 from evenbeat.external.addresses import http_url
-from evenbeat.store.reads import MAX_PAGE
+from evenbeat.store.part import MAX_PAGE
 
 MAX_DEPTH = 32
 MAX_DESCRIPTION = 10_000

@@ -25,8 +25,8 @@ from evenbeat.api.dependencies import DENIED, ServiceDep, Viewer, identify
 from evenbeat.api.problems import responses
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import AccessDenied, StoreError
-from evenbeat.store.live_executions import MOST_ROWS, LiveExecution, LiveExecutions
 from evenbeat.store.store import Store
+from evenbeat.store.summaries import MOST_ROWS, LiveExecution, LiveExecutions
 
 logger = logging.getLogger(__name__)
 

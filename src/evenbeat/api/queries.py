@@ -12,7 +12,7 @@ from evenbeat.domain.schedule import KINDS
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.errors import InvalidInput
 from evenbeat.humanize import any_of
-from evenbeat.store.filters import SORT_FIELDS, JobFilter
+from evenbeat.store.lists import SORT_FIELDS, JobFilter
 
 
 def _split(value: Any) -> Any:

@@ -35,7 +35,7 @@ from evenbeat.domain.templates import (
     read_parameters,
 )
 from evenbeat.errors import InvalidInput, validation_message
-from evenbeat.store.templates import NewTemplate, Template
+from evenbeat.store.api_tables import NewTemplate, Template
 
 router = APIRouter(prefix="/api/v1/templates", tags=["templates"], responses=DENIED)
 

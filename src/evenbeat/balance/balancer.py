@@ -17,8 +17,9 @@ from evenbeat.domain.schedule import Interval
 from evenbeat.errors import EvenbeatError, InvalidInput
 from evenbeat.events import BalanceEvent, EventBus, EventKind
 from evenbeat.observe.single_flight import SingleFlight
-from evenbeat.placement import Distribution, Placed, Rhythm, distribution
-from evenbeat.placement.periodic_load import SLOT, at_second, epoch_second
+from evenbeat.placement.distribution import Distribution, distribution
+from evenbeat.placement.load import SLOT, at_second, epoch_second
+from evenbeat.placement.planner import Placed, Rhythm
 from evenbeat.settings import Settings
 from evenbeat.store.placement import (
     DistributionPoint,
@@ -162,15 +163,10 @@ class Balancer:
     def watch(self) -> int:
         """Note how even the schedule is, and speak up once when it has become uneven."""
         now, current = self._override(), self.distribution()
-        at = self._store.placement.record_distribution(
-            score=current.score,
-            peak_load=current.peak_load,
-            mean_load=current.mean_load,
-            total_jobs=current.total_jobs,
-            now=now,
-        )
+        figures = {name: getattr(current, name) for name in _NOTED}
+        history = {name: figures[name] for name in DistributionPoint._fields if name != "at"}
+        at = self._store.placement.record_distribution(**history, now=now)
         pruned = self._store.placement.prune(before=at - HISTORY)
-        figure = {name: getattr(current, name) for name in _NOTED} | {"low": self.is_low(current)}
         alert = {
             "score": round(current.score, 4),
             "peak_load": round(current.peak_load, 3),
@@ -178,7 +174,8 @@ class Balancer:
             "total_jobs": current.total_jobs,
             "suggestion": current.suggestion,
         }
-        if self._store.webhooks.note_balance(FIGURE, figure, alert, now=now):
+        low = {"low": self.is_low(current)}
+        if self._store.webhooks.note_balance(FIGURE, figures | low, alert, now=now):
             logger.warning(
                 "Distribution is uneven",
                 extra={
@@ -188,14 +185,8 @@ class Balancer:
                     "suggestion": current.suggestion,
                 },
             )
-            event = BalanceEvent(
-                EventKind.BALANCE_LOW,
-                at,
-                score=current.score,
-                peak_load=current.peak_load,
-                mean_load=current.mean_load,
-                suggestion=current.suggestion,
-            )
+            load = (current.score, current.peak_load, current.mean_load)
+            event = BalanceEvent(EventKind.BALANCE_LOW, at, *load, current.suggestion)
             self._events.emit(event)
         return 1 + pruned
 

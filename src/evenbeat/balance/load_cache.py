@@ -16,8 +16,8 @@ from uuid import UUID
 
 from evenbeat.domain.moments import BEGIN
 from evenbeat.errors import DatabaseUnavailable, StoreError
-from evenbeat.placement import Beat, LoadModel, Placed, Rhythm, cron_loads, place, place_many
-from evenbeat.placement.periodic_load import duration_ms
+from evenbeat.placement.load import Beat, LoadModel, cron_loads, duration_ms
+from evenbeat.placement.planner import Placed, Rhythm, place, place_many
 from evenbeat.store.placement import PlacedJob, PlacementRequest
 from evenbeat.store.store import Store
 

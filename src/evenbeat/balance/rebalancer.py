@@ -11,19 +11,16 @@ from uuid import UUID
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.errors import Conflict, InvalidInput
-from evenbeat.placement import (
-    Distribution,
-    LoadModel,
+from evenbeat.placement.distribution import Distribution, distribution
+from evenbeat.placement.load import LoadModel, beat_of
+from evenbeat.placement.rebalancing import (
     Move,
     RebalancePlan,
     SkippedJob,
-    beat_of,
-    distribution,
     reason_to_stay,
     rebalance,
 )
 from evenbeat.store.database import Connection
-from evenbeat.store.placement import JobMove
 from evenbeat.store.store import Store
 
 CHANGED = "changed_meanwhile"
@@ -114,9 +111,28 @@ class Rebalancer:
                         f"The schedule has changed since the preview {plan_id!r}, or there was "
                         "none. Preview again and apply that plan."
                     )
-            return self._store.database.atomically(
-                lambda connection: self._apply(plan, snapshot, now, by, connection)
-            )
+            id_, jobs = uuid7(), {job.id: job for job in snapshot}
+
+            def work(connection: Connection) -> Rebalance:
+                placement, figures = self._store.placement, _figures(plan.before, plan.after)
+                moves = [(jobs[move.job_id], move.new_time) for move in plan.moves]
+                created_at, done = placement.rebalance(
+                    id_, moves, figures, connection, by=by, now=self._override()
+                )
+                moved = [move for move in plan.moves if move.job_id in done]
+                changed = [
+                    SkippedJob(move.job_id, CHANGED, move.name)
+                    for move in plan.moves
+                    if move.job_id not in done
+                ]
+                after = _projected(snapshot, moved, now)[1] if changed else plan.after
+                skipped = [*plan.skipped, *changed]
+                reasons = dict(Counter(job.reason for job in skipped))
+                figures = _figures(plan.before, after)
+                placement.complete_rebalance(id_, len(moved), reasons, figures, connection)
+                return Rebalance(id_, created_at, by, moved, skipped, plan.before, after)
+
+            return self._store.database.atomically(work)
 
     def _snapshot(self, now: datetime) -> list[LoadEntry]:
         """Every recurring job. One that was moved and has not run since counts as just placed:
@@ -125,42 +141,6 @@ class Rebalancer:
             job._replace(placed_at=now) if job.unproven else job
             for job in self._store.placement.load_snapshot()
         ]
-
-    def _apply(
-        self,
-        plan: RebalancePlan,
-        snapshot: Sequence[LoadEntry],
-        now: datetime,
-        by: str | None,
-        connection: Connection,
-    ) -> Rebalance:
-        placement, id_ = self._store.placement, uuid7()
-        jobs = {job.id: job for job in snapshot}
-        moves = [
-            JobMove(
-                move.job_id,
-                move.old_time,
-                move.new_time,
-                jobs[move.job_id].anchor_at,
-                jobs[move.job_id].schedule_version,
-            )
-            for move in plan.moves
-        ]
-        created_at, done = placement.rebalance(
-            id_, moves, _figures(plan.before, plan.after), connection, by=by, now=self._override()
-        )
-        moved = [move for move in plan.moves if move.job_id in done]
-        changed = [
-            SkippedJob(move.job_id, CHANGED, move.name)
-            for move in plan.moves
-            if move.job_id not in done
-        ]
-        after = _projected(snapshot, moved, now)[1] if changed else plan.after
-        skipped = [*plan.skipped, *changed]
-        reasons = dict(Counter(job.reason for job in skipped))
-        figures = _figures(plan.before, after)
-        placement.complete_rebalance(id_, len(moved), reasons, figures, connection)
-        return Rebalance(id_, created_at, by, moved, skipped, plan.before, after)
 
 
 def _checked(max_moves: int | None) -> int | None:
@@ -209,7 +189,8 @@ def _projected(
 ) -> tuple[Distribution, Distribution]:
     """How even it is, and would be after these moves."""
     model = LoadModel.of(snapshot, now)
-    names = {str(job.id): job.name or job.task for job in snapshot if job.schedule_kind == "cron"}
+    crons = [job for job in snapshot if job.cron_expression is not None]
+    names = {str(job.id): job.name or job.task for job in crons}
     before = distribution(model, names)
     to = {move.job_id: move.new_time for move in moves}
     moving = [job for job in snapshot if job.id in to]

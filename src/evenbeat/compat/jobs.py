@@ -22,7 +22,7 @@ from evenbeat.compat.words import WORD_OF, WORDS, states_of, verb_to
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import FINISHED, JobStatus, Verb
 from evenbeat.errors import IllegalTransition, NotFound
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 
 router = APIRouter(prefix="/api/admin/jobs", tags=["admin"], responses=DENIED)
 

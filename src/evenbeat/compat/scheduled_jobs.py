@@ -33,7 +33,7 @@ from evenbeat.domain.job import Job
 from evenbeat.domain.schedule import RECURRING_KINDS
 from evenbeat.domain.states import FINISHED, PAUSE, RESUME
 from evenbeat.errors import Conflict, InvalidInput, NotFound
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["admin"], responses=DENIED)
 

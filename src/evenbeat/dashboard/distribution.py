@@ -12,7 +12,7 @@ from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of
 from evenbeat.errors import Conflict, InvalidInput
 from evenbeat.humanize import count
-from evenbeat.placement import SkippedJob
+from evenbeat.placement.rebalancing import SkippedJob
 
 router = pages.router()
 

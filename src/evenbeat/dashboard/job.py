@@ -132,7 +132,7 @@ def preview_backfill(page: PageDep, job_id: str, _operator: Operator, form: Form
 
 def _preview(page: PageRequest, job_id: UUID, form: Form) -> str:
     try:
-        plans = page.store.backfill.preview(job_id, **_period(page, form))
+        plans = page.store.backfill.add(job_id, **_period(page, form), dry_run=True)
     except REFUSED as error:
         return str(error)
     text = f"{humanize.count(plans.created, 'past run')} would start now, in parallel."

@@ -18,8 +18,7 @@ from evenbeat.domain.job import Job
 from evenbeat.domain.states import VERBS, JobStatus, Verb
 from evenbeat.errors import InvalidInput, RoleTooLow
 from evenbeat.observe.explain import describe_schedule
-from evenbeat.store.filters import JobFilter
-from evenbeat.store.lists import EXACT_ROWS, MAX_OFFSET
+from evenbeat.store.lists import EXACT_ROWS, MAX_OFFSET, JobFilter
 from evenbeat.store.summaries import PastRun
 
 router = pages.router()

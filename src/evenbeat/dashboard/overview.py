@@ -86,12 +86,14 @@ def concerns_of(attention: Attention) -> list[Concern]:
         one = Concern(title, text, lane.oldest_due, queue=lane.queue, task=lane.task)
         concerns.append(one._replace(is_bad=not lane.workers))
     for job in attention.failing:
-        text = job.error_message.strip().split("\n", 1)[0][:200]
+        text = (job.error_message or "").strip().split("\n", 1)[0][:200]
         if job.current_retry_count:
             text += f" Retry {job.current_retry_count} of {job.max_retries} follows."
-        concerns.append(Concern(job.name or job.task, text, job.completed_at, job_id=job.id))
+        since = job.completed_at or job.updated_at
+        concerns.append(Concern(job.name or job.task, text, since, job.id))
     for run in attention.lost:
         title, job_id = run.name or run.task or "A deleted job", run.job_id if run.task else None
         text = "Its worker vanished during a run, and the run was given up."
-        concerns.append(Concern(title, text, run.completed_at, job_id, is_bad=False))
+        since = run.completed_at or run.started_at
+        concerns.append(Concern(title, text, since, job_id, is_bad=False))
     return concerns

@@ -18,7 +18,7 @@ from evenbeat.dashboard.workers import name_of
 from evenbeat.domain.job import Job, recurring_of, window_of
 from evenbeat.domain.window import due_at
 from evenbeat.errors import InvalidInput
-from evenbeat.store.lists import MAX_PAGE
+from evenbeat.store.part import MAX_PAGE
 from evenbeat.store.summaries import TimelineRun
 
 router = pages.router()

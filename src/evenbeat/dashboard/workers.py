@@ -13,7 +13,7 @@ from evenbeat.dashboard.pages import FormDep, Notice, PageDep, PageRequest, id_o
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import InvalidInput, NotFound
-from evenbeat.store.filters import JobFilter
+from evenbeat.store.lists import JobFilter
 from evenbeat.store.reads import QueueDepth
 from evenbeat.store.summaries import SILENT_AFTER
 from evenbeat.store.upkeep import WorkerRecord

@@ -12,9 +12,9 @@ from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
 from evenbeat.engine.reaper import Reaper
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
-from evenbeat.store.idempotency import LIFETIME
+from evenbeat.store.api_tables import LIFETIME
+from evenbeat.store.part import BATCH
 from evenbeat.store.store import Store
-from evenbeat.store.upkeep import BATCH
 
 logger = logging.getLogger(__name__)
 

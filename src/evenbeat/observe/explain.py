@@ -194,7 +194,7 @@ def _due(known: Circumstances, due: datetime) -> Fact:
         paused = f"the queue {job.queue!r} has been paused since {timestamp(known.queue_paused_at)}"
         return Fact("queue_paused", f"{since}, but {paused}. Resume the queue.")
     able = [w for w in known.live_workers if w.serves_queue(job) and w.knows_task(job)]
-    taking = [worker for worker in able if not worker.is_draining]
+    taking = [worker for worker in able if worker.status != "draining"]
     if not taking:
         return _unserved(known, since, drained=bool(able))
     if (held_back := _held_back(known, since)) is not None:

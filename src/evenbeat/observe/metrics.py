@@ -31,7 +31,7 @@ from evenbeat.store.reads import QueueDepth
 from evenbeat.store.store import Store
 
 if TYPE_CHECKING:
-    from evenbeat.placement import Distribution
+    from evenbeat.placement.distribution import Distribution
 
 logger = logging.getLogger(__name__)
 
@@ -354,9 +354,9 @@ def database_figures(
         "evenbeat_jobs": {(state,): counts.get(state, 0) for state in JobStatus},
         "evenbeat_workers": {(status,): number for status, number in workers.items()},
         "evenbeat_stale_locks_cleared_total": stored.get("stale_locks_cleared", 0),
-        "evenbeat_table_dead_tuples": {(t.name,): t.dead_tuples for t in sizes},
-        "evenbeat_table_live_tuples": {(t.name,): t.live_tuples for t in sizes},
-        "evenbeat_table_bytes": {(t.name,): t.total_bytes for t in sizes},
+        "evenbeat_table_dead_tuples": {(t.name,): t.dead_rows for t in sizes},
+        "evenbeat_table_live_tuples": {(t.name,): t.live_rows for t in sizes},
+        "evenbeat_table_bytes": {(t.name,): t.bytes for t in sizes},
         "evenbeat_oldest_transaction_age_seconds": tables.oldest_transaction_seconds(),
     }
     for figure in QueueFigures._fields:

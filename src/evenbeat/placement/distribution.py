@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from evenbeat.domain.schedule import Cron
-from evenbeat.placement.load import LoadModel
-from evenbeat.placement.periodic_load import (
+from evenbeat.placement.load import (
     CELL,
     RUN,
     SLOT,
     WEEK,
+    LoadModel,
     add_cron_changes,
     at_second,
     cron_starts,

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evenbeat.placement.periodic_load import GOLDEN, WEEK, Ints, Load, RunShape, cycle_load
-from evenbeat.placement.start_candidates import folded_peak, highest_ahead, middle
+from evenbeat.placement.load import GOLDEN, WEEK, Ints, Load, RunShape, cycle_load
+from evenbeat.placement.planner import folded_peak, highest_ahead, middle
 
 # After so many jobs of one period that fit nowhere, the others are likely to fail as well.
 _MOST_MISFITS = 16

@@ -24,18 +24,19 @@ import numpy as np
 
 from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.placement.distribution import Distribution, distribution
-from evenbeat.placement.load import LoadModel, table_of
-from evenbeat.placement.period_mover import PeriodMover, by_period
-from evenbeat.placement.periodic_load import (
+from evenbeat.placement.load import (
     RUN,
     WEEK,
     Ints,
     Load,
+    LoadModel,
     add_cycle,
     at_second,
     epoch_second,
+    table_of,
 )
-from evenbeat.placement.start_candidates import folded_peak
+from evenbeat.placement.period_mover import PeriodMover, by_period
+from evenbeat.placement.planner import folded_peak
 
 PROTECTION_WINDOW = timedelta(minutes=30)
 LEAST_PROTECTION = timedelta(seconds=60)
@@ -91,7 +92,7 @@ def rebalance(
     cut short lowers the peak as far as so many moves can; the next one goes on from there.
     """
     model = LoadModel.of(snapshot, now)
-    crons = [job for job in snapshot if job.schedule_kind == "cron"]
+    crons = [job for job in snapshot if job.cron_expression is not None]
     names = {str(job.id): job.name or str(job.id) for job in crons}
     before = distribution(model, names)
     skipped, movable = [], []
@@ -117,7 +118,7 @@ def rebalance(
 
 def reason_to_stay(job: LoadEntry, now: datetime) -> str | None:  # noqa: PLR0911 - one a rule
     """The rule that keeps a job where it is, if any."""
-    if job.schedule_kind != "interval":
+    if job.cron_expression is not None:
         return "cron"
     if job.status == "paused" or job.next_run_at is None:
         return "paused"

@@ -18,8 +18,16 @@ from evenbeat.domain.duration import format_duration
 from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.schedule.cron import NAMED_CRON
-from evenbeat.placement.load import CronLoad, LoadModel, score
-from evenbeat.placement.periodic_load import WEEK, Beat, cron_starts, duration_ms, epoch_second
+from evenbeat.placement.load import (
+    WEEK,
+    Beat,
+    CronLoad,
+    LoadModel,
+    cron_starts,
+    duration_ms,
+    epoch_second,
+    score,
+)
 from evenbeat.placement.planner import Rhythm, place
 
 Counts = NDArray[np.int64]
@@ -116,8 +124,8 @@ class RecurringJob(NamedTuple):
     def of(cls, job: LoadEntry) -> "RecurringJob":
         lasting = timedelta(milliseconds=duration_ms(job.cost_ms))
         name = job.name or str(job.id)
-        if job.schedule_kind == "cron":
-            return cls(name, Cron(job.cron_expression or "", job.timezone), lasting)
+        if job.cron_expression is not None:
+            return cls(name, Cron(job.cron_expression, job.timezone), lasting)
         every = timedelta(seconds=job.interval_seconds or 1)
         anchor = job.next_run_at or job.plan_time or job.anchor_at
         fixed = job.placement not in (None, "balanced") or job.execution_window is not None

@@ -21,9 +21,10 @@ from evenbeat.domain.moments import BEGIN
 from evenbeat.domain.schedule import Once
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.domain.window import due_at
-from evenbeat.errors import InvalidInput, NotFound
+from evenbeat.errors import InvalidInput
 from evenbeat.store.bulk import add_in_bulk, with_ids
 from evenbeat.store.database import Connection, Database
+from evenbeat.store.part import StorePart, check_period
 from evenbeat.store.rows import MAX_JSON_BYTES
 
 MOST_PLANS = 10_000
@@ -40,11 +41,11 @@ class Backfilled(NamedTuple):
     ids: list[UUID]
 
 
-class Backfill:
+class Backfill(StorePart):
     """Makes children for the plans of a period."""
 
     def __init__(self, database: Database, *, max_json_bytes: int = MAX_JSON_BYTES) -> None:
-        self._database = database
+        super().__init__(database)
         self._max_json_bytes = max_json_bytes
 
     def add(
@@ -56,70 +57,50 @@ class Backfill:
         limit: int = 1000,
         include_completed: bool = False,
         created_by: str | None = None,
+        dry_run: bool = False,
         now: datetime | None = None,
     ) -> Backfilled:
-        """Run every plan in [start, end) that has not run; asking again adds nothing."""
-        check_period(start, end, limit)
+        """Run every plan in [start, end) that has not run; asking again adds nothing. With
+        `dry_run` nothing is added, and there are no ids."""
+        check_period(start, end, ("from", "to"))
+        if not 1 <= limit <= MOST_PLANS:
+            raise InvalidInput(
+                f"limit must be from 1 to {MOST_PLANS:,}, got {limit}.", field="limit"
+            )
 
         def work(connection: Connection) -> Backfilled:
             present = self._database.clock(now, connection)
-            job = self._locked(job_id, connection)
+            # Held, so that two backfills of a job come one after the other.
+            job = self._get(Job._make, "job_for_update", "job", job_id, connection=connection)
             plans = plans_between(job, start, end, limit, present)
-            missing, existing = self._missing(job, plans, include_completed, present, connection)
-            ids = self._add(job, missing, created_by, present, connection)
-            return Backfilled(len(ids), existing, missing, ids)
+            taken = self._taken(job, plans, include_completed, connection)
+            own = own_plans(job, present)
+            missing = [plan for plan in plans if plan not in taken and not own.has(plan)]
+            ids = []
+            if missing and not dry_run:
+                ids = self._add(job, missing, created_by, present, connection)
+            return Backfilled(len(missing), len(plans) - len(missing), missing, ids)
 
         return self._database.atomically(work)
 
-    def preview(
-        self,
-        job_id: UUID,
-        start: datetime,
-        end: datetime,
-        *,
-        limit: int = 1000,
-        include_completed: bool = False,
-        now: datetime | None = None,
-    ) -> Backfilled:
-        """What `add` would do, without doing it: no ids."""
-        check_period(start, end, limit)
-        with self._database.transaction() as connection:
-            present = self._database.clock(now, connection)
-            job = self._locked(job_id, connection)
-            plans = plans_between(job, start, end, limit, present)
-            missing, existing = self._missing(job, plans, include_completed, present, connection)
-        return Backfilled(len(missing), existing, missing, [])
-
-    def _locked(self, job_id: UUID, connection: Connection) -> Job:
-        """The job, held so that two backfills of it come one after the other."""
-        row = self._database.row("job_for_update", {"id": job_id}, connection)
-        if row is None:
-            raise NotFound("job", job_id)
-        return Job._make(row)
-
-    def _missing(
-        self,
-        job: Job,
-        plans: list[datetime],
-        include_completed: bool,
-        now: datetime,
-        connection: Connection,
-    ) -> tuple[list[datetime], int]:
-        params = {"id": job.id, "plans": plans}
+    def _taken(
+        self, job: Job, plans: list[datetime], include_completed: bool, connection: Connection
+    ) -> set[datetime]:
+        """The plans that have a child, that run now or, unless these count, that have run."""
+        if not plans:
+            return set()
+        params = {
+            "id": job.id,
+            "plans": plans,
+            "after": plans[0] - min(slack(job), plans[0] - BEGIN),
+            "until": plans[-1],
+        }
         taken = {row[0] for row in self._database.rows("plans_with_child", params, connection)}
-        if plans:
-            period = {
-                "id": job.id,
-                "after": plans[0] - min(slack(job), plans[0] - BEGIN),
-                "until": plans[-1],
-            }
-            rows = self._database.rows("plans_run", period, connection)
-            taken |= {plan for plan, status in rows if status == ExecutionStatus.RUNNING}
-            if not include_completed:
-                taken |= completed_of(job, plans, sorted({plan for plan, _ in rows}))
-        own = own_plans(job, now)
-        missing = [plan for plan in plans if plan not in taken and not own.has(plan)]
-        return missing, len(plans) - len(missing)
+        rows = self._database.rows("plans_run", params, connection)
+        taken |= {plan for plan, status in rows if status == ExecutionStatus.RUNNING}
+        if not include_completed:
+            taken |= completed_of(job, plans, sorted({plan for plan, _ in rows}))
+        return taken
 
     def _add(
         self,
@@ -129,8 +110,6 @@ class Backfill:
         now: datetime,
         connection: Connection,
     ) -> list[UUID]:
-        if not plans:
-            return []
         child = NewJob(
             replace(spec_of(job), schedule=Once(), schedule_delay=timedelta(0)),
             job.payload,
@@ -139,40 +118,14 @@ class Backfill:
             created_by=created_by or job.created_by,
             parent_id=job.id,
         )
-        children = [child] * len(plans)
         due = due_at(now, timedelta(0), window_of(job))
         status = JobStatus.SCHEDULED if due > now else JobStatus.PENDING
         runs = [FirstRun(status, plan, due, None) for plan in plans]
+        children, limit = [child] * len(plans), self._max_json_bytes
         ids = with_ids(children)
-        add_in_bulk(
-            self._database,
-            connection,
-            ids,
-            children,
-            runs=runs,
-            now=now,
-            limit=self._max_json_bytes,
-        )
-        hint = {"channel": self._database.channel, "signals": [f"due:{job.queue}"]}
-        self._database.rows("notify", hint, connection)
+        add_in_bulk(self._database, connection, ids, children, runs=runs, now=now, limit=limit)
+        self._notify([f"due:{job.queue}"], connection)
         return ids
-
-
-def check_period(start: datetime, end: datetime, limit: int) -> None:
-    """Refuse a period that is none."""
-    for field, moment in (("from", start), ("to", end)):
-        if moment.tzinfo is None:
-            raise InvalidInput(
-                f"{field} must carry a timezone, got {moment.isoformat()}; "
-                f"for example {moment.isoformat()}Z for UTC.",
-                field=field,
-            )
-    if start >= end:
-        raise InvalidInput(
-            f"from must be before to, got {start.isoformat()} and {end.isoformat()}.", field="from"
-        )
-    if not 1 <= limit <= MOST_PLANS:
-        raise InvalidInput(f"limit must be from 1 to {MOST_PLANS:,}, got {limit}.", field="limit")
 
 
 def plans_between(

@@ -34,8 +34,9 @@ from evenbeat.domain.states import (
 from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.dependencies import Dependencies, refusal_to_delete
-from evenbeat.store.filters import JobFilter
 from evenbeat.store.limits import LimitTable
+from evenbeat.store.lists import JobFilter
+from evenbeat.store.part import StorePart
 from evenbeat.store.placement import (
     PlacementRequest,
     PlacerFactory,
@@ -105,7 +106,7 @@ class Tally(NamedTuple):
 _AT_REST = (FINISHED - {JobStatus.COMPLETED}) | {JobStatus.PAUSED}
 
 
-class Control:
+class Control(StorePart):
     """Verbs over jobs by their ids; `everywhere` applies any of them to all that match a filter."""
 
     def __init__(
@@ -115,7 +116,7 @@ class Control:
         max_json_bytes: int = MAX_JSON_BYTES,
         placer: PlacerFactory | None = None,
     ) -> None:
-        self._database = database
+        super().__init__(database)
         self._reads = Reads(database)
         self._dependencies = Dependencies(database)
         self._limits = LimitTable(database)
@@ -124,14 +125,8 @@ class Control:
 
     def apply(self, verb: Verb, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
         """Do what a verb of the table says; the methods below say what that is."""
-        match verb.name:
-            case "delete":
-                return self.delete(ids)
-            case "run":
-                return self.run_now(ids, now=now)
-            case name:
-                act: Callable[..., Changes] = getattr(self, name)
-                return act(ids, now=now)
+        act: Callable[..., Changes] = getattr(self, "run_now" if verb is RUN else verb.name)
+        return act(ids, now=now)
 
     def pause(
         self,
@@ -146,20 +141,43 @@ class Control:
     def resume(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
         """Let paused jobs run again: balanced intervals where there is room for them now, other
         recurring jobs at the next plan of their rhythm."""
+
+        def work(connection: Connection) -> list[Job]:
+            paused = self._all(Job._make, "paused_for_update", {"ids": list(ids)}, connection)
+            moment = self._database.clock(now, connection)
+            requests = [resume_request(job, moment) for job in paused]
+            places = self._places([one for one in requests if one is not None], moment)
+            runs = [
+                resumed_run(job, moment)._replace(placed_at=job.placed_at)
+                if places.get(job.id) is None
+                else placed_run(unanchored(spec_of(job)), places[job.id], moment)
+                for job in paused
+            ]
+            params = {
+                "ids": [job.id for job in paused],
+                "statuses": [str(run.status) for run in runs],
+                "plan_times": [run.plan_time for run in runs],
+                "next_runs": [run.next_run_at for run in runs],
+                "anchors": [run.anchor_at for run in runs],
+                "placed": [run.placed_at for run in runs],
+                "now": now,
+            }
+            return self._with_hint("resume", params, connection)
+
         self._get_ready(now)
-        changed = self._database.atomically(lambda open_: self._resume(ids, now, open_))
+        changed = self._database.atomically(work)
         self._confirm(changed)
-        waiting = [job.id for job in changed if job.schedule_kind == "after"]
+        waiting = [job.id for job in changed if job.schedule_kind == After.kind]
         if waiting:
             self._dependencies.start_if_possible(only=waiting, now=now)
-            changed = self._as_they_are(changed)
+            changed = self._all(Job._make, "jobs", {"ids": [job.id for job in changed]})
         return self._with_refused(ids, changed, RESUME)
 
     def cancel(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
         """End jobs for good; a run in progress is stopped and its result thrown away."""
         done = self._step("cancel", ids, CANCEL, now)
-        ended = [job.id for job in done.changed]
-        if ended:
+        if done.changed:
+            ended = [job.id for job in done.changed]
             self._dependencies.start_if_possible(awaiting=ended, now=now)
         self._limits.freed(done.changed, now=now)
         return done
@@ -178,7 +196,7 @@ class Control:
         """Set the priority, 0 to 100."""
         BY_NAME["priority"].kind.parse("priority", priority)
         params = {"ids": list(ids), "priority": priority, "now": now}
-        return self._any_state(ids, self._jobs("set_priority", params))
+        return self._with_refused(ids, self._all(Job._make, "set_priority", params), DELETE)
 
     def boost(self, ids: Sequence[UUID], by: int, *, now: datetime | None = None) -> Changes:
         """Raise the priority by `by`, at most to 100."""
@@ -187,14 +205,24 @@ class Control:
                 f"boost must be a whole number from 1 to 100, got {by!r}.", field="boost"
             )
         params = {"ids": list(ids), "by": by, "now": now}
-        return self._any_state(ids, self._jobs("boost", params))
+        return self._with_refused(ids, self._all(Job._make, "boost", params), DELETE)
 
-    def delete(self, ids: Sequence[UUID], *, force: bool = False) -> Changes:
+    def delete(
+        self, ids: Sequence[UUID], *, force: bool = False, now: datetime | None = None
+    ) -> Changes:
         """Remove jobs with their history, whatever their state. One that others, who stay, still
         wait for is left alone; with `force` it goes, and they wait until a person helps them."""
-        done = self._database.atomically(lambda open_: self._delete(ids, force, open_))
-        self._limits.freed(done.changed)
-        return done
+
+        def work(connection: Connection) -> tuple[dict[UUID, tuple[str, ...]], list[Job]]:
+            awaited = {} if force else self._dependencies.still_awaited(ids, connection)
+            going = {"ids": [id_ for id_ in ids if id_ not in awaited]}
+            return awaited, self._all(Job._make, "delete", going, connection)
+
+        awaited, gone = self._database.atomically(work)
+        self._limits.freed(gone, now=now)
+        done = self._with_refused([id_ for id_ in ids if id_ not in awaited], gone, DELETE)
+        stay = [RefusedJob(id_, JobStatus.PENDING, DELETE, None, by) for id_, by in awaited.items()]
+        return Changes(gone, [*done.refused, *stay])
 
     def update(
         self,
@@ -212,19 +240,43 @@ class Control:
         edit that changes for which jobs it waits: of these there is one at a time."""
         if name is not None:
             check_name("name", name)
-        edits = {
-            "name": name,
-            "payload": self._json("payload", payload),
-            "metadata": self._json("metadata", metadata),
-            "rewiring": rewiring,
-            "now": now,
+        documents = {
+            field: None if value is None else encode_json(field, value, self._max_json_bytes)
+            for field, value in (("payload", payload), ("metadata", metadata))
         }
+
+        def work(connection: Connection) -> Job:
+            if rewiring:
+                self._dependencies.lock(connection)
+            job = self._get(Job._make, "job_for_update", "job", job_id, connection=connection)
+            spec = edit(spec_of(job))
+            plan = self._replanned(job, spec, self._database.clock(now, connection))
+            columns = {**spec_columns(spec), **plan, "id": job_id, "name": name or job.name}
+            try:
+                params = {**documents, **columns, "now": now}
+                (edited,) = self._with_hint("update_job", params, connection)
+            except psycopg.errors.UniqueViolation as error:
+                if error.diag.constraint_name != "jobs_name":
+                    raise _stands_already(error) from error
+                other = self._reads.job_by_name(columns["name"], scope_of(job))
+                taken_by = other.id if other else job.id
+                raise NameTaken(columns["name"], str(scope_of(job)), taken_by) from error
+            # Let it wait for what its schedule names now.
+            if isinstance(spec.schedule, After) and spec.schedule.jobs:
+                self._dependencies.tie_again(edited, spec.schedule, connection, now=now)
+            elif isinstance(spec.schedule, After) or job.schedule_kind != After.kind:
+                return edited
+            else:
+                self._dependencies.untie(job_id, connection)
+            self._dependencies.start(only=[job_id], connection=connection, now=now)
+            return self._all(Job._make, "jobs", {"ids": [job_id]}, connection)[0]
+
         self._get_ready(now)
-        job = self._database.atomically(lambda open_: self._update(job_id, edit, edits, open_))
-        self._confirm([job])
-        if (limits := spec_of(job).limits) is not None:
+        edited = self._database.atomically(work)
+        self._confirm([edited])
+        if (limits := spec_of(edited).limits) is not None:
             self._limits.note([limits], now=now)
-        return job
+        return edited
 
     def everywhere(self, job_filter: JobFilter, act: Callable[[Sequence[UUID]], Changes]) -> Tally:
         """Apply a verb to all that match, in chunks: `everywhere(failed, control.retry)`."""
@@ -237,90 +289,17 @@ class Control:
             after = ids[-1]
         return Tally(changed, refused)
 
-    def pause_queue(self, name: str, *, now: datetime | None = None) -> None:
+    def pause_queue(self, name: str, *, paused: bool = True, now: datetime | None = None) -> None:
         """Claim nothing more from this queue; what runs goes on."""
-        self._set_queue_paused(name, True, now)
+        check_name("queue", name)
+        params = {"name": name, "paused": paused, "channel": self._database.channel, "now": now}
+        self._database.rows("set_queue_paused", params)
 
     def resume_queue(self, name: str, *, now: datetime | None = None) -> None:
         """Claim from this queue again."""
-        self._set_queue_paused(name, False, now)
+        self.pause_queue(name, paused=False, now=now)
 
     # --------------------------------------------------------------------------------------------
-
-    def _resume(
-        self, ids: Sequence[UUID], now: datetime | None, connection: Connection
-    ) -> list[Job]:
-        paused = self._jobs("paused_for_update", {"ids": list(ids)}, connection)
-        moment = self._database.clock(now, connection)
-        requests = {
-            job.id: request
-            for job in paused
-            if (request := resume_request(job, moment)) is not None
-        }
-        places = self._places(list(requests.values()), moment)
-        runs = [
-            resumed_run(job, moment)._replace(placed_at=job.placed_at)
-            if places.get(job.id) is None
-            else placed_run(unanchored(spec_of(job)), places[job.id], moment)
-            for job in paused
-        ]
-        params = {
-            "ids": [job.id for job in paused],
-            "statuses": [str(run.status) for run in runs],
-            "plan_times": [run.plan_time for run in runs],
-            "next_runs": [run.next_run_at for run in runs],
-            "anchors": [run.anchor_at for run in runs],
-            "placed": [run.placed_at for run in runs],
-            "now": now,
-        }
-        return self._hinted_at(self._jobs("resume", params, connection), connection)
-
-    def _update(
-        self,
-        job_id: UUID,
-        edit: Callable[[JobSpec], JobSpec],
-        edits: Mapping[str, Any],
-        connection: Connection,
-    ) -> Job:
-        if edits["rewiring"]:
-            self._dependencies.lock(connection)
-        row = self._database.row("job_for_update", {"id": job_id}, connection)
-        if row is None:
-            raise NotFound("job", job_id)
-        job = Job._make(row)
-        spec = edit(spec_of(job))
-        plan = self._replanned(job, spec, self._database.clock(edits["now"], connection))
-        name = edits["name"] or job.name
-        params = {**edits, **spec_columns(spec), **plan, "id": job_id, "name": name}
-        try:
-            edited = self._hinted_at(self._jobs("update_job", params, connection), connection)[0]
-        except psycopg.errors.UniqueViolation as error:
-            raise self._taken(job, name or "", error) from error
-        return self._rewired(job, edited, spec, edits["now"], connection)
-
-    def _rewired(
-        self, before: Job, job: Job, spec: JobSpec, now: datetime | None, connection: Connection
-    ) -> Job:
-        """The job, waiting for what its schedule names now."""
-        if isinstance(spec.schedule, After) and spec.schedule.jobs:
-            self._dependencies.tie_again(job, spec.schedule, connection, now=now)
-        elif isinstance(spec.schedule, After) or before.schedule_kind != "after":
-            return job
-        else:
-            self._dependencies.untie(job.id, connection)
-        self._dependencies.start(only=[job.id], connection=connection, now=now)
-        return self._as_they_are([job], connection)[0]
-
-    def _delete(self, ids: Sequence[UUID], force: bool, connection: Connection) -> Changes:
-        awaited = {} if force else self._dependencies.still_awaited(ids, connection)
-        gone = self._jobs("delete", {"ids": [i for i in ids if i not in awaited]}, connection)
-        done = self._any_state([id_ for id_ in ids if id_ not in awaited], gone)
-        stay = [RefusedJob(id_, JobStatus.PENDING, DELETE, None, by) for id_, by in awaited.items()]
-        return Changes(done.changed, [*done.refused, *stay])
-
-    def _as_they_are(self, jobs: Sequence[Job], connection: Connection | None = None) -> list[Job]:
-        """The same jobs, read again."""
-        return self._jobs("jobs", {"ids": [job.id for job in jobs]}, connection)
 
     def _step(
         self,
@@ -330,32 +309,21 @@ class Control:
         now: datetime | None,
         connection: Connection | None = None,
     ) -> Changes:
-        params = {
-            "ids": list(ids),
-            "sources": sorted(verb.sources),
-            "channel": self._database.channel,
-            "now": now,
-        }
+        selection = {"ids": list(ids), "sources": sorted(verb.sources)}
+        params = {**selection, "channel": self._database.channel, "now": now}
         try:
-            changed = self._jobs(statement, params, connection)
+            changed = self._all(Job._make, statement, params, connection)
         except psycopg.errors.UniqueViolation as error:
             raise _stands_already(error) from error
         return self._with_refused(ids, changed, verb)
 
-    def _jobs(
-        self, statement: str, params: Mapping[str, Any], connection: Connection | None = None
+    def _with_hint(
+        self, statement: str, params: Mapping[str, Any], connection: Connection
     ) -> list[Job]:
-        return [Job._make(row) for row in self._database.rows(statement, params, connection)]
-
-    def _hinted_at(self, jobs: list[Job], connection: Connection) -> list[Job]:
-        """The same jobs; idle workers look when they are due, and need not wait for a poll."""
-        waiting = {
-            job.queue for job in jobs if job.status in (JobStatus.PENDING, JobStatus.SCHEDULED)
-        }
-        if waiting:
-            signals = [f"due:{queue}" for queue in sorted(waiting)]
-            hint = {"channel": self._database.channel, "signals": signals}
-            self._database.rows("notify", hint, connection)
+        """Change jobs; idle workers look when they are due, and need not wait for a poll."""
+        jobs = self._all(Job._make, statement, params, connection)
+        waiting = (JobStatus.PENDING, JobStatus.SCHEDULED)
+        self._notify({f"due:{job.queue}" for job in jobs if job.status in waiting}, connection)
         return jobs
 
     def _with_refused(self, ids: Sequence[UUID], changed: list[Job], verb: Verb) -> Changes:
@@ -373,39 +341,25 @@ class Control:
             refused.append(RefusedJob(id_, state, verb, live))
         return Changes(changed, refused)
 
-    def _any_state(self, ids: Sequence[UUID], changed: list[Job]) -> Changes:
-        done = {job.id for job in changed}
-        missing = [id_ for id_ in dict.fromkeys(ids) if id_ not in done]
-        return Changes(changed, [RefusedJob(id_, None, DELETE) for id_ in missing])
-
     def _replanned(self, job: Job, spec: JobSpec, now: datetime) -> dict[str, Any]:
-        """Status, plan and version after an edit."""
+        """Status, plan and version after an edit. A changed schedule begins where the edit says, in
+        its old rhythm if it has that still, or where there is room."""
         if not schedule_changed(job, spec):
-            run = FirstRun(
-                JobStatus(job.status), job.plan_time, job.next_run_at, job.anchor_at, job.placed_at
-            )
-            return {**run._asdict(), "schedule_version": job.schedule_version}
-        run = self._run_after_edit(job, spec, now)
-        status = status_after_edit(JobStatus(job.status), run.status, spec)
-        if status in FINISHED:
-            run = FirstRun(status, None, None, run.anchor_at)
-        return {
-            **run._replace(status=status)._asdict(),
-            "schedule_version": job.schedule_version + 1,
-        }
-
-    def _run_after_edit(self, job: Job, spec: JobSpec, now: datetime) -> FirstRun:
-        """Where a changed schedule begins: where the edit says, in its old rhythm if it has that
-        still, or where there is room."""
+            return {name: getattr(job, name) for name in (*FirstRun._fields, "schedule_version")}
         # A one-off keeps its moment unless the edit names another.
         start = job.plan_time if spec.schedule == spec_of(job).schedule == Once() else None
         spec = with_its_rhythm(job, spec)
         request = placement_request(job.id, spec, start)
         if request is None or job.status in _AT_REST:
             run = first_run(spec, start, now)
-            return run._replace(placed_at=job.placed_at if run.anchor_at == job.anchor_at else None)
-        places = self._places([rescheduled(job, request)], now)
-        return placed_run(spec, places.get(job.id), now)
+            run = run._replace(placed_at=job.placed_at if run.anchor_at == job.anchor_at else None)
+        else:
+            places = self._places([rescheduled(job, request)], now)
+            run = placed_run(spec, places.get(job.id), now)
+        run = run._replace(status=status_after_edit(JobStatus(job.status), run.status, spec))
+        if run.status in FINISHED:
+            run = FirstRun(run.status, None, None, run.anchor_at)
+        return {**run._asdict(), "schedule_version": job.schedule_version + 1}
 
     def _get_ready(self, now: datetime | None) -> None:
         """Let the placer read what it needs before a transaction is open: it must not wait for a
@@ -424,22 +378,6 @@ class Control:
     def _confirm(self, jobs: Sequence[Job]) -> None:
         if self._placer is not None:
             self._placer().confirm([job.id for job in jobs if job.placed_at is not None])
-
-    def _taken(self, job: Job, name: str, error: psycopg.errors.UniqueViolation) -> Conflict:
-        if error.diag.constraint_name != "jobs_name":
-            return _stands_already(error)
-        other = self._reads.job_by_name(name, scope_of(job))
-        return NameTaken(name, str(scope_of(job)), other.id if other else job.id)
-
-    def _json(self, field: str, value: Mapping[str, Any] | None) -> str | None:
-        if value is None:
-            return None
-        return encode_json(field, value, self._max_json_bytes)
-
-    def _set_queue_paused(self, name: str, paused: bool, now: datetime | None) -> None:
-        check_name("queue", name)
-        params = {"name": name, "paused": paused, "channel": self._database.channel, "now": now}
-        self._database.rows("set_queue_paused", params)
 
 
 def _stands_already(error: psycopg.errors.UniqueViolation) -> Conflict:

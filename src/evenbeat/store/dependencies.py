@@ -7,27 +7,23 @@ loses nothing, the next one that looks starts what is marked.
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 import psycopg
 
 from evenbeat.domain.decision import due_time
-from evenbeat.domain.dependencies import (
-    Dependency,
-    Dependent,
-    Mark,
-    circle,
-    may_start,
-)
+from evenbeat.domain.dependencies import Dependency, Dependent, Mark, circle, may_start
 from evenbeat.domain.job import Job, NewJob, scope_of
-from evenbeat.domain.schedule import After, Awaited
+from evenbeat.domain.schedule import After
 from evenbeat.domain.scope import Scope
-from evenbeat.domain.states import JobStatus
 from evenbeat.errors import InvalidSchedule, StoreError
 from evenbeat.humanize import listing
 from evenbeat.store.database import Connection, Database
+from evenbeat.store.part import StorePart
 
 logger = logging.getLogger(__name__)
 
@@ -37,24 +33,27 @@ DEPENDENTS_SHOWN = 100
 THOROUGH_SECONDS = 60.0
 """How often all rows are looked at whose job may have ended while a long transaction made them."""
 
-Edge = tuple[UUID, UUID]
+
+class _Tie(NamedTuple):
+    """One job that waits for another: for which end, and as which of those that it names."""
+
+    job_id: UUID
+    predecessor_id: UUID
+    on: str
+    position: int
 
 
-class Dependencies:
+class Dependencies(StorePart):
     """Who waits for whom."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._thorough_at = 0.0
 
     # -- making them -----------------------------------------------------------------------------
 
     def tie(
-        self,
-        jobs: Mapping[UUID, NewJob],
-        connection: Connection,
-        *,
-        now: datetime | None = None,
+        self, jobs: Mapping[UUID, NewJob], connection: Connection, *, now: datetime | None = None
     ) -> None:
         """Let new jobs wait for what their schedules name, and start those that need not wait.
         They may name each other; a circle is refused."""
@@ -65,9 +64,9 @@ class Dependencies:
         }
         if not waiting:
             return
-        ties = self._found(waiting, connection)
+        ties = self._looked_up(waiting, connection)
         # Nobody else can wait for jobs that are new: only these may close a circle.
-        self._refuse_circle([(job, awaited) for job, awaited, _ in ties], waiting, connection)
+        self._refuse_circle([tie[:2] for tie in ties], waiting, connection)
         self._write(ties, connection, now)
         self.start(only=list(waiting), connection=connection, now=now)
 
@@ -75,11 +74,10 @@ class Dependencies:
         self, job: Job, schedule: After, connection: Connection, *, now: datetime | None = None
     ) -> None:
         """Let a job wait for these and no others. `lock` comes before."""
-        ties = self._found({job.id: (schedule, scope_of(job))}, connection)
-        awaited = [predecessor for _, predecessor, _ in ties]
+        ties = self._looked_up({job.id: (schedule, scope_of(job))}, connection)
+        awaited = [tie.predecessor_id for tie in ties]
         upstream = self._database.rows("upstream_of", {"ids": awaited}, connection)
-        others: list[Edge] = [(a, b) for a, b in upstream if a != job.id]
-        edges = others + [(job.id, predecessor) for predecessor in awaited]
+        edges = [(a, b) for a, b in upstream if a != job.id] + [tie[:2] for tie in ties]
         self._refuse_circle(edges, [job.id], connection)
         self._database.rows("untie", {"job_id": job.id, "kept": awaited}, connection)
         self._write(ties, connection, now)
@@ -105,19 +103,47 @@ class Dependencies:
     ) -> int:
         """Start idle jobs for which all is marked; returns how many. With `only`, of these; with
         `awaiting`, of those that wait for these. Safe from many processes at once."""
-        params = {
+        rows = self._database.rows
+        selection = {
             "only": None if only is None else list(only),
             "awaiting": None if awaiting is None else list(awaiting),
             "limit": BATCH,
         }
+
+        def work(open_: Connection) -> tuple[int, int]:
+            idle = self._all(Job._make, "startable_dependents", selection, open_)
+            if not idle:
+                return 0, 0
+            # Read after the jobs are locked, so that what another has just used is not used again;
+            # where a mark is being written, its writer looks next.
+            marks: defaultdict[UUID, list[Mark]] = defaultdict(list)
+            number: dict[UUID, int] = {}
+            ids = [job.id for job in idle]
+            for id_, satisfied, fresh, total in rows("marks_of", {"ids": ids}, open_):
+                marks[id_].append(Mark(satisfied, fresh))
+                number[id_] = total
+            ready = {id_ for id_, of in marks.items() if len(of) == number[id_] and may_start(of)}
+            moment = self._database.clock(now, open_)
+            # Of ended jobs with one dedup key only one can live; the others come after it.
+            starting = {job.dedup_key or job.id: job for job in idle if job.id in ready}.values()
+            due = [due_time(job, moment) for job in starting]
+            started = {
+                "ids": [job.id for job in starting],
+                "plan_time": moment,
+                "next_runs": due,
+                "statuses": ["scheduled" if when > moment else "pending" for when in due],
+                "channel": self._database.channel,
+                "now": now,
+            }
+            return len(idle), len(rows("start_dependents", started, open_))
+
         if connection is not None:
-            return self._start(params, connection, now)[1]
-        total = 0
-        while True:
-            seen, started = self._database.atomically(lambda c: self._start(params, c, now))
+            return work(connection)[1]
+        total, seen, started = 0, BATCH, 1
+        while seen == BATCH and started:
+            seen, started = self._database.atomically(work)
             total += started
-            if seen < BATCH or not started:
-                return total
+        return total
 
     def start_if_possible(
         self, *, only: Sequence[UUID] | None = None, awaiting: Sequence[UUID] | None = None,
@@ -154,13 +180,10 @@ class Dependencies:
             awaited[row[0]].append(Dependency._make(row[1:]))
         return awaited
 
-    def dependents_of(
-        self, job_id: UUID, *, limit: int = DEPENDENTS_SHOWN, connection: Connection | None = None
-    ) -> list[Dependent]:
+    def dependents_of(self, job_id: UUID) -> list[Dependent]:
         """Who waits for this job."""
-        params = {"id": job_id, "limit": limit}
-        rows = self._database.rows("dependents_of", params, connection)
-        return [Dependent._make(row) for row in rows]
+        params = {"id": job_id, "limit": DEPENDENTS_SHOWN}
+        return self._all(Dependent._make, "dependents_of", params)
 
     def still_awaited(
         self, ids: Sequence[UUID], connection: Connection
@@ -174,51 +197,34 @@ class Dependencies:
 
     # --------------------------------------------------------------------------------------------
 
-    def _start(
-        self, params: Mapping[str, object], connection: Connection, now: datetime | None
-    ) -> tuple[int, int]:
-        rows = self._database.rows
-        idle = [Job._make(row) for row in rows("startable_dependents", params, connection)]
-        if not idle:
-            return 0, 0
-        ready = self._ready([job.id for job in idle], connection)
-        moment = self._database.clock(now, connection)
-        # Of ended jobs with one dedup key only one can live; the others come after it.
-        starting = list({job.dedup_key or job.id: job for job in idle if job.id in ready}.values())
-        due = [due_time(job, moment) for job in starting]
-        started = {
-            "ids": [job.id for job in starting],
-            "plan_time": moment,
-            "next_runs": due,
-            "statuses": [str(_status(when, moment)) for when in due],
-            "channel": self._database.channel,
-            "now": now,
-        }
-        return len(idle), len(rows("start_dependents", started, connection))
-
-    def _ready(self, ids: Sequence[UUID], connection: Connection) -> set[UUID]:
-        """Those whose marks are all there. Read after the jobs are locked, so that what another
-        has just used is not used again; where a mark is being written, its writer looks next."""
-        marks: dict[UUID, list[Mark]] = {}
-        number: dict[UUID, int] = {}
-        rows = self._database.rows("marks_of", {"ids": ids}, connection)
-        for id_, satisfied, fresh, total in rows:
-            marks.setdefault(id_, []).append(Mark(satisfied, fresh))
-            number[id_] = total
-        return {id_ for id_, of in marks.items() if len(of) == number[id_] and may_start(of)}
-
-    def _found(
+    def _looked_up(
         self, waiting: Mapping[UUID, tuple[After, Scope]], connection: Connection
-    ) -> list[tuple[UUID, UUID, Awaited]]:
+    ) -> list[_Tie]:
         """Who waits for whom, names looked up; each of them is there and stays there."""
-        scopes: dict[Scope, dict[UUID | str, UUID]] = {}
+        ids: dict[Scope, dict[UUID | str, UUID]] = {}
         for scope in dict.fromkeys(scope for _, scope in waiting.values()):
-            awaited = [a for after, of in waiting.values() if of == scope for a in after.jobs]
-            scopes[scope] = self._look_up(awaited, scope, connection)
+            named = {a.job for after, of in waiting.values() if of == scope for a in after.jobs}
+            params = {
+                "ids": [one for one in named if isinstance(one, UUID)],
+                "names": [one for one in named if isinstance(one, str)],
+                "scope_kind": scope.kind,
+                "scope_id": scope.id,
+            }
+            known = ids[scope] = {}
+            for id_, name, is_own in self._database.rows("find_awaited", params, connection):
+                known[id_] = id_
+                if is_own or name not in known:
+                    known[name] = id_
+            for missing in sorted(map(str, named - known.keys())):
+                raise InvalidSchedule(
+                    f"There is no job {missing!r} to wait for, neither in the scope {scope} nor "
+                    "globally. Add it first, or in the same request.",
+                    field="after",
+                )
         ties = [
-            (job_id, scopes[scope][awaited.job], awaited)
+            _Tie(job_id, ids[scope][awaited.job], str(awaited.on), position)
             for job_id, (after, scope) in waiting.items()
-            for awaited in after.jobs
+            for position, awaited in enumerate(after.jobs, 1)
         ]
         if len({tie[:2] for tie in ties}) < len(ties):
             raise InvalidSchedule(
@@ -226,31 +232,8 @@ class Dependencies:
             )
         return ties
 
-    def _look_up(
-        self, awaited: Iterable[Awaited], scope: Scope, connection: Connection
-    ) -> dict[UUID | str, UUID]:
-        references = {one.job for one in awaited}
-        params = {
-            "ids": [one for one in references if isinstance(one, UUID)],
-            "names": [one for one in references if isinstance(one, str)],
-            "scope_kind": scope.kind,
-            "scope_id": scope.id,
-        }
-        ids: dict[UUID | str, UUID] = {}
-        for id_, name, is_own in self._database.rows("find_awaited", params, connection):
-            ids[id_] = id_
-            if is_own or name not in ids:
-                ids[name] = id_
-        for missing in sorted(map(str, references - ids.keys())):
-            raise InvalidSchedule(
-                f"There is no job {missing!r} to wait for, neither in the scope {scope} nor "
-                "globally. Add it first, or in the same request.",
-                field="after",
-            )
-        return ids
-
     def _refuse_circle(
-        self, edges: Sequence[Edge], through: Iterable[UUID], connection: Connection
+        self, edges: Sequence[tuple[UUID, UUID]], through: Iterable[UUID], connection: Connection
     ) -> None:
         way = circle(edges, through)
         if way is None:
@@ -262,15 +245,12 @@ class Dependencies:
             field="after",
         )
 
-    def _write(
-        self, ties: Sequence[tuple[UUID, UUID, Awaited]], connection: Connection,
-        now: datetime | None,
-    ) -> None:  # fmt: skip
+    def _write(self, ties: Sequence[_Tie], connection: Connection, now: datetime | None) -> None:
         params = {
-            "job_ids": [job_id for job_id, _, _ in ties],
-            "predecessor_ids": [predecessor for _, predecessor, _ in ties],
-            "wanted": [str(awaited.on) for _, _, awaited in ties],
-            "positions": _positions(job_id for job_id, _, _ in ties),
+            "job_ids": [tie.job_id for tie in ties],
+            "predecessor_ids": [tie.predecessor_id for tie in ties],
+            "wanted": [tie.on for tie in ties],
+            "positions": [tie.position for tie in ties],
             "now": now,
         }
         self._database.rows("tie", params, connection)
@@ -282,16 +262,3 @@ def refusal_to_delete(names: Sequence[str]) -> str:
         f"It is waited for by {listing(names)}. Delete that too, let it wait for others, or "
         "delete by force: it will then wait until a person runs it."
     )
-
-
-def _positions(job_ids: Iterable[UUID]) -> list[int]:
-    counts: dict[UUID, int] = {}
-    positions = []
-    for job_id in job_ids:
-        counts[job_id] = counts.get(job_id, 0) + 1
-        positions.append(counts[job_id])
-    return positions
-
-
-def _status(due: datetime, now: datetime) -> JobStatus:
-    return JobStatus.SCHEDULED if due > now else JobStatus.PENDING

@@ -1,18 +1,20 @@
 """The doctor's queries, on a plain connection of their own: they work where the schema is missing,
 old or too new, and where every pooled connection is taken."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
-from evenbeat.store.database import Database
 from evenbeat.store.migrate import migrations, schema_version
+from evenbeat.store.part import StorePart
 from evenbeat.store.statements import load_statements
-from evenbeat.store.summaries import SILENT_AFTER, WaitingLane
+from evenbeat.store.summaries import WaitingLane, waiting_params
+
+_Result = TypeVar("_Result")
 
 # A doctor who waits for a lock is no help, and one who hangs is another patient.
 _SESSION = "SET timezone = 'UTC'; SET statement_timeout = '10s'; SET lock_timeout = '2s'"
@@ -37,6 +39,8 @@ class OpenTransaction(NamedTuple):
 
 
 class TableHealth(NamedTuple):
+    """A table in the server's statistics; rows and dead rows are estimates."""
+
     name: str
     live_rows: int
     dead_rows: int
@@ -65,57 +69,53 @@ class HealthQueries:
         self._now = now
 
     def server(self) -> ServerInfo:
-        return ServerInfo._make(self._rows("health_server")[0])
+        (server,) = self._all(ServerInfo._make, "health_server")
+        return server
 
     def versions(self) -> tuple[int, int]:
         """The schema's version in the database, and the newest that this Evenbeat knows."""
         return schema_version(self._connection, self.schema), migrations()[-1].version
 
     def long_transactions(self, longer_than: timedelta) -> list[OpenTransaction]:
-        rows = self._rows("health_transactions", longer_than_seconds=longer_than.total_seconds())
-        return [OpenTransaction._make(row) for row in rows]
+        seconds = longer_than.total_seconds()
+        return self._all(OpenTransaction._make, "health_transactions", longer_than_seconds=seconds)
 
     def prepared_transactions(self, longer_than: timedelta) -> list[tuple[str, float]]:
         """Two-phase transactions that nobody has ended, and their age in seconds."""
-        rows = self._rows("health_prepared", longer_than_seconds=longer_than.total_seconds())
-        return [(gid, seconds) for gid, seconds in rows]
+        return self._all(tuple, "health_prepared", longer_than_seconds=longer_than.total_seconds())
 
     def slots(self) -> list[tuple[str, bool, int]]:
         """Replication slots that keep old rows: name, whether in use, age in transactions."""
-        return [(name, active, age) for name, active, age in self._rows("health_slots")]
+        return self._all(tuple, "health_slots")
 
     def tables(self) -> list[TableHealth]:
         """The schema's tables, largest first."""
-        rows = self._rows("health_tables", schema=self.schema)
-        return [TableHealth._make(row) for row in rows]
+        return self._all(TableHealth._make, "health_tables", schema=self.schema)
 
     def workers(self) -> list[WorkerPulse]:
         """Known workers, the longest silent first."""
-        return [WorkerPulse._make(row) for row in self._rows("health_workers", now=self._now)]
+        return self._all(WorkerPulse._make, "health_workers")
 
     def chores(self) -> dict[str, float | None]:
         """How many seconds ago each chore was last done; None: never to its end."""
-        return dict(self._rows("health_chores", now=self._now))
+        return dict(self._all(tuple, "health_chores"))
 
     def stale_leases(self, longer_than: timedelta) -> tuple[int, float | None]:
         """Leases that ran out longer ago than this: how many, and the seconds of the oldest."""
-        count, oldest = self._rows(
-            "health_leases", longer_than_seconds=longer_than.total_seconds(), now=self._now
-        )[0]
+        seconds = longer_than.total_seconds()
+        ((count, oldest),) = self._all(tuple, "health_leases", longer_than_seconds=seconds)
         return count, oldest
 
     def waiting_lanes(self, late: timedelta) -> list[WaitingLane]:
         """Queues and tasks with jobs that have been due for this long."""
-        rows = self._rows(
-            "waiting_lanes",
-            late_seconds=late.total_seconds(),
-            silent_seconds=SILENT_AFTER.total_seconds(),
-            now=self._now,
-        )
-        return [WaitingLane._make(row) for row in rows]
+        return self._all(WaitingLane._make, "waiting_lanes", **waiting_params(late, self._now))
 
-    def _rows(self, name: str, **params: Any) -> list[tuple[Any, ...]]:
-        return self._connection.execute(self._statements[name].text, params).fetchall()
+    def _all(
+        self, make: Callable[[Iterable[Any]], _Result], name: str, **params: Any
+    ) -> list[_Result]:
+        text = self._statements[name].text
+        rows = self._connection.execute(text, {"now": self._now, **params})
+        return [make(row) for row in rows]
 
 
 @contextmanager
@@ -135,25 +135,12 @@ def health_queries(url: str, schema: str, now: datetime | None = None) -> Iterat
         yield HealthQueries(connection, schema, now)
 
 
-class TableStats(NamedTuple):
-    """A table in the server's statistics; rows and dead rows are estimates."""
-
-    name: str
-    dead_tuples: int
-    live_tuples: int
-    total_bytes: int
-
-
-class TableQueries:
+class TableQueries(StorePart):
     """What the server knows of the tables."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def figures(self) -> list[TableStats]:
+    def figures(self) -> list[TableHealth]:
         """Every table of the schema."""
-        rows = self._database.rows("table_figures", {"schema": self._database.schema})
-        return [TableStats._make(row) for row in rows]
+        return self._all(TableHealth._make, "health_tables", {"schema": self._database.schema})
 
     def oldest_transaction_seconds(self) -> float:
         """Age of the oldest transaction that is open beside ours; 0 without one."""

@@ -1,7 +1,6 @@
 """Hearing the hints that other processes send: jobs due, runs cancelled."""
 
 import selectors
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import psycopg
@@ -68,10 +67,5 @@ class Listener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -1,36 +1,26 @@
-"""Pages of jobs that stay quick at a million: the way to the rows, and what is said of their total.
+"""Pages of jobs that stay quick at a million: the filter, the way to the rows, and their total.
 
 An index over all jobs by queue and task would cost every run (`0001_initial.sql`). A list is
-therefore read in one of three ways, whichever the planner finds cheapest:
-
-- plainly, newest first along the primary key: right when much matches;
-- from the partial indexes, each of which holds the jobs of some states by queue and task, put
-  together again: right when little matches;
-- by the next run, lane by lane as the claim does, and merged.
+therefore read plainly, newest first along the primary key, when much matches; and from the partial
+indexes, each of which holds the jobs of some states by queue and task, when little does. Where an
+index has the wanted order for most of the jobs (next run, name), its front is tried first.
 """
 
 # Every piece of SQL here is a LiteralString, which mypy proves; values go in as parameters.
 # ruff: noqa: S608
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
 
 from evenbeat.domain.job import Job
 from evenbeat.errors import InvalidInput
-from evenbeat.store.database import Database
-from evenbeat.store.filters import (
-    COUNTED_FIELDS,
-    JobFilter,
-    containing,
-    fields_of,
-    order_by,
-    where,
-    where_params,
-)
+from evenbeat.store.part import StorePart, as_list, check_page, containing
 
-MAX_PAGE = 1000
 MAX_OFFSET = 100_000
 
 # In the planner's units; 1,000 are roughly 2 to 4 ms. Below the first, the plain way is good
@@ -43,25 +33,141 @@ FEW = 5_000
 NEAR = 10_000
 MOST_NAMES = 1000
 FARTHEST_LANE_ROW = 1000
-_BY_CREATION = ("created_at", "-created_at")
+
+
+# ---------------------------------------------------------------- which jobs, in which order
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Conditions that must all hold; what is None does not matter."""
+
+    statuses: Sequence[str] | None = None
+    queues: Sequence[str] | None = None
+    tasks: Sequence[str] | None = None
+    kinds: Sequence[str] | None = None
+    name: str | None = None
+    scope_kind: str | None = None
+    scope_id: str | None = None
+    search: str | None = None
+    parent_id: UUID | None = None
+    first_id: UUID | None = None
+    last_id: UUID | None = None
+    is_paused: bool | None = None
+    due_before: datetime | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    metadata: dict[str, Any] | None = None
+    created_by: str | None = None
+    tag: str | None = None
+
+    def values(self) -> dict[str, Any]:
+        """The conditions that are set."""
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: value for name, value in values if value is not None}
+
+
+_CONDITIONS: dict[str, LiteralString] = {
+    "statuses": "j.status = ANY (%(statuses)s::text[])",
+    "queues": "j.queue = ANY (%(queues)s::text[])",
+    "tasks": "j.task = ANY (%(tasks)s::text[])",
+    "kinds": "j.schedule_kind = ANY (%(kinds)s::text[])",
+    "name": "j.name = %(name)s",
+    "scope_kind": "j.scope_kind = %(scope_kind)s",
+    "scope_id": "j.scope_id = %(scope_id)s",
+    # The columns sort by bytes, which knows no case beyond ASCII; the database's own locale may.
+    "search": """(j.name COLLATE "default" ILIKE %(search)s
+                  OR j.task COLLATE "default" ILIKE %(search)s)""",
+    "parent_id": "j.parent_id = %(parent_id)s",
+    "first_id": "j.id >= %(first_id)s",
+    "last_id": "j.id <= %(last_id)s",
+    "is_paused": "j.is_paused = %(is_paused)s",
+    "due_before": "j.next_run_at < %(due_before)s",
+    "created_after": "j.created_at >= %(created_after)s",
+    "created_before": "j.created_at < %(created_before)s",
+    "metadata": "j.metadata @> %(metadata)s::jsonb",
+    "created_by": "j.created_by = %(created_by)s",
+    # The first half is for the planner: only jobs with tags are in the index on them.
+    "tag": "(j.metadata ? 'tags' AND j.metadata -> 'tags' @> %(tag)s::jsonb)",
+}
+
+# What `job_counts` can answer for: these conditions name only columns that it has.
+_COUNTED_FIELDS = frozenset({"statuses", "queues", "tasks", "kinds"})
 
 # What the planner takes for rare, though it may be common: look among the first rows before.
 _UNFORESEEN = frozenset({"tag", "metadata"})
+
+# Ids sort by creation, so the newest-first list walks the primary key.
+_ORDERS: dict[str, LiteralString] = {
+    "created_at": "j.id",
+    "updated_at": "j.updated_at",
+    "next_run_at": "j.next_run_at",
+    "completed_at": "j.completed_at",
+    "priority": "j.priority",
+    "status": "j.status",
+    "queue": "j.queue",
+    "task": "j.task",
+    "name": "j.name",
+}
+
+SORT_FIELDS = tuple(_ORDERS)
+
+
+class FilterQuery(NamedTuple):
+    """A filter as SQL: its condition, and the parameters of that."""
+
+    job_filter: JobFilter
+    condition: LiteralString
+    params: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, job_filter: JobFilter, extra: LiteralString = "true") -> "FilterQuery":
+        params = job_filter.values()
+        condition: LiteralString = " AND ".join([*(_CONDITIONS[name] for name in params), extra])
+        for name in _COUNTED_FIELDS & params.keys():
+            params[name] = as_list(params[name])
+        if "search" in params:
+            params["search"] = containing(params["search"])
+        for name in _UNFORESEEN & params.keys():
+            params[name] = Jsonb(params[name] if name == "metadata" else str(params[name]))
+        return cls(job_filter, condition, params)
+
+
+def order_by(sort: str) -> LiteralString:
+    """The ORDER BY clause for `field` or `-field` (descending); ties go by creation."""
+    column = _ORDERS.get(sort.removeprefix("-"))
+    if column is None:
+        raise InvalidInput(
+            f"Cannot sort by {sort!r}. Sort by one of: {', '.join(SORT_FIELDS)}; "
+            "with a minus before it for descending, such as '-created_at'.",
+            field="sort",
+        )
+    direction: LiteralString = " DESC" if sort.startswith("-") else " ASC"
+    if column == "j.id":
+        return " ORDER BY j.id" + direction
+    return " ORDER BY " + column + direction + " NULLS LAST, j.id"
+
+
+# ---------------------------------------------------------------- the ways to the rows
+
 _WAITING = frozenset({"pending", "scheduled"})
 
 # Every job is in just one of these, each of which is the predicate of a partial index.
-_PARTS: dict[LiteralString, frozenset[str]] = {
-    "concurrency_key IS NULL AND {waiting}": _WAITING,
-    "concurrency_key IS NOT NULL AND {waiting}": _WAITING,
+_WITHOUT_LANE: dict[LiteralString, frozenset[str]] = {
     "status = 'pending' AND next_run_at IS NULL": frozenset({"pending"}),
     "status = 'running'": frozenset({"running"}),
     "is_paused AND status = 'paused'": frozenset({"paused"}),
+}
+_PARTS: dict[LiteralString, frozenset[str]] = {
+    "concurrency_key IS NULL AND {waiting}": _WAITING,
+    "concurrency_key IS NOT NULL AND {waiting}": _WAITING,
+    **_WITHOUT_LANE,
     "status IN ('completed', 'failed', 'cancelled')": frozenset(
         {"completed", "failed", "cancelled"}
     ),
 }
 
-_PLAIN: LiteralString = "evenbeat.jobs j "
+_JOBS: LiteralString = "evenbeat.jobs j"
 _PAGE: LiteralString = " LIMIT %(limit)s OFFSET %(offset)s"
 
 _LANES: LiteralString = """
@@ -70,7 +176,7 @@ WITH RECURSIVE lanes AS ({free_lanes_by lanes}), limited_lanes AS ({limited_lane
 _LANE_ROWS: LiteralString = """
     AND {waiting j}
     AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-    ORDER BY j.next_run_at LIMIT %(reach)s"""
+    ORDER BY j.next_run_at LIMIT %(reach)s) first"""
 
 
 class JobPage(NamedTuple):
@@ -83,143 +189,99 @@ class JobPage(NamedTuple):
     as_of: datetime | None = None
 
 
-class _Total(NamedTuple):
-    number: int
-    is_estimate: bool = False
-    as_of: datetime | None = None
-
-
-class _Filtered(NamedTuple):
-    """A filter as SQL."""
-
-    job_filter: JobFilter
-    condition: LiteralString
-    params: Mapping[str, Any]
-
-
-class JobLists:
+class JobLists(StorePart):
     """Lists of jobs by filter."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def page(self, job_filter: JobFilter, sort: str, limit: int, offset: int) -> JobPage:
         """A page of the jobs that match, and their total."""
         check_page(limit, offset, MAX_OFFSET)
         order = order_by(sort)
-        query = self._filtered(job_filter)
-        rows = self._rows(query, sort, order, limit, offset)
-        jobs = [Job._make(row) for row in rows]
+        query = self._searched(FilterQuery.of(job_filter))
+        jobs = [Job._make(row) for row in self._rows(query, sort, order, limit, offset)]
         if len(jobs) < limit and (jobs or offset == 0):
             return JobPage(jobs, offset + len(jobs))
-        total = self._total(query)
+        page = self._total(query)
         at_least = offset + len(jobs) if jobs else 0
-        return JobPage(jobs, max(total.number, at_least), total.is_estimate, total.as_of)
-
-    # -- the rows --------------------------------------------------------------------------------
+        return page._replace(jobs=jobs, total=max(page.total, at_least))
 
     def _rows(
-        self, query: _Filtered, sort: str, order: LiteralString, limit: int, offset: int
+        self, query: FilterQuery, sort: str, order: LiteralString, limit: int, offset: int
     ) -> list[tuple[Any, ...]]:
-        page = {**query.params, "limit": limit, "offset": offset, "reach": limit + offset}
-        page["near"] = NEAR
-        rest: LiteralString = query.condition + " " + order + _PAGE
-        plain: LiteralString = "SELECT {job} FROM " + _PLAIN + rest
-        unforeseen = bool(fields_of(query.job_filter) & _UNFORESEEN)
-        condition: LiteralString = "" if unforeseen else query.condition
-        all_of_it, _ = self._cost("SELECT 1 FROM " + _PLAIN + condition, page)
-        if all_of_it <= CHEAP:
-            return self._query(plain, page)
-        if sort == "next_run_at" and limit + offset <= FARTHEST_LANE_ROW:
-            rows = self._in_order(_by_next_run(query.condition, order), page)
-            statuses = query.job_filter.statuses
-            if len(rows) == limit or (statuses is not None and _WAITING.issuperset(statuses)):
+        params = {**query.params, "limit": limit, "offset": offset, "reach": limit + offset}
+        params["near"] = NEAR
+        plain = _page_of(_JOBS, query, order)
+        unforeseen = not _UNFORESEEN.isdisjoint(query.job_filter.values())
+        everything: LiteralString = "SELECT 1 FROM " + _JOBS
+        if not unforeseen:
+            everything += " WHERE " + query.condition
+        if self._cost(everything, params)[0] <= CHEAP:
+            return self._query(plain, params)
+        for text, is_complete in _fronts(query, sort, order, limit + offset):
+            # A planner that underestimates what is there would rather fetch all of it and sort.
+            with self._database.transaction() as connection:
+                connection.execute("SET LOCAL enable_bitmapscan = off", prepare=False)
+                rows = self._database.query("jobs_list", text, params, connection)
+            if is_complete or len(rows) == limit:
                 return rows
-        if sort in ("name", "-name"):
-            named: LiteralString = _and(query.condition) + "j.name IS NOT NULL " + order
-            rows = self._in_order("SELECT {job} FROM " + _PLAIN + named + _PAGE, page)
-            if len(rows) == limit:
-                return rows
-        if sort in _BY_CREATION and unforeseen:
-            near: LiteralString = "(SELECT * FROM " + _PLAIN + order + " LIMIT %(near)s) j "
-            rows = self._in_order("SELECT {job} FROM " + near + rest, page)
-            if len(rows) == limit:
-                return rows
-        parts: LiteralString = "SELECT {job} FROM " + _parts(query.job_filter) + rest
-        if self._are_few(query.job_filter) or self._cost(parts, page) < self._cost(plain, page):
-            return self._query(parts, page)
-        return self._query(plain, page)
+        parts = _page_of(_parts(query.job_filter), query, order)
+        few = self._are_few(query.job_filter)
+        if few or self._cost(parts, params) < self._cost(plain, params):
+            return self._query(parts, params)
+        return self._query(plain, params)
 
     def _are_few(self, job_filter: JobFilter) -> bool:
         """Whether the kept counts know that little matches. The planner takes states, queues and
         tasks for independent of each other, which they seldom are."""
         indexed = JobFilter(job_filter.statuses, job_filter.queues, job_filter.tasks)
-        if indexed == JobFilter():
-            return False
-        counted = self._counted_total(_Filtered(indexed, where(indexed), where_params(indexed)))
-        return counted is not None and counted.number <= FEW
+        counted = self._counted_total(FilterQuery.of(indexed)) if indexed.values() else None
+        return counted is not None and counted.total <= FEW
 
-    def _in_order(self, text: LiteralString, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Read along the order of an index. A planner that underestimates a lane would rather
-        fetch all of it and sort."""
-        with self._database.transaction() as connection:
-            connection.execute("SET LOCAL enable_bitmapscan = off", prepare=False)
-            return self._database.query("jobs_list", text, params, connection)
-
-    # -- the total -------------------------------------------------------------------------------
-
-    def _total(self, query: _Filtered) -> _Total:
-        sources = (_PLAIN, _parts(query.job_filter))
-        texts: list[LiteralString] = ["SELECT 1 FROM " + s + query.condition for s in sources]
-        costs = [self._cost(text, query.params) for text in texts]
-        (cost, rows), text = min(zip(costs, texts, strict=True))
+    def _total(self, query: FilterQuery) -> JobPage:
+        sources = (_JOBS, _parts(query.job_filter))
+        on: list[LiteralString] = [f + " WHERE " + query.condition for f in sources]
+        costs = [self._cost("SELECT 1 FROM " + source, query.params) for source in on]
+        (cost, rows), source = min(zip(costs, on, strict=True))
         if cost <= DEAR and rows <= EXACT_ROWS:
-            some: LiteralString = text + " LIMIT %(most)s"
-            count: LiteralString = "SELECT count(*) FROM (" + some + ") matches"
-            rows = self._query(count, {**query.params, "most": EXACT_ROWS + 1})[0][0]
+            some: LiteralString = "(SELECT 1 FROM " + source + " LIMIT %(most)s) matches"
+            params = {**query.params, "most": EXACT_ROWS + 1}
+            rows = self._query("SELECT count(*) FROM " + some, params)[0][0]
             if rows <= EXACT_ROWS:
-                return _Total(rows)
-        return self._counted_total(query) or _Total(max(rows, costs[0][1]), True)
+                return JobPage([], rows)
+        return self._counted_total(query) or JobPage([], max(rows, costs[0][1]), True)
 
-    def _counted_total(self, query: _Filtered) -> _Total | None:
+    def _counted_total(self, query: FilterQuery) -> JobPage | None:
         figure = self._database.row("kept_figure", {"name": "job_counts"})
-        if figure is None or not fields_of(query.job_filter) <= COUNTED_FIELDS:
+        if figure is None or not query.job_filter.values().keys() <= _COUNTED_FIELDS:
             return None
-        text: LiteralString = (
-            "SELECT coalesce(sum(j.jobs), 0)::bigint FROM evenbeat.job_counts j " + query.condition
-        )
-        return _Total(self._query(text, query.params)[0][0], True, figure[1])
+        text: LiteralString = "SELECT coalesce(sum(j.jobs), 0)::bigint FROM evenbeat.job_counts j"
+        total = self._query(text + " WHERE " + query.condition, query.params)[0][0]
+        return JobPage([], total, True, figure[1])
 
-    # -- the filter ------------------------------------------------------------------------------
-
-    def _filtered(self, job_filter: JobFilter) -> _Filtered:
-        query = _Filtered(job_filter, where(job_filter), where_params(job_filter))
-        if not job_filter.search:
-            return query
-        cost, _ = self._cost("SELECT 1 FROM " + _PLAIN + query.condition, query.params)
-        return query if cost <= DEAR else self._looked_up(query)
-
-    def _looked_up(self, query: _Filtered) -> _Filtered:
+    def _searched(self, query: FilterQuery) -> FilterQuery:
         """Search the index of names and the few tasks instead of every row. Names without number
         need no help: then a walk over the rows soon has a page together."""
-        search = {"search": containing(query.job_filter.search or ""), "limit": MOST_NAMES + 1}
-        names = [row[0] for row in self._database.rows("names_like", search)]
-        tasks = [row[0] for row in self._database.rows("tasks_like", search)]
+        if not query.job_filter.search:
+            return query
+        plain: LiteralString = "SELECT 1 FROM " + _JOBS + " WHERE " + query.condition
+        if self._cost(plain, query.params)[0] <= DEAR:
+            return query
+        search = {"search": query.params["search"], "limit": MOST_NAMES + 1}
+        names, tasks = self._ids("names_like", search), self._ids("tasks_like", search)
         if len(names) > MOST_NAMES:
             return query
         rest = replace(query.job_filter, search=None)
         if not names:
             both = tasks if rest.tasks is None else sorted(set(tasks) & set(map(str, rest.tasks)))
-            only = replace(rest, tasks=both)
-            return _Filtered(only, where(only), where_params(only))
+            return FilterQuery.of(replace(rest, tasks=both))
         matches: LiteralString = "j.name = ANY (%(matching_names)s::text[])"
         if tasks:
             matches = "(" + matches + " OR j.task = ANY (%(matching_tasks)s::text[]))"
-        params = {**where_params(rest), "matching_names": names, "matching_tasks": tasks}
+        both_params = {"matching_names": names, "matching_tasks": tasks}
+        searched = FilterQuery.of(rest, matches)
         # The search stays in the filter, so that nobody takes the kept counts for its total.
-        return _Filtered(query.job_filter, where(rest, matches), params)
-
-    # --------------------------------------------------------------------------------------------
+        return searched._replace(
+            job_filter=query.job_filter, params={**searched.params, **both_params}
+        )
 
     def _cost(self, text: LiteralString, params: Mapping[str, Any]) -> tuple[float, int]:
         """What the planner expects of a query: its cost and its rows."""
@@ -231,50 +293,43 @@ class JobLists:
         return self._database.query("jobs_list", text, params)
 
 
-def check_page(limit: int, offset: int, farthest: int = 2**31 - 1) -> None:
-    """Refuse a page that is too large or too far away to be had quickly."""
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}.", field="limit")
-    if not 0 <= offset <= farthest:
-        raise InvalidInput(
-            f"offset must be from 0 to {farthest}, got {offset}. "
-            "To get further, narrow the list by a filter or sort it the other way round.",
-            field="offset",
-        )
+def _page_of(
+    source: LiteralString, query: FilterQuery, order: LiteralString, extra: LiteralString = ""
+) -> LiteralString:
+    return "SELECT {job} FROM " + source + " WHERE " + query.condition + extra + order + _PAGE
 
 
 def _parts(job_filter: JobFilter) -> LiteralString:
-    """The table, put together from the partial indexes whose states are fields_of for."""
+    """The table, put together from the partial indexes of the states that are asked for."""
     states = None if job_filter.statuses is None else set(map(str, job_filter.statuses))
     parts: list[LiteralString] = [
         "SELECT * FROM evenbeat.jobs WHERE " + predicate
         for predicate, holds in _PARTS.items()
         if states is None or states & holds
     ]
-    if not parts:
-        return _PLAIN
-    return "(" + " UNION ALL ".join(parts) + ") j "
+    return "(" + " UNION ALL ".join(parts) + ") j" if parts else _JOBS
 
 
-def _by_next_run(condition: LiteralString, order: LiteralString) -> LiteralString:
-    """The jobs with the earliest next runs: the first of every lane, and those that run, are paused
-    or wait for other jobs, of which there are few."""
-    free: LiteralString = _and(condition) + "j.concurrency_key IS NULL" + _LANE_ROWS
-    limited: LiteralString = _and(condition) + "j.concurrency_key IS NOT NULL" + _LANE_ROWS
-    few: LiteralString = _and(condition) + "j.status = "
-    return (
-        _LANES
-        + "SELECT {job} FROM (SELECT first.* FROM lanes CROSS JOIN LATERAL ("
-        + "SELECT j.* FROM evenbeat.jobs j " + free + ") first"
-        + " UNION ALL SELECT first.* FROM limited_lanes lanes CROSS JOIN LATERAL ("
-        + "SELECT j.* FROM evenbeat.jobs j " + limited + ") first"
-        + " UNION ALL SELECT j.* FROM evenbeat.jobs j " + few + "'running'"
-        + " UNION ALL SELECT j.* FROM evenbeat.jobs j " + few + "'paused' AND j.is_paused"
-        + " UNION ALL SELECT j.* FROM evenbeat.jobs j " + few
-        + "'pending' AND j.next_run_at IS NULL) j "
-        + order + _PAGE
-    )  # fmt: skip
-
-
-def _and(condition: LiteralString) -> LiteralString:
-    return condition + " AND " if condition else "WHERE "
+def _fronts(
+    query: FilterQuery, sort: str, order: LiteralString, reach: int
+) -> Iterator[tuple[LiteralString, bool]]:
+    """Queries that read along the order of an index, and whether each surely sees all rows; the
+    others have the right rows only if they fill the page."""
+    if sort == "next_run_at" and reach <= FARTHEST_LANE_ROW:
+        # The first of every lane, and those that run, are paused or wait for other jobs.
+        jobs: LiteralString = "SELECT j.* FROM evenbeat.jobs j WHERE " + query.condition + " AND "
+        free: LiteralString = jobs + "j.concurrency_key IS NULL" + _LANE_ROWS
+        limited: LiteralString = jobs + "j.concurrency_key IS NOT NULL" + _LANE_ROWS
+        arms: list[LiteralString] = [
+            "SELECT first.* FROM lanes CROSS JOIN LATERAL (" + free,
+            "SELECT first.* FROM limited_lanes lanes CROSS JOIN LATERAL (" + limited,
+            *(jobs + predicate for predicate in _WITHOUT_LANE),
+        ]
+        rows: LiteralString = "SELECT {job} FROM (" + " UNION ALL ".join(arms) + ") j"
+        statuses = query.job_filter.statuses
+        yield _LANES + rows + order + _PAGE, statuses is not None and _WAITING.issuperset(statuses)
+    if sort in ("name", "-name"):
+        yield _page_of(_JOBS, query, order, " AND j.name IS NOT NULL"), False
+    if sort in ("created_at", "-created_at") and _UNFORESEEN & query.job_filter.values().keys():
+        near: LiteralString = "(SELECT * FROM " + _JOBS + order + " LIMIT %(near)s) j"
+        yield _page_of(near, query, order), False

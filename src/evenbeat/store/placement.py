@@ -7,13 +7,14 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from evenbeat.domain.first_run import FirstRun, first_run
-from evenbeat.domain.job import Job, JobSpec, Placement
+from evenbeat.domain.first_run import FirstRun, first_run, unanchored
+from evenbeat.domain.job import Job, JobSpec, Placement, spec_of
 from evenbeat.domain.load_entry import CronEntry, LoadEntry
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
-from evenbeat.errors import Conflict, NotFound
-from evenbeat.store.database import Connection, Database
+from evenbeat.errors import Conflict
+from evenbeat.store.database import Connection
+from evenbeat.store.part import StorePart
 
 _CHUNK = 10_000
 _MILLISECOND = timedelta(milliseconds=1)
@@ -72,10 +73,8 @@ def resume_request(job: Job, now: datetime) -> PlacementRequest | None:
     plan, due = job.plan_time, job.next_run_at
     if plan is not None and due is not None and plan <= now < due:
         return None
-    if job.schedule_kind != "interval" or job.placement != Placement.BALANCED:
-        return None
-    every = timedelta(seconds=job.interval_seconds or 1)
-    return rescheduled(job, PlacementRequest(job.id, every, job.cost_ms, "new"))
+    request = placement_request(job.id, unanchored(spec_of(job)), None)
+    return None if request is None else rescheduled(job, request)
 
 
 def rescheduled(job: Job, request: PlacementRequest) -> PlacementRequest:
@@ -110,16 +109,6 @@ class PlacedJob(NamedTuple):
     second: int
     cost_ms: float | None
     live: bool
-
-
-class JobMove(NamedTuple):
-    """A move to be made, and what must still be so for it."""
-
-    job_id: UUID
-    old_time: datetime
-    new_time: datetime
-    anchor_at: datetime | None
-    schedule_version: int
 
 
 class RebalanceRecord(NamedTuple):
@@ -180,42 +169,38 @@ class DistributionPoint(NamedTuple):
     total_jobs: int
 
 
-class Placements:
+class Placements(StorePart):
     """What the load model reads, and what rebalances write."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def load_snapshot(self) -> list[LoadEntry]:
         """Every recurring job that will run again, for a rebalance."""
-        return [LoadEntry._make(row) for row in self._database.rows("load_snapshot", {})]
+        return self._all(LoadEntry._make, "load_snapshot")
 
     def interval_counts(self, *, until: datetime) -> list[IntervalCount]:
         """The interval jobs that were placed up to a moment, counted."""
-        rows = self._database.rows("interval_counts", {"until": until})
-        return [IntervalCount._make(row) for row in rows]
+        return self._all(IntervalCount._make, "interval_counts", {"until": until})
 
     def cron_jobs(self) -> list[CronEntry]:
         """The cron jobs that are not paused."""
-        return [CronEntry._make(row) for row in self._database.rows("cron_loads", {})]
+        return self._all(CronEntry._make, "cron_loads")
 
     def placed_jobs(self, *, since: datetime) -> list[PlacedJob]:
         """The interval jobs that were placed after a moment, on any node."""
-        return [PlacedJob._make(r) for r in self._database.rows("placed_since", {"since": since})]
+        return self._all(PlacedJob._make, "placed_since", {"since": since})
 
     # -- rebalances ------------------------------------------------------------------------------
 
     def rebalance(
         self,
         rebalance_id: UUID,
-        moves: Sequence[JobMove],
+        moves: Sequence[tuple[LoadEntry, datetime]],
         figures: dict[str, Any],
         connection: Connection,
         *,
         by: str | None = None,
         now: datetime | None = None,
     ) -> tuple[datetime, set[UUID]]:
-        """Make the moves whose jobs are as they were, and remember them; says when, and which.
+        """Move the next runs of jobs that are as they were, and remember it; says when, and which.
         `complete_rebalance` finishes the record in the same transaction."""
         opening = {**figures, "id": rebalance_id, "created_by": by, "now": now}
         created_at = self._database.rows("add_rebalance", opening, connection)[0][0]
@@ -224,11 +209,11 @@ class Placements:
             chunk = moves[first : first + _CHUNK]
             params = {
                 "rebalance_id": rebalance_id,
-                "ids": [move.job_id for move in chunk],
-                "old_times": [move.old_time for move in chunk],
-                "new_times": [move.new_time for move in chunk],
-                "anchors": [move.anchor_at for move in chunk],
-                "versions": [move.schedule_version for move in chunk],
+                "ids": [job.id for job, _ in chunk],
+                "old_times": [job.next_run_at for job, _ in chunk],
+                "new_times": [new_time for _, new_time in chunk],
+                "anchors": [job.anchor_at for job, _ in chunk],
+                "versions": [job.schedule_version for job, _ in chunk],
                 "channel": self._database.channel,
                 "now": now,
             }
@@ -254,10 +239,8 @@ class Placements:
         params = {"id": rebalance_id, "channel": self._database.channel, "now": now}
 
         def undo(connection: Connection) -> UndoResult:
-            row = self._database.row("rebalance_for_update", {"id": rebalance_id}, connection)
-            if row is None:
-                raise NotFound("rebalance", rebalance_id)
-            record = RebalanceRecord._make(row)
+            statement, make = "rebalance_for_update", RebalanceRecord._make
+            record = self._get(make, statement, "rebalance", rebalance_id, connection=connection)
             if record.undone_at is not None:
                 raise Conflict(
                     f"The rebalance {rebalance_id} was undone already, on "
@@ -265,7 +248,7 @@ class Placements:
                     "preview another rebalance instead."
                 )
             restored = [row[0] for row in rows("restore_jobs", params, connection)]
-            left_alone = [LeftAlone._make(row) for row in rows("not_restored", params, connection)]
+            left_alone = self._all(LeftAlone._make, "not_restored", params, connection)
             closing = {**params, "undone_by": by, "restored": len(restored)}
             undone_at = rows("close_undo", closing, connection)[0][0]
             return UndoResult(rebalance_id, undone_at, restored, left_alone)
@@ -273,13 +256,11 @@ class Placements:
         return self._database.atomically(undo)
 
     def rebalances(self, limit: int) -> list[RebalanceRecord]:
-        rows = self._database.rows("rebalances", {"limit": limit})
-        return [RebalanceRecord._make(row) for row in rows]
+        return self._all(RebalanceRecord._make, "rebalances", {"limit": limit})
 
     def moves_of(self, rebalance_id: UUID) -> list[MoveRecord]:
         """What one rebalance moved; remembered for 30 days."""
-        rows = self._database.rows("rebalance_moves", {"id": rebalance_id})
-        return [MoveRecord._make(row) for row in rows]
+        return self._all(MoveRecord._make, "rebalance_moves", {"id": rebalance_id})
 
     def totals(self) -> PlacementTotals:
         """All rebalances so far in figures, and what the last one did."""
@@ -288,25 +269,14 @@ class Placements:
 
     # -- the history of the score ----------------------------------------------------------------
 
-    def record_distribution(
-        self, *, score: float, peak_load: float, mean_load: float, total_jobs: int,
-        now: datetime | None = None,
-    ) -> datetime:  # fmt: skip
-        """Remember how even the schedule is now."""
-        params = {
-            "score": score,
-            "peak_load": peak_load,
-            "mean_load": mean_load,
-            "total_jobs": total_jobs,
-            "now": now,
-        }
-        at: datetime = self._database.rows("record_distribution", params)[0][0]
+    def record_distribution(self, *, now: datetime | None = None, **figures: float) -> datetime:
+        """Remember how even the schedule is now: the figures of a `DistributionPoint`."""
+        at: datetime = self._database.rows("record_distribution", {**figures, "now": now})[0][0]
         return at
 
     def history(self, since: datetime | None = None) -> list[DistributionPoint]:
         """How even the schedule was, oldest first."""
-        rows = self._database.rows("distribution_history", {"since": since})
-        return [DistributionPoint._make(row) for row in rows]
+        return self._all(DistributionPoint._make, "distribution_history", {"since": since})
 
     def prune(self, *, before: datetime) -> int:
         """Drop points and single moves older than a moment."""

@@ -10,16 +10,13 @@ from evenbeat.domain.execution import Execution, Outcome
 from evenbeat.domain.job import Job
 from evenbeat.domain.limits import KeyLimit
 from evenbeat.domain.scope import GLOBAL, Scope
-from evenbeat.errors import NotFound
 from evenbeat.store.database import Database
 from evenbeat.store.dependencies import Dependencies
-from evenbeat.store.filters import JobFilter, where, where_params
 from evenbeat.store.limits import LimitTable
-from evenbeat.store.lists import MAX_PAGE, JobLists, JobPage, check_page
-from evenbeat.store.summaries import SILENT_AFTER, ExecutionTotals, Summaries, rate
-
-__all__ = ["MAX_PAGE", "ExecutionPage", "ExecutionTotals", "JobPage", "JobStats", "Reads"]
-
+from evenbeat.store.lists import FilterQuery, JobFilter, JobLists, JobPage
+from evenbeat.store.part import as_list, check_page
+from evenbeat.store.summaries import SILENT_AFTER, Summaries, rate
+from evenbeat.store.upkeep import WorkerRecord
 
 RUNS_EXPLAINED = 20
 COUNTED_FROM = 50_000
@@ -54,32 +51,6 @@ class QueueDepth(NamedTuple):
     paused_at: datetime | None
 
 
-class LiveWorker(NamedTuple):
-    """A live worker as far as it matters for a job. None for queues or tasks means all."""
-
-    id: UUID
-    host: str
-    pid: int
-    queues: Sequence[str] | None
-    tasks: Sequence[str] | None
-    concurrency: int
-    running: int
-    is_draining: bool
-
-    @property
-    def label(self) -> str:
-        """How people find it."""
-        return f"{self.host.split('/')[0]} (pid {self.pid})"
-
-    def serves_queue(self, job: Job) -> bool:
-        """Whether it takes from the job's queue."""
-        return self.queues is None or job.queue in self.queues
-
-    def knows_task(self, job: Job) -> bool:
-        """Whether it has the job's handler."""
-        return self.tasks is None or job.task in self.tasks
-
-
 class Circumstances(NamedTuple):
     """What decides whether a job runs: its recent runs (newest plan first), how many due jobs of
     its queue go first, the jobs that it runs after, and the limits of its concurrency key."""
@@ -87,7 +58,7 @@ class Circumstances(NamedTuple):
     job: Job
     now: datetime
     queue_paused_at: datetime | None = None
-    live_workers: Sequence[LiveWorker] = ()
+    live_workers: Sequence[WorkerRecord] = ()
     recent: Sequence[Execution] = ()
     ahead: int = 0
     awaited: Sequence[Dependency] = ()
@@ -105,10 +76,7 @@ class Reads(Summaries):
 
     def job(self, job_id: UUID) -> Job:
         """One job, or `NotFound`."""
-        row = self._database.row("job", {"id": job_id})
-        if row is None:
-            raise NotFound("job", job_id)
-        return Job._make(row)
+        return self._get(Job._make, "job", "job", job_id)
 
     def job_by_name(self, name: str, scope: Scope = GLOBAL) -> Job | None:
         """The job of this name in this scope."""
@@ -132,26 +100,22 @@ class Reads(Summaries):
         self, job_filter: JobFilter, *, after: UUID | None = None, limit: int = 1000
     ) -> list[UUID]:
         """The ids of matching jobs in order, walking on from `after`."""
-        on = where(job_filter, "(%(after)s::uuid IS NULL OR j.id > %(after)s::uuid)")
-        text: LiteralString = "SELECT j.id FROM evenbeat.jobs j "  # values are parameters
-        text += on + " ORDER BY j.id LIMIT %(limit)s"
-        params = {**where_params(job_filter), "after": after, "limit": limit}
-        rows = self._database.query("jobs_list", text, params)
-        return [row[0] for row in rows]
+        query = FilterQuery.of(job_filter, "(%(after)s::uuid IS NULL OR j.id > %(after)s::uuid)")
+        text: LiteralString = "SELECT j.id FROM evenbeat.jobs j WHERE "  # values are parameters
+        text += query.condition + " ORDER BY j.id LIMIT %(limit)s"
+        params = {**query.params, "after": after, "limit": limit}
+        return [row[0] for row in self._database.query("jobs_list", text, params)]
 
-    def each(self, job_filter: JobFilter, *, chunk: int = 1000) -> Iterator[Job]:
+    def each(self, job_filter: JobFilter) -> Iterator[Job]:
         """Every job that matches, by creation, without holding them all."""
         after: UUID | None = None
-        while ids := self.ids(job_filter, after=after, limit=chunk):
-            yield from map(Job._make, self._database.rows("jobs", {"ids": ids}))
+        while ids := self.ids(job_filter, after=after):
+            yield from self._all(Job._make, "jobs", {"ids": ids})
             after = ids[-1]
 
     def execution(self, execution_id: UUID) -> Execution:
         """One execution, or `NotFound`."""
-        row = self._database.row("execution", {"id": execution_id})
-        if row is None:
-            raise NotFound("execution", execution_id)
-        return Execution._make(row)
+        return self._get(Execution._make, "execution", "execution", execution_id)
 
     def ended_as(self, outcomes: Mapping[UUID, Outcome]) -> set[UUID]:
         """Which of these executions have just this ending in the database already."""
@@ -173,9 +137,8 @@ class Reads(Summaries):
         """A page of a job's history, newest plan first, and its total."""
         check_page(limit, offset)
         params = _history(job_id, limit, offset, statuses)
-        rows = self._database.rows("executions_of", params)
         total = self._database.rows("count_executions_of", params)[0][0]
-        return ExecutionPage([Execution._make(row) for row in rows], total)
+        return ExecutionPage(self._all(Execution._make, "executions_of", params), total)
 
     def recent_executions(
         self,
@@ -190,14 +153,14 @@ class Reads(Summaries):
         """The newest executions of all jobs, of those whose ids lie between the two."""
         check_page(limit, offset)
         params = {
-            "statuses": _texts(statuses),
+            "statuses": as_list(statuses),
             "since": since,
             "first_id": first_id,
             "last_id": last_id,
             "limit": limit,
             "offset": offset,
         }
-        return [Execution._make(row) for row in self._database.rows("recent_executions", params)]
+        return self._all(Execution._make, "recent_executions", params)
 
     def job_stats(self, job_id: UUID) -> JobStats:
         """A job's history in figures, or `NotFound`."""
@@ -217,11 +180,9 @@ class Reads(Summaries):
         }
         paused_at, ahead, present = self._database.rows("standing_of", params)[0]
         silent = {"silent_seconds": SILENT_AFTER.total_seconds(), "now": now}
-        workers = [LiveWorker._make(row) for row in self._database.rows("live_workers", silent)]
-        recent = self._database.rows("executions_of", _history(job_id, RUNS_EXPLAINED))
-        runs = [Execution._make(row) for row in recent]
-        awaits = job.schedule_kind == "after"
-        awaited = self._dependencies.awaited_by([job_id])[job_id] if awaits else []
+        workers = self._all(WorkerRecord._make, "workers", silent)
+        runs = self._all(Execution._make, "executions_of", _history(job_id, RUNS_EXPLAINED))
+        awaited = self._dependencies.awaited_by([job_id])[job_id]
         limit = None if job.concurrency_key is None else self._limits.find(job.concurrency_key)
         return Circumstances(job, present, paused_at, workers, runs, ahead, awaited, limit)
 
@@ -236,14 +197,10 @@ class Reads(Summaries):
 
     def queues(self, *, now: datetime | None = None) -> list[QueueDepth]:
         """Every queue that has due or running jobs, or was ever paused."""
-        return [QueueDepth._make(row) for row in self._database.rows("queue_depths", {"now": now})]
+        return self._all(QueueDepth._make, "queue_depths", {"now": now})
 
 
 def _history(
     job_id: UUID, limit: int, offset: int = 0, statuses: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    return {"job_id": job_id, "statuses": _texts(statuses), "limit": limit, "offset": offset}
-
-
-def _texts(values: Sequence[str] | None) -> list[str] | None:
-    return None if values is None else [str(value) for value in values]
+    return {"job_id": job_id, "statuses": as_list(statuses), "limit": limit, "offset": offset}

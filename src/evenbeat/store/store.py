@@ -15,17 +15,16 @@ from evenbeat.domain.job import Job, JobSpec, NewJob
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import Conflict, DatabaseUnavailable, NameTaken, StoreError
-from evenbeat.store.access import AccessTables
+from evenbeat.store.api_tables import AccessTables, IdempotencyKeys, Templates
 from evenbeat.store.backfill import Backfill
 from evenbeat.store.bulk import Added, add_in_bulk, named, with_ids
 from evenbeat.store.control import Control
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.dependencies import Dependencies
-from evenbeat.store.idempotency import IdempotencyKeys
-from evenbeat.store.keyed_claims import KeyedClaims, commits_at_once
-from evenbeat.store.limits import LimitTable
+from evenbeat.store.limits import KeyedClaims, LimitTable, commits_at_once
 from evenbeat.store.listener import Listener
 from evenbeat.store.migrate import migrate
+from evenbeat.store.part import as_list
 from evenbeat.store.placement import (
     PlacementRequest,
     Placements,
@@ -35,7 +34,6 @@ from evenbeat.store.placement import (
 )
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import MAX_JSON_BYTES, Release, claim_keys, finish_params, new_job_columns
-from evenbeat.store.templates import Templates
 from evenbeat.store.upkeep import Upkeep
 from evenbeat.store.webhooks import Webhooks
 
@@ -144,7 +142,7 @@ class Store:
             if any(isinstance(spec.schedule, After) for spec in specs):
                 pairs = zip(added, jobs, strict=True)
                 self.dependencies.tie({a.id: job for a, job in pairs if a.created}, own, now=now)
-            self._signal(sorted({f"due:{spec.queue}" for spec in specs}), own)
+            self.notify(*sorted({f"due:{spec.queue}" for spec in specs}), connection=own)
         if requests and self._placer is not None:
             new = {done.id for done in added if done.created}
             requested = [request.job_id for request in requests]
@@ -175,13 +173,21 @@ class Store:
         params = {
             "worker_id": worker_id,
             "lease_seconds": lease.total_seconds(),
-            **_lane_filter(queues, tasks),
+            "queues": as_list(queues),
+            "tasks": as_list(tasks),
             "now": now,
         }
+        # Each step adds to `jobs`: what one has claimed stays claimed if another fails.
         jobs: list[Job] = []
         stays = connection is None or commits_at_once(connection)
         try:
-            self._claim(jobs, params, limit, connection)
+            self._keyed.claim_share(jobs, params, limit, connection)
+            taken = len(jobs)
+            if taken < limit:
+                free = self.database.rows("claim", {**params, "limit": limit - taken}, connection)
+                jobs += map(Job._make, free)
+            if len(jobs) < limit:
+                self._keyed.claim_remaining(jobs, params, limit, connection, taken=taken)
         except psycopg.errors.UniqueViolation:
             # Cannot happen by any verb of ours; if it ever does, one row must not stop all claims.
             stuck = self.database.rows("set_aside_doubled", {"now": now})
@@ -205,7 +211,7 @@ class Store:
         now: datetime | None = None,
     ) -> tuple[datetime | None, datetime]:
         """When the earliest waiting job is (or was) due, and what time it is now."""
-        params = {**_lane_filter(queues, tasks), "now": now}
+        params = {"queues": as_list(queues), "tasks": as_list(tasks), "now": now}
         due, present, limited = self.database.rows("next_due", params)[0]
         if limited is not None:
             look = self._keyed.next_look(params, limited, present)
@@ -242,7 +248,7 @@ class Store:
         waiting = list(rows[0][1] or ()) if rows else []
         if "pending" in params["statuses"]:
             # Jobs that run after others may have been asked for again while they ran.
-            waiting += [end.job.id for end in ends if end.job.schedule_kind == "after"]
+            waiting += [end.job.id for end in ends if end.job.schedule_kind == After.kind]
         if waiting:
             self.dependencies.start_if_possible(only=waiting, now=now)
         keyed = [end.job for end in ends if end.job.concurrency_key is not None]
@@ -286,7 +292,8 @@ class Store:
 
     def notify(self, *signals: str, connection: Connection | None = None) -> None:
         """Send hints such as `due:default`; they may get lost, nothing may depend on them."""
-        self._signal(signals, connection)
+        params = {"channel": self.database.channel, "signals": list(signals)}
+        self.database.rows("notify", params, connection)
 
     def listen(self) -> Listener:
         """Hear the hints of all processes, on a connection of its own."""
@@ -332,19 +339,6 @@ class Store:
         places = placer.place(requests, self.database.clock(now, connection))
         return {request.job_id: place for request, place in zip(requests, places, strict=True)}
 
-    def _claim(
-        self, jobs: list[Job], params: Mapping[str, Any], limit: int, connection: Connection | None
-    ) -> None:
-        """Jobs with a concurrency key get a share of the room, and what the others leave of it.
-        Each step adds to `jobs`: what one has claimed stays claimed if another fails."""
-        self._keyed.claim_share(jobs, params, limit, connection)
-        taken = len(jobs)
-        if taken < limit:
-            free = self.database.rows("claim", {**params, "limit": limit - taken}, connection)
-            jobs += map(Job._make, free)
-        if len(jobs) < limit:
-            self._keyed.claim_remaining(jobs, params, limit, connection, taken=taken)
-
     def _note_limits(self, specs: Iterable[JobSpec], now: datetime | None) -> None:
         limits = [limits for spec in specs if (limits := spec.limits) is not None]
         if limits:
@@ -367,10 +361,6 @@ class Store:
             raise NameTaken(job.name or "", str(job.scope), taken)
         return None
 
-    def _signal(self, signals: Sequence[str], connection: Connection | None) -> None:
-        params = {"channel": self.database.channel, "signals": list(signals)}
-        self.database.rows("notify", params, connection)
-
     def _tokens(self, statement: str, params: Mapping[str, object]) -> set[UUID]:
         return {row[0] for row in self.database.rows(statement, params)}
 
@@ -391,12 +381,3 @@ def _first_runs(
             yield once[id(job.spec)]
         else:
             yield first_run(job.spec, job.start, now)
-
-
-def _lane_filter(
-    queues: Sequence[str] | None, tasks: Sequence[str] | None
-) -> dict[str, list[str] | None]:
-    return {
-        "queues": None if queues is None else list(queues),
-        "tasks": None if tasks is None else list(tasks),
-    }

@@ -1,4 +1,4 @@
-"""At a glance: figures, the next runs, the last outcomes, what needs a person.
+"""At a glance: figures, the next runs, the last outcomes, what needs a person, what happens now.
 
 Everything here takes milliseconds whatever the size of the tables: it reads kept figures, the
 fronts of indexes, or a bounded number of rows.
@@ -11,12 +11,16 @@ from uuid import UUID
 
 from evenbeat.domain.job import Job
 from evenbeat.errors import InvalidInput
-from evenbeat.store.database import Database
-from evenbeat.store.lists import MAX_PAGE, check_page
+from evenbeat.store.part import MAX_PAGE, StorePart, check_page, check_period
 
 SILENT_AFTER = timedelta(seconds=60)
 """A worker without a sign of life for this long is not counted on; the usual rhythm is 10 s."""
 
+MOST_ROWS = 1000
+"""How many executions live events look at."""
+
+_EACH_JOB = 5
+_LATE_AFTER = timedelta(minutes=5)
 _UNSERVED_AFTER = timedelta(seconds=30)
 _LONGEST_RUN = timedelta(hours=6)
 
@@ -39,18 +43,6 @@ class HourOutcomes(NamedTuple):
     failed: int
     cancelled: int
     lost: int
-
-
-class TaskOutcomes(NamedTuple):
-    """What has ever ended for a task; the sums of milliseconds are of completed runs."""
-
-    task: str
-    completed: int
-    failed: int
-    cancelled: int
-    lost: int
-    duration_ms: float
-    wait_ms: float
 
 
 class JobCount(NamedTuple):
@@ -87,22 +79,6 @@ class PastRun(NamedTuple):
     error_code: str | None
 
 
-class FailingJob(NamedTuple):
-    """A job whose last run went wrong."""
-
-    id: UUID
-    name: str | None
-    task: str
-    queue: str
-    status: str
-    schedule_kind: str
-    current_retry_count: int
-    max_retries: int
-    error_message: str
-    completed_at: datetime
-    next_run_at: datetime | None
-
-
 class WaitingLane(NamedTuple):
     """Jobs of one queue and task that are overdue; `jobs` counts up to 1000 a priority."""
 
@@ -112,31 +88,6 @@ class WaitingLane(NamedTuple):
     oldest_due: datetime
     paused_at: datetime | None
     workers: int
-
-
-class LostRun(NamedTuple):
-    """A run whose worker vanished. Name, task and queue are None when the job is gone."""
-
-    id: UUID
-    job_id: UUID
-    name: str | None
-    task: str | None
-    queue: str | None
-    worker_id: UUID
-    plan_time: datetime
-    completed_at: datetime
-    error_code: str
-
-
-class Attention(NamedTuple):
-    """What a person should look at. `late` has workers and is late all the same; `unserved` has
-    no live worker for its queue and task; queues that somebody paused are in neither."""
-
-    failing: list[FailingJob]
-    late: list[WaitingLane]
-    unserved: list[WaitingLane]
-    lost: list[LostRun]
-    lost_24h: int
 
 
 class TimelineRun(NamedTuple):
@@ -155,6 +106,18 @@ class TimelineRun(NamedTuple):
     error_code: str | None
 
 
+class Attention(NamedTuple):
+    """What a person should look at: jobs whose last run failed, lanes that are `late` although they
+    have workers, lanes that are `unserved` by any live worker (queues that somebody paused are in
+    neither), and runs whose workers vanished."""
+
+    failing: list[Job]
+    late: list[WaitingLane]
+    unserved: list[WaitingLane]
+    lost: list[TimelineRun]
+    lost_24h: int
+
+
 class KnownTask(NamedTuple):
     """A task that a worker has named: what it takes, and how many live workers have it now."""
 
@@ -168,11 +131,8 @@ class KnownTask(NamedTuple):
     workers_now: int
 
 
-class Summaries:
+class Summaries(StorePart):
     """The quick reads of a dashboard; `Reads` is made of them."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def overview(self, *, now: datetime | None = None) -> Overview:
         """The whole in kept figures, each with its moment; the 24 hours end with the present."""
@@ -195,36 +155,25 @@ class Summaries:
         """All executions that the kept sums hold."""
         return _totals(self._database.rows("counted_totals", {})[0])
 
-    def execution_totals(self, *, since: datetime | None = None) -> ExecutionTotals:
-        """All executions up to this moment; or the kept ones that were claimed since another."""
-        if since is None:
-            return _totals(self._database.rows("execution_totals", {})[0])
-        return _totals(self._database.rows("execution_totals_since", {"since": since})[0])
+    def execution_totals(self) -> ExecutionTotals:
+        """All executions up to this moment."""
+        return _totals(self._database.rows("execution_totals", {})[0])
 
-    def hourly(
-        self, *, hours: int = 24, task: str | None = None, now: datetime | None = None
-    ) -> list[HourOutcomes]:
+    def hourly(self, *, hours: int = 24, now: datetime | None = None) -> list[HourOutcomes]:
         """What ended in each of the last hours, oldest first, the present hour included."""
         if not 1 <= hours <= 192:
             raise InvalidInput(f"hours must be from 1 to 192, got {hours}.", field="hours")
-        params = {"hours": hours, "task": task, "now": now}
-        return [HourOutcomes._make(row) for row in self._database.rows("hourly_outcomes", params)]
-
-    def outcomes_by_task(self) -> list[TaskOutcomes]:
-        """What has ever ended for each task, as of the last count; the numbers only grow."""
-        return [TaskOutcomes._make(row) for row in self._database.rows("outcomes_by_task", {})]
+        return self._all(HourOutcomes._make, "hourly_outcomes", {"hours": hours, "now": now})
 
     def job_counts(self) -> tuple[list[JobCount], datetime | None]:
         """Jobs by state, queue, task and kind at the last count, and its moment."""
         figure = self._database.row("kept_figure", {"name": "job_counts"})
-        counts = [JobCount._make(row) for row in self._database.rows("kept_counts", {})]
-        return counts, figure[1] if figure else None
+        return self._all(JobCount._make, "kept_counts"), figure[1] if figure else None
 
     def upcoming(self, limit: int = 10, *, after: datetime | None = None) -> list[Job]:
         """The jobs that run next over all queues; overdue ones first, unless `after` is later."""
         check_page(limit, 0)
-        rows = self._database.rows("upcoming", {"limit": limit, "after": after})
-        return [Job._make(row) for row in rows]
+        return self._all(Job._make, "upcoming", {"limit": limit, "after": after})
 
     def last_outcomes(self, job_ids: Sequence[UUID], n: int = 20) -> dict[UUID, list[PastRun]]:
         """The last `n` runs of each job, oldest first; a job that never ran has none."""
@@ -235,30 +184,20 @@ class Summaries:
             strips[job_id].append(PastRun._make(run))
         return strips
 
-    def attention(
-        self,
-        *,
-        late: timedelta = timedelta(minutes=5),
-        within: timedelta = timedelta(hours=24),
-        limit: int = 20,
-        now: datetime | None = None,
-    ) -> Attention:
+    def attention(self, *, limit: int = 20, now: datetime | None = None) -> Attention:
         """What needs a person: jobs that failed last, work that waits, runs that got lost."""
         check_page(limit, 0)
         present = self._database.clock(now)
-        bounds = {"limit": limit, "now": now, "within_seconds": within.total_seconds()}
-        failing = self._database.rows("failing_jobs", bounds)
-        lost = self._database.rows("lost_runs", {"since": present - within, "limit": limit})
+        late = present - _LATE_AFTER
+        recent = {"since": present - timedelta(hours=24), "limit": limit}
         lanes = [
-            lane
-            for lane in self.waiting_lanes(min(late, _UNSERVED_AFTER), now=now)
-            if lane.paused_at is None
+            lane for lane in self.waiting_lanes(_UNSERVED_AFTER, now=now) if lane.paused_at is None
         ]
         return Attention(
-            [FailingJob._make(row) for row in failing],
-            [lane for lane in lanes if lane.workers and lane.oldest_due <= present - late][:limit],
+            self._all(Job._make, "failing_jobs", recent),
+            [lane for lane in lanes if lane.workers and lane.oldest_due <= late][:limit],
             [lane for lane in lanes if not lane.workers][:limit],
-            [LostRun._make(row) for row in lost],
+            self._all(TimelineRun._make, "lost_runs", recent),
             sum(hour.lost for hour in self.hourly(now=now)),
         )
 
@@ -266,12 +205,7 @@ class Summaries:
         self, late: timedelta = timedelta(0), *, now: datetime | None = None
     ) -> list[WaitingLane]:
         """Queues and tasks with jobs that have been due for `late`, oldest first."""
-        params = {
-            "late_seconds": late.total_seconds(),
-            "silent_seconds": SILENT_AFTER.total_seconds(),
-            "now": now,
-        }
-        return [WaitingLane._make(row) for row in self._database.rows("waiting_lanes", params)]
+        return self._all(WaitingLane._make, "waiting_lanes", waiting_params(late, now))
 
     def timeline(
         self, since: datetime, until: datetime, limit: int = MAX_PAGE
@@ -279,30 +213,25 @@ class Summaries:
         """The newest runs that overlap the period. A run that began over six hours before it and
         has ended is not looked for."""
         check_page(limit, 0)
-        for field, moment in (("since", since), ("until", until)):
-            if moment.tzinfo is None:
-                raise InvalidInput(
-                    f"{field} must carry a timezone, got {moment.isoformat()}; for example "
-                    f"{moment.isoformat()}Z.",
-                    field=field,
-                )
-        if since >= until:
-            raise InvalidInput(
-                f"since must be before until, got {since.isoformat()} and {until.isoformat()}.",
-                field="since",
-            )
+        check_period(since, until, ("since", "until"))
         params = {
             "since": since,
             "until": until,
             "before_seconds": _LONGEST_RUN.total_seconds(),
             "limit": limit,
         }
-        return [TimelineRun._make(row) for row in self._database.rows("timeline", params)]
+        return self._all(TimelineRun._make, "timeline", params)
 
     def tasks(self, *, now: datetime | None = None) -> list[KnownTask]:
         """Every task that a worker has named, with its payload's JSON schema."""
         params = {"silent_seconds": SILENT_AFTER.total_seconds(), "now": now}
-        return [KnownTask._make(row) for row in self._database.rows("known_tasks", params)]
+        return self._all(KnownTask._make, "known_tasks", params)
+
+
+def waiting_params(late: timedelta, now: datetime | None) -> dict[str, Any]:
+    """Parameters of the statement `waiting_lanes`."""
+    silent = SILENT_AFTER.total_seconds()
+    return {"late_seconds": late.total_seconds(), "silent_seconds": silent, "now": now}
 
 
 def _totals(row: tuple[Any, ...]) -> ExecutionTotals:
@@ -313,3 +242,47 @@ def _totals(row: tuple[Any, ...]) -> ExecutionTotals:
 def rate(done: int, failed: int) -> float | None:
     """The share of successes, None before the first run."""
     return done / (done + failed) if done + failed else None
+
+
+class LiveExecution(NamedTuple):
+    """An execution as live events show it; task, name and queue are None when its job is gone."""
+
+    execution_id: UUID
+    job_id: UUID
+    task: str | None
+    name: str | None
+    queue: str | None
+    status: str
+    execution_number: int
+    retry_attempt: int
+    plan_time: datetime
+    started_at: datetime
+    completed_at: datetime | None
+    duration_ms: float | None
+    error_code: str | None
+    error_message: str | None
+    progress: dict[str, Any] | None
+
+
+class LiveExecutions(StorePart):
+    """Executions that have just begun, progressed or ended: the queries of a poll, once a second;
+    none reads many more than a thousand rows."""
+
+    def since(self, moment: datetime) -> list[LiveExecution]:
+        """Executions claimed since the moment, oldest first; at most `MOST_ROWS` and one more."""
+        return self._all(
+            LiveExecution._make, "feed_since", {"since": moment, "limit": MOST_ROWS + 1}
+        )
+
+    def among(self, ids: Sequence[UUID]) -> list[LiveExecution]:
+        """Of these executions, those that have ended or made progress."""
+        return self._all(LiveExecution._make, "feed_among", {"ids": list(ids)}) if ids else []
+
+    def of_jobs(self, job_ids: Sequence[UUID]) -> list[LiveExecution]:
+        """The newest executions of these jobs."""
+        params = {"job_ids": list(job_ids), "each": _EACH_JOB}
+        return self._all(LiveExecution._make, "feed_of_jobs", params) if job_ids else []
+
+    def running(self) -> list[UUID]:
+        """The executions under way."""
+        return self._ids("feed_running", {"limit": MOST_ROWS})

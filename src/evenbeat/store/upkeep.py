@@ -13,16 +13,18 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from evenbeat.domain.job import Job
 from evenbeat.errors import InvalidInput
 from evenbeat.store.database import Connection, Database
+from evenbeat.store.part import BATCH, StorePart, as_list
 from evenbeat.store.rows import encode_json
 
-BATCH = 5000
 MAX_DOC = 10_000
 
 
 class WorkerRecord(NamedTuple):
-    """A worker as the registry knows it. Host, pid and the process's start name one process."""
+    """A worker as the registry knows it. Host, pid and the process's start name one process; None
+    for queues or tasks means all."""
 
     id: UUID
     host: str
@@ -36,6 +38,19 @@ class WorkerRecord(NamedTuple):
     status: str
     started_at: datetime
     heartbeat_at: datetime
+
+    @property
+    def label(self) -> str:
+        """How people find it."""
+        return f"{self.host.split('/')[0]} (pid {self.pid})"
+
+    def serves_queue(self, job: Job) -> bool:
+        """Whether it takes from the job's queue."""
+        return self.queues is None or job.queue in self.queues
+
+    def knows_task(self, job: Job) -> bool:
+        """Whether it has the job's handler."""
+        return self.tasks is None or job.task in self.tasks
 
 
 class NewWorker(NamedTuple):
@@ -69,11 +84,11 @@ class Figure(NamedTuple):
     updated_at: datetime
 
 
-class Upkeep:
+class Upkeep(StorePart):
     """What keeps the tables small, the waiting fair and the workers known."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._doors: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def age(
@@ -101,32 +116,24 @@ class Upkeep:
 
     def prune_jobs(self, *, older_than: datetime, batch: int = BATCH) -> int:
         """Remove one-off jobs that ended before the moment, with their history."""
-        removed = 0
-        while True:
-            seen, gone = self._database.atomically(
-                lambda open_: self._prune_jobs(older_than, batch, open_)
-            )
-            removed += gone
-            if seen < batch or not gone:
-                return removed
-
-    def _prune_jobs(
-        self, older_than: datetime, batch: int, connection: Connection
-    ) -> tuple[int, int]:
-        """Lock, then look again: a job that others wait for must not go."""
         params = {"older_than": older_than, "limit": batch}
-        ids = [row[0] for row in self._database.rows("old_jobs", params, connection)]
-        gone = self._database.rows("prune_jobs", {"ids": ids}, connection) if ids else []
-        return len(ids), len(gone)
+
+        def work(connection: Connection) -> tuple[int, int]:
+            """Lock, then look again: a job that others wait for must not go."""
+            ids = [row[0] for row in self._database.rows("old_jobs", params, connection)]
+            gone = self._database.rows("prune_jobs", {"ids": ids}, connection) if ids else []
+            return len(ids), len(gone)
+
+        removed, seen, gone = 0, batch, 1
+        while seen == batch and gone:
+            seen, gone = self._database.atomically(work)
+            removed += gone
+        return removed
 
     def register_worker(self, worker: NewWorker, *, now: datetime | None = None) -> None:
         """Make a worker known."""
-        params = worker._asdict() | {
-            "queues": None if worker.queues is None else list(worker.queues),
-            "tasks": None if worker.tasks is None else list(worker.tasks),
-            "now": now,
-        }
-        self._database.rows("register_worker", params)
+        lanes = {"queues": as_list(worker.queues), "tasks": as_list(worker.tasks)}
+        self._database.rows("register_worker", worker._asdict() | lanes | {"now": now})
 
     def beat(
         self, worker_id: UUID, *, running: int, draining: bool = False, now: datetime | None = None
@@ -147,12 +154,11 @@ class Upkeep:
 
     def workers(self) -> list[WorkerRecord]:
         """Every known worker."""
-        return [WorkerRecord._make(row) for row in self._database.rows("workers", {})]
+        return self._all(WorkerRecord._make, "workers", {"silent_seconds": None, "now": None})
 
     def silent_workers(self, silent: timedelta, *, now: datetime | None = None) -> list[UUID]:
         """Workers without a sign of life for this long."""
-        params = {"silent_seconds": silent.total_seconds(), "now": now}
-        return [row[0] for row in self._database.rows("silent_workers", params)]
+        return self._ids("silent_workers", {"silent_seconds": silent.total_seconds(), "now": now})
 
     def save_figure(self, name: str, value: Any, *, now: datetime | None = None) -> None:
         """Keep a figure for those who read it often."""
@@ -170,18 +176,19 @@ class Upkeep:
     def count_outcomes(self, *, batch: int = 50_000, now: datetime | None = None) -> int:
         """Add up what has ended since the last count, at most `batch` newly begun runs of it.
         Returns how many such runs it passed; a full batch means that there are more."""
-        until = self._database.rows("counting_horizon", {"now": now})[0][0]
-        return self._database.atomically(lambda open_: self._count_outcomes(until, batch, open_))
-
-    def _count_outcomes(self, until: datetime, batch: int, connection: Connection) -> int:
         rows = self._database.rows
-        ((after,),) = rows("counted_after", {"now": until}, connection)
-        params = {"after": after, "until": until, "limit": batch}
-        ((seen, last),) = rows("count_outcomes", params, connection)
-        mark = {"after": str(last or after) if last or after else None, "behind": seen == batch}
-        figure = {"name": "counting", "value": Jsonb(mark), "now": until}
-        rows("save_figure", figure, connection)
-        return int(seen)
+        until = rows("counting_horizon", {"now": now})[0][0]
+
+        def work(connection: Connection) -> int:
+            ((after,),) = rows("counted_after", {"now": until}, connection)
+            params = {"after": after, "until": until, "limit": batch}
+            ((seen, last),) = rows("count_outcomes", params, connection)
+            mark = {"after": str(last or after) if last or after else None, "behind": seen == batch}
+            figure = {"name": "counting", "value": Jsonb(mark), "now": until}
+            rows("save_figure", figure, connection)
+            return int(seen)
+
+        return self._database.atomically(work)
 
     def fold_outcomes(self, *, older_than: datetime) -> int:
         """Keep only the sums of hours before the moment; returns for how many tasks."""

@@ -18,7 +18,8 @@ from evenbeat.domain.webhooks import (
     secret_of,
 )
 from evenbeat.errors import Conflict, NotFound
-from evenbeat.store.database import Connection, Database
+from evenbeat.store.database import Connection
+from evenbeat.store.part import BATCH, StorePart, as_list
 from evenbeat.store.rows import encode_json
 
 MOST_GLOBAL = 100
@@ -27,7 +28,6 @@ MOST_GLOBAL = 100
 COUNTED = 10_000
 """How far the messages of an endpoint are counted; beyond that the total says only "at least"."""
 
-BATCH = 5000
 _KEY_BYTES = 32
 
 
@@ -97,11 +97,8 @@ class Attempted(NamedTuple):
     disabled_reason: str | None = None
 
 
-class Webhooks:
+class Webhooks(StorePart):
     """Who is told of what, and what has become of it."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     # -- endpoints -------------------------------------------------------------------------------
 
@@ -139,14 +136,14 @@ class Webhooks:
             "created_by": created_by,
             "now": now,
         }
-        return Webhook._make(self._database.rows("add_webhook", params)[0])
+        return self._all(Webhook._make, "add_webhook", params)[0]
 
     def endpoints(
         self, *, job_id: UUID | None = None, limit: int = 100, offset: int = 0
     ) -> list[Webhook]:
         """The endpoints, newest first; with `job_id`, those for that job alone."""
         params = {"job_id": job_id, "limit": limit, "offset": offset}
-        return [Webhook._make(row) for row in self._database.rows("webhooks", params)]
+        return self._all(Webhook._make, "webhooks", params)
 
     def count(self, *, job_id: UUID | None = None) -> tuple[int, int]:
         """How many endpoints `endpoints` has without a limit, and how many hear of all jobs."""
@@ -155,7 +152,7 @@ class Webhooks:
 
     def get(self, id_: UUID) -> Webhook:
         """One endpoint, or `NotFound`."""
-        return _found(self._database.rows("webhook", {"id": id_}), id_)
+        return self._get(Webhook._make, "webhook", "webhook", id_)
 
     def update(
         self, id_: UUID, changes: Mapping[str, Any], *, now: datetime | None = None
@@ -163,25 +160,22 @@ class Webhooks:
         """Change url, description, events, tasks, queues, tags or enabled; the rest stays."""
 
         def work(open_: Connection) -> Webhook:
-            before = _found(self._database.rows("webhook_until_commit", {"id": id_}, open_), id_)
-            webhook = before._replace(**changes)
+            webhook = self._get(
+                Webhook._make, "webhook_until_commit", "webhook", id_, connection=open_
+            )._replace(**changes)
             filters = _filters(webhook.tasks, webhook.queues, webhook.tags)
             events = check_events(webhook.events)
             check_reach(events, job=webhook.job_id is not None, filtered=any(filters.values()))
             params = webhook._asdict() | filters | {"events": events, "now": now}
-            return _found(self._database.rows("update_webhook", params, open_), id_)
+            return self._all(Webhook._make, "update_webhook", params, open_)[0]
 
         return self._database.atomically(work)
 
     def rotate(self, id_: UUID, *, now: datetime | None = None) -> Webhook:
         """Give an endpoint a new secret; the old one signs along for a day."""
-        params = {
-            "id": id_,
-            "secret": _new_secret(),
-            "old_seconds": OLD_SECRET_SIGNS.total_seconds(),
-            "now": now,
-        }
-        return _found(self._database.rows("rotate_webhook_secret", params), id_)
+        old = OLD_SECRET_SIGNS.total_seconds()
+        params = {"secret": _new_secret(), "old_seconds": old, "now": now}
+        return self._get(Webhook._make, "rotate_webhook_secret", "webhook", id_, params=params)
 
     def delete(self, id_: UUID) -> None:
         """Remove an endpoint with its messages and what would still deliver them."""
@@ -213,7 +207,7 @@ class Webhooks:
         def work(open_: Connection) -> bool:
             lock = {"name": f"{self._database.schema}:balance-alert"}
             self._database.rows("lock_until_commit", lock, open_)
-            before = self._database.row("figure_until_commit", {"name": figure}, open_)
+            before = self._database.row("kept_figure", {"name": figure}, open_)
             raised = bool(value["low"]) and not (before and before[0].get("low"))
             params = {"name": figure, "value": Jsonb(dict(value)), "now": now}
             self._database.rows("save_figure", params, open_)
@@ -233,13 +227,9 @@ class Webhooks:
         offset: int = 0,
     ) -> MessagePage:
         """The messages of an endpoint, newest first."""
-        params = {
-            "webhook_id": webhook_id,
-            "states": None if states is None else list(states),
-            "limit": limit,
-            "offset": offset,
-        }
-        messages = [Message._make(row) for row in self._database.rows("webhook_messages", params)]
+        page = {"limit": limit, "offset": offset}
+        params = {**page, "webhook_id": webhook_id, "states": as_list(states)}
+        messages = self._all(Message._make, "webhook_messages", params)
         if messages and len(messages) < limit:
             return MessagePage(messages, offset + len(messages))
         counted = self._database.rows("count_webhook_messages", params | {"most": COUNTED})[0][0]
@@ -251,8 +241,8 @@ class Webhooks:
         row = self._database.row("webhook_message", {"id": id_})
         if row is None:
             raise NotFound("webhook message", message_id(id_))
-        attempts = self._database.rows("webhook_attempts", {"message": id_})
-        return Message._make(row[:-1]), row[-1], [DeliveryAttempt._make(one) for one in attempts]
+        attempts = self._all(DeliveryAttempt._make, "webhook_attempts", {"message": id_})
+        return Message._make(row[:-1]), row[-1], attempts
 
     def redeliver(self, id_: UUID, *, now: datetime | None = None) -> Message:
         """Send one message again, delivered or not, to its own endpoint only. One that is just
@@ -289,13 +279,7 @@ class Webhooks:
 
     def prune(self, *, older_than: datetime, batch: int = BATCH) -> int:
         """Remove messages from before the moment; returns how many."""
-        removed = 0
-        while True:
-            params = {"older_than": older_than, "limit": batch}
-            gone = len(self._database.rows("prune_webhooks", params))
-            removed += gone
-            if gone < batch:
-                return removed
+        return self._prune("prune_webhooks", older_than, batch)
 
     # --------------------------------------------------------------------------------------------
 
@@ -311,12 +295,6 @@ class Webhooks:
                 f"The webhook {webhook.id} is disabled{reason or '.'} Enable it first; nothing is "
                 "sent to it until then."
             )
-
-
-def _found(rows: Sequence[tuple[Any, ...]], id_: UUID) -> Webhook:
-    if not rows:
-        raise NotFound("webhook", id_)
-    return Webhook._make(rows[0])
 
 
 def _filters(

@@ -38,7 +38,7 @@ from evenbeat.api.dependencies import (
 from evenbeat.api.fields import Duration, Limit, Offset, Page, RowDocument
 from evenbeat.api.problems import responses
 from evenbeat.errors import InvalidInput
-from evenbeat.store.access import Token
+from evenbeat.store.api_tables import Token
 
 router = APIRouter(tags=["Access"], responses=DENIED)
 

@@ -21,7 +21,7 @@ from evenbeat.domain.duration import format_duration
 from evenbeat.domain.ids import parse_id, uuid7
 from evenbeat.errors import CannotIssue, InvalidInput, NotAuthenticated, NotFound, StoreError
 from evenbeat.settings import Settings
-from evenbeat.store.access import AccessTables, Token
+from evenbeat.store.api_tables import AccessTables, Token
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)

@@ -83,15 +83,6 @@ SELECT sum(total)::bigint, sum(completed)::bigint, sum(failed)::bigint,
        sum(duration_ms) / nullif(sum(completed), 0)::float8
 FROM parts;
 
--- name: execution_totals_since
--- The kept executions claimed since a moment in figures; reads each of them.
-SELECT count(*),
-       count(*) FILTER (WHERE status = 'completed'),
-       count(*) FILTER (WHERE status = 'failed'),
-       avg(duration_ms) FILTER (WHERE status = 'completed')
-FROM evenbeat.executions
-WHERE id >= evenbeat.uuid7_floor(%(since)s::timestamptz);
-
 -- name: counted_totals
 -- What the kept sums hold, without what has ended since they were made.
 SELECT coalesce(sum(completed + failed + cancelled), 0)::bigint,
@@ -108,15 +99,8 @@ FROM generate_series(
              - (%(hours)s::int - 1) * interval '1 hour',
          date_trunc('hour', {now}, 'UTC'),
          interval '1 hour') AS h (hour)
-LEFT JOIN evenbeat.outcomes o
-       ON o.hour = h.hour AND (%(task)s::text IS NULL OR o.task = %(task)s::text)
+LEFT JOIN evenbeat.outcomes o ON o.hour = h.hour
 GROUP BY h.hour ORDER BY h.hour;
-
--- name: outcomes_by_task
--- What has ever ended, by task: these numbers only grow.
-SELECT task, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint,
-       sum(lost)::bigint, sum(duration_ms), sum(wait_ms)
-FROM evenbeat.outcomes GROUP BY task ORDER BY task;
 
 -- name: kept_figure
 -- One kept figure and its moment.
@@ -203,12 +187,10 @@ ORDER BY asked.id, e.plan_time DESC, e.retry_attempt DESC, e.release_count DESC;
 -- name: failing_jobs
 -- Jobs whose last run went wrong, newest first: given up, going on with the next plan, or waiting
 -- for another attempt.
-SELECT id, name, task, queue, status, schedule_kind, current_retry_count, max_retries,
-       error_message, completed_at, next_run_at
-FROM evenbeat.jobs
-WHERE error_message IS NOT NULL AND status <> 'cancelled'
-  AND completed_at >= {now} - make_interval(secs => %(within_seconds)s)
-ORDER BY completed_at DESC
+SELECT {job} FROM evenbeat.jobs j
+WHERE j.error_message IS NOT NULL AND j.status <> 'cancelled'
+  AND j.completed_at >= %(since)s::timestamptz
+ORDER BY j.completed_at DESC
 LIMIT %(limit)s;
 
 -- name: waiting_lanes
@@ -259,8 +241,8 @@ ORDER BY oldest_due;
 
 -- name: lost_runs
 -- Runs whose worker vanished, newest first.
-SELECT e.id, e.job_id, j.name, j.task, j.queue, e.worker_id, e.plan_time, e.completed_at,
-       e.error_code
+SELECT e.id, e.job_id, j.name, j.task, j.queue, e.worker_id, e.plan_time, e.started_at,
+       e.completed_at, e.status, e.error_code
 FROM evenbeat.executions e LEFT JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[e.job_id])
 WHERE e.error_code IS NOT NULL AND e.error_code IN ('lease_expired', 'stale_timeout')
   AND e.id >= evenbeat.uuid7_floor(%(since)s::timestamptz)
@@ -327,14 +309,6 @@ SELECT (SELECT paused_at FROM evenbeat.queues WHERE name = %(queue)s),
             LIMIT 1000)
            LIMIT 1000) first),
        {now};
-
--- name: live_workers
--- Workers with a recent sign of life, and how many jobs each has claimed.
-SELECT w.id, w.host, w.pid, w.queues, w.tasks, w.concurrency, w.running, w.status = 'draining'
-FROM evenbeat.workers w
-WHERE w.heartbeat_at > {now}
-                       - make_interval(secs => %(silent_seconds)s)
-ORDER BY w.id;
 
 -- name: queue_depths
 -- For each queue: waiting and due (counted up to 10,000 a lane), running, oldest due time, and

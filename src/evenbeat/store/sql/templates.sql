@@ -16,7 +16,7 @@ WHERE %(search)s::text IS NULL OR name ILIKE %(search)s OR description ILIKE %(s
 -- name: template
 -- One of them.
 SELECT name, description, parameters, body, version, created_at, updated_at, created_by
-FROM evenbeat.templates WHERE name = %(name)s;
+FROM evenbeat.templates WHERE name = %(id)s;
 
 -- name: add_template
 -- Keeps a new one; nothing comes back when the name is taken.

@@ -97,10 +97,13 @@ UPDATE evenbeat.workers SET status = 'draining' WHERE id = %(id)s RETURNING id;
 DELETE FROM evenbeat.workers WHERE id = ANY (%(ids)s::uuid[]) RETURNING id;
 
 -- name: workers
--- Every known worker, oldest first.
+-- Every known worker, oldest first; with `silent_seconds`, those with a more recent sign of life.
 SELECT id, host, pid, process_started_at, version, queues, tasks, concurrency, running, status,
        started_at, heartbeat_at
-FROM evenbeat.workers ORDER BY id;
+FROM evenbeat.workers
+WHERE %(silent_seconds)s::float8 IS NULL
+   OR heartbeat_at > {now} - make_interval(secs => %(silent_seconds)s::float8)
+ORDER BY id;
 
 -- name: silent_workers
 -- Workers without a sign of life for this long.

@@ -100,10 +100,6 @@ FROM evenbeat.webhooks w
 WHERE w.enabled AND w.job_id IS NULL AND 'balance.low' = ANY (w.events)
 RETURNING id;
 
--- name: figure_until_commit
--- One figure, locked until the transaction ends.
-SELECT value FROM evenbeat.figures WHERE name = %(name)s FOR UPDATE;
-
 -- name: outgoing_webhook
 -- A message with what its delivery needs: where to, which secrets sign, and what time it is.
 SELECT m.event, m.payload::text, m.delivered_at IS NOT NULL, w.url, coalesce(w.enabled, false),

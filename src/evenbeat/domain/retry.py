@@ -24,13 +24,10 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delays", tuple(self.delays))
-        if isinstance(self.max_retries, bool) or not isinstance(self.max_retries, int):
-            problem = f"max_retries is {self.max_retries!r}; give a whole number, for example 3."
-            raise InvalidInput(problem, field="max_retries")
-        if self.max_retries < 0:
+        if type(self.max_retries) is not int or self.max_retries < 0:
             raise InvalidInput(
-                f"max_retries is {self.max_retries!r}; it must be 0 (never retry) or more, "
-                "for example 3.",
+                f"max_retries is {self.max_retries!r}; it must be a whole number, 0 (never retry) "
+                "or more, for example 3.",
                 field="max_retries",
             )
         backoff, cap = format_duration(self.backoff), format_duration(self.cap)
@@ -55,13 +52,12 @@ class RetryPolicy:
                 f"The retry jitter {self.jitter!r} is outside 0 to 1; for example 0.2 for ±20 %.",
                 field="retry_jitter",
             )
-        for delay in self.delays:
-            if delay < timedelta(0):
-                raise InvalidInput(
-                    f"The retry delay {format_duration(delay)!r} must not be negative; "
-                    "for example ['10s', '60s'].",
-                    field="retry_delays",
-                )
+        if self.delays and min(self.delays) < timedelta(0):
+            raise InvalidInput(
+                f"The retry delay {format_duration(min(self.delays))!r} must not be negative; "
+                "for example ['10s', '60s'].",
+                field="retry_delays",
+            )
 
     def allows(self, attempt: int) -> bool:
         """Say whether retry number `attempt` (1 is the first retry) may still happen."""

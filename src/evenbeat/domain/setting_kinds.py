@@ -24,10 +24,10 @@ class SettingKind:
     option_type: ClassVar[Any] = str
     column_suffix: ClassVar[str] = ""
 
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        """What a document may contain, for OpenAPI."""
-        return {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
+    def __init__(self, **json_schema: Any) -> None:
+        """The schema is what a document may contain, for OpenAPI."""
+        text = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
+        self.json_schema = json_schema if "type" in json_schema else text | json_schema
 
     def parse(self, name: str, value: Any) -> Any:
         """The value that the domain works with, or InvalidInput that names the setting."""
@@ -57,10 +57,6 @@ class SettingKind:
         """A stored value as documents write it, without the detour over the domain's own."""
         return stored
 
-    def column_type(self) -> str:
-        """The PostgreSQL type of the column."""
-        return "text"
-
 
 class Name(SettingKind):
     """A short printable name, such as a queue or a key."""
@@ -79,11 +75,8 @@ class Count(SettingKind):
     option_type = int
 
     def __init__(self, low: int, high: int) -> None:
+        super().__init__(type="integer", minimum=low, maximum=high)
         self.low, self.high = low, high
-
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        return {"type": "integer", "minimum": self.low, "maximum": self.high}
 
     def parse(self, name: str, value: Any) -> int:
         if type(value) is not int or not self.low <= value <= self.high:
@@ -99,9 +92,6 @@ class Count(SettingKind):
         except ValueError:
             raise InvalidInput(f"Give a whole number, not {text[:20]!r}.", field=name) from None
 
-    def column_type(self) -> str:
-        return "integer"
-
 
 class Share(SettingKind):
     """A number from 0 to 1."""
@@ -109,9 +99,8 @@ class Share(SettingKind):
     metavar = "0..1"
     option_type = float
 
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        return {"type": "number", "minimum": 0, "maximum": 1}
+    def __init__(self) -> None:
+        super().__init__(type="number", minimum=0, maximum=1)
 
     def parse(self, name: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -128,9 +117,6 @@ class Share(SettingKind):
                 f"Give a number from 0 to 1, not {text[:20]!r}.", field=name
             ) from None
 
-    def column_type(self) -> str:
-        return "double precision"
-
 
 class Flag(SettingKind):
     """Yes or no."""
@@ -138,9 +124,8 @@ class Flag(SettingKind):
     metavar = ""
     option_type = bool
 
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        return {"type": "boolean"}
+    def __init__(self) -> None:
+        super().__init__(type="boolean")
 
     def parse(self, name: str, value: Any) -> bool:
         if not isinstance(value, bool):
@@ -155,9 +140,6 @@ class Flag(SettingKind):
     def to_text(self, value: Any) -> str:
         return "true" if value else "false"
 
-    def column_type(self) -> str:
-        return "boolean"
-
 
 class Choice(SettingKind):
     """One of a few words."""
@@ -165,11 +147,8 @@ class Choice(SettingKind):
     metavar = "CHOICE"
 
     def __init__(self, words: type[StrEnum]) -> None:
+        super().__init__(type="string", enum=list(words))
         self.words = words
-
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        return {"type": "string", "enum": list(self.words)}
 
     def parse(self, name: str, value: Any) -> StrEnum:
         try:
@@ -199,16 +178,11 @@ class Duration(SettingKind):
         most: timedelta = MAX_DURATION,
         column_unit: int = 1,
     ) -> None:
-        self.least, self.most, self.column_unit = least, most, column_unit
-
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        low, high = self.least.total_seconds(), self.most.total_seconds()
+        low, high = least.total_seconds(), most.total_seconds()
+        text = {"type": "string", "minLength": 1, "maxLength": 100}
         seconds = {"type": "number", "minimum": low, "maximum": high}
-        return {
-            "anyOf": [{"type": "string", "minLength": 1, "maxLength": 100}, seconds],
-            "examples": ["1h30m", 90],
-        }
+        self.json_schema = {"anyOf": [text, seconds], "examples": ["1h30m", 90]}
+        self.least, self.most, self.column_unit = least, most, column_unit
 
     def parse(self, name: str, value: Any) -> timedelta:
         duration = value if isinstance(value, timedelta) else parse_duration(value, field=name)
@@ -235,9 +209,6 @@ class Duration(SettingKind):
     def column_to_json(self, stored: Any) -> Any:
         return None if stored is None else plain_number(stored / self.column_unit)
 
-    def column_type(self) -> str:
-        return "double precision"
-
 
 class Durations(SettingKind):
     """A list of time spans."""
@@ -246,10 +217,9 @@ class Durations(SettingKind):
     option_type = list[str]
     column_suffix = "_seconds"
 
-    @property
-    def json_schema(self) -> dict[str, Any]:
+    def __init__(self) -> None:
         one = Duration(least=timedelta(0)).json_schema
-        return {"type": "array", "items": one, "maxItems": 100, "examples": [["10s", "1m", "10m"]]}
+        super().__init__(type="array", items=one, maxItems=100, examples=[["10s", "1m", "10m"]])
 
     def parse(self, name: str, value: Any) -> tuple[timedelta, ...]:
         if not isinstance(value, list | tuple) or len(value) > 100:
@@ -279,47 +249,39 @@ class Durations(SettingKind):
     def column_to_json(self, stored: Any) -> list[Any]:
         return [plain_number(one) for one in stored or ()]
 
-    def column_type(self) -> str:
-        return "double precision[]"
+
+class ParsedText(SettingKind):
+    """A text that stands for a value, whose own text is its normal form."""
+
+    def to_json(self, value: Any) -> str:
+        return str(value)
+
+    def from_column(self, name: str, stored: Any) -> Any:
+        return self.parse(name, stored)
 
 
-class Window(SettingKind):
+class Window(ParsedText):
     """The hours in which runs may start."""
 
     metavar = "HOURS"
 
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        return {**super().json_schema, "examples": ["Mon-Fri 22:00-06:00 Europe/Berlin"]}
+    def __init__(self) -> None:
+        super().__init__(examples=["Mon-Fri 22:00-06:00 Europe/Berlin"])
 
     def parse(self, name: str, value: Any) -> Any:  # noqa: ARG002 - its own errors name the window
         return value if isinstance(value, ExecutionWindow) else parse_window(value)
 
-    def to_json(self, value: Any) -> str:
-        return str(value)
 
-    def from_column(self, name: str, stored: Any) -> Any:
-        return self.parse(name, stored)
-
-
-class Rate(SettingKind):
+class Rate(ParsedText):
     """So many starts in a period."""
 
     metavar = "RATE"
 
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        schema = {"type": "string", "minLength": 1, "maxLength": 100}
-        return {**schema, "examples": ["10/s", "100/min", "5 per 30s"]}
+    def __init__(self) -> None:
+        super().__init__(maxLength=100, examples=["10/s", "100/min", "5 per 30s"])
 
     def parse(self, name: str, value: Any) -> Any:
         return parse_rate(value, field=name)
-
-    def to_json(self, value: Any) -> str:
-        return str(value)
-
-    def from_column(self, name: str, stored: Any) -> Any:
-        return self.parse(name, stored)
 
 
 def plain_number(value: float) -> int | float:

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from evenbeat import __version__
-from evenbeat.connections import psycopg_connection
 from evenbeat.declared import (
     DeclaredSchedule,
     ScheduleOptions,
@@ -33,7 +32,7 @@ from evenbeat.plugins import DatabaseServer, provided
 from evenbeat.settings import Settings, load_settings
 from evenbeat.store.bulk import Added
 from evenbeat.store.store import Store
-from evenbeat.task import Task, awaited_jobs, spec_with, with_key
+from evenbeat.task import Task, awaited_jobs, psycopg_connection, spec_with, with_key
 from evenbeat.tasks.registry import Registry, TaskDefinition, define
 
 if TYPE_CHECKING:

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
+
+import psycopg
 
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import (
@@ -19,9 +21,10 @@ from evenbeat.domain.job import (
 from evenbeat.domain.limits import arguments_in, filled_key
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, AfterCondition, after_jobs
-from evenbeat.domain.scope import GLOBAL, Scope
+from evenbeat.domain.scope import Scope
 from evenbeat.errors import InvalidInput
 from evenbeat.store.bulk import Added
+from evenbeat.store.database import Connection
 from evenbeat.tasks.registry import TaskDefinition
 
 P = ParamSpec("P")
@@ -33,19 +36,6 @@ class Enqueuer(Protocol):
 
     def add(self, job: NewJob, connection: Any = None) -> Added:
         """Add one job, in the caller's transaction when a connection is given."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """What `options()` set for jobs to come."""
-
-    start: datetime | timedelta | None = None
-    name: str | None = None
-    scope: Scope = GLOBAL
-    dedup_key: str | None = None
-    metadata: Mapping[str, Any] | None = None
-    created_by: str | None = None
-    connection: Any = None
 
 
 class Task(Generic[P, R]):
@@ -62,7 +52,8 @@ class Task(Generic[P, R]):
         function: Callable[P, R],
         *,
         spec: JobSpec | None = None,
-        options: _Options | None = None,
+        connection: Any = None,
+        job_fields: Mapping[str, Any] | None = None,
     ) -> None:
         self.definition = definition
         self.name = definition.name
@@ -74,7 +65,8 @@ class Task(Generic[P, R]):
         self.__module__ = function.__module__
         self._enqueuer = enqueuer
         self._function = function
-        self._options = options or _Options()
+        self._connection = connection
+        self._job_fields = job_fields or {}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
@@ -84,27 +76,17 @@ class Task(Generic[P, R]):
 
     def enqueue(self, *args: Any, **kwargs: Any) -> Added:
         """Add a job; its arguments are checked here and now. Returns its id."""
-        return self._enqueuer.add(self.job(*args, **kwargs), self._options.connection)
+        return self._enqueuer.add(self.job(*args, **kwargs), self._connection)
 
     async def enqueue_async(self, *args: Any, **kwargs: Any) -> Added:
         """`enqueue` without holding up the event loop."""
         job = self.job(*args, **kwargs)
-        return await asyncio.to_thread(self._enqueuer.add, job, self._options.connection)
+        return await asyncio.to_thread(self._enqueuer.add, job, self._connection)
 
     def job(self, *args: Any, **kwargs: Any) -> NewJob:
         """The job that `enqueue` would add, for `app.enqueue_many`."""
-        options = self._options
         payload = self.definition.signature.encode(args, kwargs)
-        return NewJob(
-            with_key(self.spec, payload),
-            payload,
-            start=options.start,
-            name=options.name,
-            scope=options.scope,
-            dedup_key=options.dedup_key,
-            metadata=options.metadata or {},
-            created_by=options.created_by,
-        )
+        return NewJob(with_key(self.spec, payload), payload, **self._job_fields)
 
     def options(
         self,
@@ -131,14 +113,13 @@ class Task(Generic[P, R]):
         """
         if delay is not None and run_at is not None:
             raise InvalidInput("Give either delay or run_at, not both.", field="delay")
-        new: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "start": parse_duration(delay, field="delay") if delay is not None else run_at,
             "name": name,
             "scope": scope,
             "dedup_key": dedup_key,
             "metadata": metadata,
             "created_by": created_by,
-            "connection": connection,
         }
         spec = spec_with(self.spec, settings, retry, "options()")
         if after is not None:
@@ -152,9 +133,11 @@ class Task(Generic[P, R]):
             self.definition,
             self._function,
             spec=spec,
-            options=replace(
-                self._options, **{key: value for key, value in new.items() if value is not None}
-            ),
+            connection=self._connection if connection is None else connection,
+            job_fields={
+                **self._job_fields,
+                **{field: value for field, value in fields.items() if value is not None},
+            },
         )
 
 
@@ -188,3 +171,39 @@ def with_key(spec: JobSpec, payload: Mapping[str, Any]) -> JobSpec:
         return spec
     key = filled_key(spec.concurrency_key, payload)
     return spec if key == spec.concurrency_key else replace(spec, concurrency_key=key)
+
+
+# -- whose transaction a job takes part in -------------------------------------------------------
+
+
+def psycopg_connection(source: Any) -> Connection | None:
+    """The psycopg 3 connection on which the caller's transaction is open."""
+    if source is None or isinstance(source, psycopg.Connection):
+        return source
+    connection = _from_sqlalchemy(source)
+    if connection is None and hasattr(source, "ensure_connection"):  # Django's
+        source.ensure_connection()
+        connection = source.connection
+    if isinstance(connection, psycopg.Connection):
+        return connection
+    kind = f"{type(source).__module__}.{type(source).__qualname__}"
+    driver = f" (its driver is {type(connection).__module__})" if connection is not None else ""
+    raise InvalidInput(
+        f"A job cannot be enqueued through {kind}{driver}. Pass a psycopg 3 connection, a "
+        "SQLAlchemy connection or session on postgresql+psycopg, or Django's connection on its "
+        "PostgreSQL backend with psycopg 3 installed.",
+        field="connection",
+    )
+
+
+def _from_sqlalchemy(source: Any) -> Any:
+    """A Session has `connection()`; a Connection has `connection`, which knows the driver's own."""
+    if callable(getattr(source, "connection", None)) and hasattr(source, "get_bind"):
+        source = source.connection()
+    elif (
+        hasattr(source, "in_transaction")
+        and hasattr(source, "begin")
+        and not source.in_transaction()
+    ):
+        source.begin()  # otherwise SQLAlchemy would not know that there is anything to commit
+    return getattr(getattr(source, "connection", None), "driver_connection", None)

@@ -54,7 +54,6 @@ def questions(store: Store) -> dict[str, Callable[[], object]]:
         "strips of 20 for a page of 50": lambda: read.last_outcomes(page),
         "job, 50 runs, stats": lambda: detail(store, busiest),
         "why did it not run": lambda: explain(read.circumstances(page[0])),
-        "overview figures": read.overview,
         "hourly bars": read.hourly,
         "jobs by state": read.counts_by_status,
         "queues": read.queues,

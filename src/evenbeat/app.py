@@ -38,7 +38,7 @@ from evenbeat.tasks.registry import Registry, TaskDefinition, define
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from evenbeat.balance import Balancer
+    from evenbeat.balance.balancer import Balancer
     from evenbeat.observe.metrics import Metrics
 
 P = ParamSpec("P")
@@ -303,7 +303,7 @@ class Evenbeat:
     @_MadeOnce
     def balancer(self) -> "Balancer":
         """Who places recurring jobs, tells how even the schedule is, and rebalances it."""
-        from evenbeat.balance import Balancer  # noqa: PLC0415 - NumPy, for those who need it
+        from evenbeat.balance.balancer import Balancer  # noqa: PLC0415 - NumPy, for those who need it
 
         balancer = Balancer(self.store, self.settings, override=self._now, events=self.events)
         balancer.on_placement.append(self.counters.placed)

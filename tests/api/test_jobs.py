@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.store.upkeep import NewWorker, TaskNote
+from evenbeat.store.upkeep import KnownTask, NewWorker
 from evenbeat.testing import VirtualClock
 
 JOBS = "/api/v1/jobs"
@@ -209,7 +209,7 @@ def test_a_task_of_other_workers_is_checked_by_its_schema(
         "additionalProperties": False,
     }
     app.store.upkeep.know_tasks(
-        [TaskNote("remote", "far", "async", schema, defaults={"max_retries": 0, "timeout": 5})]
+        [KnownTask("remote", "far", "async", schema, defaults={"max_retries": 0, "timeout": 5})]
     )
     worker = NewWorker(uuid4(), "host", 1, 0.0, "1", 10, tasks=["remote"])
     app.store.upkeep.register_worker(worker)

@@ -35,7 +35,7 @@ def test_what_stands_still_comes_before_what_fails() -> None:
     lost = TimelineRun(
         ID, ID, "gone", "sync", "default", ID, NOW, NOW, NOW, "failed", "lease_expired"
     )
-    concerns = concerns_of(Attention([failing], [lane._replace(workers=2)], [lane], [lost], 1))
+    concerns = concerns_of(Attention([failing], [lane._replace(workers=2)], [lane], [lost]))
     assert [one.title for one in concerns] == ["No worker", "Late", "sync", "gone"]
     assert "3 jobs are waiting for a worker" in concerns[0].text
     assert "3 jobs are late in the queue mail; 2 workers cannot keep up." in concerns[1].text

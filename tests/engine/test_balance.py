@@ -10,7 +10,7 @@ import pytest
 from balance_world import DAY, HOUR, MINUTE, SECOND, START, World, spread
 
 from evenbeat import Evenbeat, Scope
-from evenbeat.balance import Balancer
+from evenbeat.balance.balancer import Balancer
 from evenbeat.domain.job import JobSpec, NewJob, Placement
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.window import parse_window

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from uuid import uuid4
 
-from evenbeat.balance import Balancer
+from evenbeat.balance.balancer import Balancer
 from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import JobSpec, NewJob

@@ -192,21 +192,21 @@ def test_finishing_a_run_stays_on_its_page_though_errors_are_indexed(store, conn
 # -- the chore -------------------------------------------------------------------------------------
 
 
-def test_the_chore_counts_and_the_overview_says_as_of_when(store):
+def test_the_chore_counts_and_the_figures_say_as_of_when(store):
     clock = VirtualClock(T0 + MINUTE)
-    assert store.read.overview(now=T0).jobs_as_of is None
+    assert store.upkeep.figures() == {}
     add(store, 3)
     run(store, T0, OK)
     run(store, T0, LOST)
     assert CountRuns(store, clock).run_once() == 2
-    told = store.read.overview(now=T0 + MINUTE)
-    assert told.jobs == {"completed": 1, "failed": 1, "pending": 1}
-    assert (told.jobs_as_of, told.executions_as_of) == (T0 + MINUTE, T0 + MINUTE)
-    assert told.executions == ExecutionTotals(2, 1, 1, 100.0, 0.5)
-    assert (told.failed_24h, told.lost_24h, len(told.hours), told.is_behind) == (1, 1, 24, False)
     kept = store.upkeep.figures()
+    assert kept["jobs"] == ({"completed": 1, "failed": 1, "pending": 1}, T0 + MINUTE)
+    assert kept["counting"].updated_at == T0 + MINUTE
+    assert not kept["counting"].value["behind"]
     assert kept["executions"].value["total"] == 2
-    assert kept["jobs"].value == told.jobs
+    assert store.read.counted_totals() == ExecutionTotals(2, 1, 1, 100.0, 0.5)
+    hours = store.read.hourly(now=T0 + MINUTE)
+    assert (sum(h.failed for h in hours), sum(h.lost for h in hours), len(hours)) == (1, 1, 24)
 
 
 def test_counting_all_jobs_takes_a_twentieth_of_the_time_at_most(store):
@@ -217,10 +217,10 @@ def test_counting_all_jobs_takes_a_twentieth_of_the_time_at_most(store):
     add(store, 1)
     clock.move_to(T0 + timedelta(seconds=119))
     chore.run_once()
-    assert store.read.overview().jobs == {}
+    assert store.upkeep.figures()["jobs"].value == {}
     clock.move_to(T0 + timedelta(seconds=120))
     chore.run_once()
-    assert store.read.overview().jobs == {"pending": 1}
+    assert store.upkeep.figures()["jobs"].value == {"pending": 1}
 
 
 def test_retention_folds_hours_after_eight_days(store, connect):

@@ -17,7 +17,7 @@ from evenbeat.api.dependencies import DENIED, Service, ServiceDep, Viewer
 from evenbeat.api.fields import Json, RowDocument
 from evenbeat.domain.job import JobSpec, spec_from_settings
 from evenbeat.errors import InvalidInput
-from evenbeat.store.summaries import KnownTask
+from evenbeat.store.upkeep import KnownTask
 from evenbeat.tasks.registry import TaskDefinition
 
 router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"], responses=DENIED)

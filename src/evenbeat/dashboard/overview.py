@@ -34,10 +34,11 @@ class Concern(NamedTuple):
 def overview(page: PageDep, _viewer: Viewer) -> Response:
     """The whole service on one page."""
     read, service = page.store.read, page.service
-    summary, states = read.overview(now=service.now), read.counts_by_status()
+    hours, states = read.hourly(now=service.now), read.counts_by_status()
+    counted = page.store.upkeep.figures().get("counting")
     concerns = concerns_of(read.attention(limit=_MOST_CONCERNS, now=service.now))
-    completed = [hour.completed for hour in summary.hours]
-    failed = [hour.failed for hour in summary.hours]
+    completed = [hour.completed for hour in hours]
+    failed = [hour.failed for hour in hours]
     ended = sum(completed) + sum(failed)
     distribution, distribution_chart = service.app.balancer.recent_distribution(), None
     if distribution is not None:
@@ -53,7 +54,8 @@ def overview(page: PageDep, _viewer: Viewer) -> Response:
         )
     return page.render(
         "overview.html",
-        summary=summary,
+        failed=sum(failed),
+        counted_at=counted and counted.updated_at,
         jobs=sum(states.values()),
         active=sum(states.get(state, 0) for state in ("pending", "scheduled", "running")),
         states=states,
@@ -63,7 +65,7 @@ def overview(page: PageDep, _viewer: Viewer) -> Response:
             failed,
             title=f"Runs that ended in each of the last 24 hours: {humanize.count(ended, 'run')}, "
             f"{sum(failed):,} failed",
-            labels=[f"{hour.hour.astimezone(page.zone):%H}" for hour in summary.hours],
+            labels=[f"{hour.hour.astimezone(page.zone):%H}" for hour in hours],
         ),
         concerns=concerns[:_MOST_CONCERNS],
         more_concerns=len(concerns) - _MOST_CONCERNS,

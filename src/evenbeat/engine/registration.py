@@ -18,7 +18,7 @@ from evenbeat.engine.loop import Loop
 from evenbeat.engine.runners import Runner
 from evenbeat.errors import StoreError
 from evenbeat.store.store import Store
-from evenbeat.store.upkeep import NewWorker, TaskNote
+from evenbeat.store.upkeep import KnownTask, NewWorker
 from evenbeat.tasks.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Registration:
         )
         self._store.upkeep.register_worker(worker, now=self._clock.override())
         notes = [
-            TaskNote(
+            KnownTask(
                 task.name,
                 task.spec.queue,
                 task.runs.value,

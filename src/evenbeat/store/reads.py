@@ -187,8 +187,7 @@ class Reads(Summaries):
         return Circumstances(job, present, paused_at, workers, runs, ahead, awaited, limit)
 
     def counts_by_status(self) -> dict[str, int]:
-        """Jobs in each state that occurs; where there are many, as of the last count, which
-        `overview` gives with its moment."""
+        """Jobs in each state that occurs; where there are many, as of the last count."""
         figure = self._database.row("kept_figure", {"name": "jobs"})
         if figure is not None and sum(figure[0].values()) > COUNTED_FROM:
             counts: dict[str, int] = figure[0]

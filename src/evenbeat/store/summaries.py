@@ -12,6 +12,7 @@ from uuid import UUID
 from evenbeat.domain.job import Job
 from evenbeat.errors import InvalidInput
 from evenbeat.store.part import MAX_PAGE, StorePart, check_page, check_period
+from evenbeat.store.upkeep import KnownTask
 
 SILENT_AFTER = timedelta(seconds=60)
 """A worker without a sign of life for this long is not counted on; the usual rhythm is 10 s."""
@@ -53,19 +54,6 @@ class JobCount(NamedTuple):
     task: str
     schedule_kind: str
     jobs: int
-
-
-class Overview(NamedTuple):
-    """The whole in figures, as of two moments; None where nothing was counted yet."""
-
-    jobs: dict[str, int]
-    jobs_as_of: datetime | None
-    executions: ExecutionTotals
-    failed_24h: int
-    lost_24h: int
-    hours: list[HourOutcomes]
-    executions_as_of: datetime | None
-    is_behind: bool
 
 
 class PastRun(NamedTuple):
@@ -115,41 +103,10 @@ class Attention(NamedTuple):
     late: list[WaitingLane]
     unserved: list[WaitingLane]
     lost: list[TimelineRun]
-    lost_24h: int
-
-
-class KnownTask(NamedTuple):
-    """A task that a worker has named: what it takes, and how many live workers have it now."""
-
-    name: str
-    queue: str
-    runner: str
-    schema: dict[str, Any]
-    doc: str
-    defaults: dict[str, Any]
-    updated_at: datetime
-    workers_now: int
 
 
 class Summaries(StorePart):
     """The quick reads of a dashboard; `Reads` is made of them."""
-
-    def overview(self, *, now: datetime | None = None) -> Overview:
-        """The whole in kept figures, each with its moment; the 24 hours end with the present."""
-        figures = {row[0]: row[1:] for row in self._database.rows("figures", {})}
-        hours = self.hourly(now=now)
-        jobs, jobs_as_of = figures.get("jobs", ({}, None))
-        counting, counted_at = figures.get("counting", ({}, None))
-        return Overview(
-            jobs,
-            jobs_as_of,
-            self.counted_totals(),
-            sum(hour.failed for hour in hours),
-            sum(hour.lost for hour in hours),
-            hours,
-            counted_at,
-            bool(counting.get("behind")),
-        )
 
     def counted_totals(self) -> ExecutionTotals:
         """All executions that the kept sums hold."""
@@ -198,7 +155,6 @@ class Summaries(StorePart):
             [lane for lane in lanes if lane.workers and lane.oldest_due <= late][:limit],
             [lane for lane in lanes if not lane.workers][:limit],
             self._all(TimelineRun._make, "lost_runs", recent),
-            sum(hour.lost for hour in self.hourly(now=now)),
         )
 
     def waiting_lanes(

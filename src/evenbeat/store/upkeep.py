@@ -66,8 +66,9 @@ class NewWorker(NamedTuple):
     tasks: Sequence[str] | None = None
 
 
-class TaskNote(NamedTuple):
-    """What a worker says of a task that it can run; `schema` is its payload's JSON schema."""
+class KnownTask(NamedTuple):
+    """What a worker says of a task that it can run; `schema` is its payload's JSON schema. As it is
+    read, with how many live workers have it now."""
 
     name: str
     queue: str
@@ -75,6 +76,7 @@ class TaskNote(NamedTuple):
     schema: Mapping[str, Any]
     doc: str = ""
     defaults: Mapping[str, Any] = MappingProxyType({})
+    workers_now: int = 0
 
 
 class Figure(NamedTuple):
@@ -204,7 +206,7 @@ class Upkeep(StorePart):
         self.save_figure("jobs", counts, now=now)
         return counts
 
-    def know_tasks(self, tasks: Sequence[TaskNote], *, now: datetime | None = None) -> None:
+    def know_tasks(self, tasks: Sequence[KnownTask], *, now: datetime | None = None) -> None:
         """Note what a worker can run, for processes that do not have the handlers."""
         params = {
             "names": [task.name for task in tasks],
@@ -262,7 +264,7 @@ class Upkeep(StorePart):
             self._database.rows("end_chore", end)
 
 
-def _schema_text(task: TaskNote) -> str:
+def _schema_text(task: KnownTask) -> str:
     """A schema that JSON cannot hold must not keep a worker from starting."""
     try:
         return encode_json("schema", task.schema)

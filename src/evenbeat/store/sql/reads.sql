@@ -280,7 +280,7 @@ LIMIT %(limit)s;
 
 -- name: known_tasks
 -- What workers can run or once could, and how many live ones can now.
-SELECT t.name, t.queue, t.runner, t.schema, t.doc, t.defaults, t.updated_at,
+SELECT t.name, t.queue, t.runner, t.schema, t.doc, t.defaults,
        (SELECT count(*) FROM evenbeat.workers w
         WHERE w.heartbeat_at > {now}
                                - make_interval(secs => %(silent_seconds)s)

@@ -47,9 +47,6 @@ class DurationPoint(NamedTuple):
     tip: str = ""
 
 
-# ---------------------------------------------------------------- bars
-
-
 def bars(
     values: Sequence[float],
     *,
@@ -66,7 +63,7 @@ def bars(
     if not any(heights):
         return _nothing(drawing)
     peak = heights.index(max(heights)) if peak_index is None else peak_index
-    panel = _panel(drawing, max(heights), above=_TOP + 6)
+    panel = _panel(drawing, max(heights), (_LEFT, _TOP + 6, _RIGHT, _BOTTOM))
     step = panel.width / len(heights)
     for n, value in enumerate(heights):
         y = panel.y_of(value)
@@ -81,16 +78,10 @@ def bars(
 
 
 def stacked(
-    ok: Sequence[float],
-    failed: Sequence[float],
-    *,
-    title: str,
-    labels: Sequence[str] = (),
-    width: float = 720,
-    height: float = 180,
+    ok: Sequence[float], failed: Sequence[float], *, title: str, labels: Sequence[str] = ()
 ) -> str:
     """What went well and, on top of it, what failed, for each hour."""
-    drawing = Drawing("stacked", title, width, height)
+    drawing = Drawing("stacked", title, 720, 180)
     pairs = list(zip(finite(ok), finite(failed), strict=True))
     top = max((good + bad for good, bad in pairs), default=0)
     if not top:
@@ -109,17 +100,12 @@ def stacked(
     return str(drawing)
 
 
-# ---------------------------------------------------------------- load over time
-
-
 def before_after(
     before: Sequence[float],
     after: Sequence[float],
     *,
     title: str,
     notes: tuple[str, str] = ("before", "after"),
-    labels: Sequence[str] = WEEKDAYS,
-    width: float = 960,
     height: float = 470,
     alone: bool = False,
 ) -> str:
@@ -127,7 +113,7 @@ def before_after(
 
     Each column shows the highest value of its time, so that no spike is lost to the width.
     """
-    drawing = Drawing("before-after", title, width, height, alone)
+    drawing = Drawing("before-after", title, 960, height, alone)
     both = finite(before), finite(after)
     top = max([*both[0], *both[1]], default=0)
     if not top:
@@ -137,9 +123,8 @@ def before_after(
     for n, (name, load) in enumerate(zip(("before", "after"), both, strict=True)):
         y = 40 + each * n
         drawing.text((_LEFT, y + 16), notes[n], name="heading", size=12)
-        inner = (_LEFT, y + 28, width - _LEFT - _RIGHT, each - 28 - _BOTTOM)
-        panel = _grid(drawing, Panel(*inner, top))
-        _label_axis(drawing, panel, labels, between=True)
+        panel = _panel(drawing, top, (_LEFT, y + 28, _RIGHT, height - y - each + _BOTTOM))
+        _label_axis(drawing, panel, WEEKDAYS, between=True)
         columns = min(len(load), round(panel.width / 2))
         edges = [column * len(load) // columns for column in range(columns + 1)]
         step, last = panel.width / columns, -1.0
@@ -217,7 +202,7 @@ def score_line(
     height, most, gap = 150.0, 300, timedelta(hours=2)
     (first, _), (last, score) = points[0], points[-1]
     drawing = Drawing("score", f"The score since {first:%d %B}: now {score:.2f}", width, height)
-    panel = _grid(drawing, Panel(30, 10, width - 40, height - 30, 1), at=(0, 0.5, 1))
+    panel = _panel(drawing, 1, (30, 10, 10, 20), at=(0, 0.5, 1))
     across = panel.width / ((last - first).total_seconds() or 1)
     commands, before, place = [], None, (0.0, 0.0)
     for at, value in reversed(points[::-1][:: max(1, -(-len(points) // most))]):
@@ -235,9 +220,6 @@ def score_line(
     return str(drawing)
 
 
-# ---------------------------------------------------------------- runs
-
-
 def durations(
     points: Sequence[DurationPoint],
     *,
@@ -245,18 +227,15 @@ def durations(
     median: float | None = None,
     p95: float | None = None,
     labels: Sequence[str] = (),
-    width: float = 720,
-    height: float = 220,
 ) -> str:
     """A dot for each run at its time and duration, failures filled and larger."""
-    drawing = Drawing("durations", title, width, height)
+    drawing = Drawing("durations", title, 720, 200)
     if not points:
         return _nothing(drawing)
     lasting = finite([point.seconds for point in points])
     right = 88.0 if median is not None or p95 is not None else _RIGHT
     top = max(*lasting, median or 0, p95 or 0, 1e-3) * 1.08
-    inner = (_LEFT + 6, _TOP, width - _LEFT - 6 - right, height - _TOP - _BOTTOM)
-    panel = _grid(drawing, Panel(*inner, top), duration, ticks_of_time(top))
+    panel = _panel(drawing, top, (_LEFT + 6, _TOP, right, _BOTTOM), duration, ticks_of_time(top))
     _label_axis(drawing, panel, labels, between=True)
     begin, end = min(p.at for p in points), max(p.at for p in points)
     across = panel.width / (end - begin or 1)
@@ -294,26 +273,21 @@ def outcome_strip(outcomes: Sequence[str], most: int) -> str:
     )
 
 
-# ---------------------------------------------------------------- axes
-
-
-def _panel(drawing: Drawing, top: float, above: float = _TOP) -> Panel:
-    size = drawing.width - _LEFT - _RIGHT, drawing.height - above - _BOTTOM
-    return _grid(drawing, Panel(_LEFT, above, *size, top))
-
-
-def _grid(
+def _panel(
     drawing: Drawing,
-    panel: Panel,
+    top: float,
+    margins: tuple[float, float, float, float] = (_LEFT, _TOP, _RIGHT, _BOTTOM),
     words: Callable[[float], str] = amount,
     at: Sequence[float] = (),
 ) -> Panel:
-    """Lines at round values, with their figures."""
-    for value in at or ticks(panel.top):
+    """A panel between these margins, with lines at round values and their figures."""
+    left, above, right, below = margins
+    size = drawing.width - left - right, drawing.height - above - below
+    panel = Panel(left, above, *size, top)
+    for value in at or ticks(top):
         y = panel.y_of(value)
-        name = "grid" if value else "axis"
-        drawing.line(name, (panel.x, y), (panel.x + panel.width, y))
-        drawing.text((panel.x - 6, y + 4), words(value) if value else "0", anchor="end", size=10)
+        drawing.line("axis" if value == 0 else "grid", (left, y), (left + panel.width, y))
+        drawing.text((left - 6, y + 4), words(value) if value else "0", anchor="end", size=10)
     return panel
 
 

@@ -58,8 +58,6 @@ def _paint(name: str, alone: bool) -> str:
 
 @dataclass
 class Drawing:
-    """An SVG under way."""
-
     kind: str
     title: str
     width: float
@@ -85,7 +83,6 @@ class Drawing:
         self._shape("path", name, f'd="{commands}" stroke-width="{num(width)}"', "")
 
     def line(self, name: str, start: tuple[float, float], end: tuple[float, float]) -> None:
-        """A straight line, a pixel wide."""
         x1, y1, x2, y2 = (num(value) for value in (*start, *end))
         self._shape("line", name, f'x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"', "")
 
@@ -116,9 +113,6 @@ class Drawing:
             f"<title>{clean(self.title)}</title>{behind if self.alone else ''}"
             f"{''.join(self.parts)}</svg>"
         )
-
-
-# ---------------------------------------------------------------- numbers and words
 
 
 def num(value: float) -> str:

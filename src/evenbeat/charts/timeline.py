@@ -67,7 +67,6 @@ class Bar(NamedTuple):
 
     @classmethod
     def merged(cls, group: Sequence["Bar"], zone: tzinfo) -> "Bar":
-        """Several bars as one, described as a whole."""
         first, number = group[0], len(group)
         if number == 1:
             return first
@@ -77,11 +76,6 @@ class Bar(NamedTuple):
         tip = f"{number} {runs}, {since:%H:%M} to {until:%H:%M}"
         parts = tuple((bar.start, bar.end) for bar in group)
         return first._replace(end=end, tip=tip, href="", parts=parts)
-
-    @property
-    def number(self) -> int:
-        """How many runs it stands for."""
-        return len(self.parts) or 1
 
     def extents(self, period: TimelinePeriod) -> list[tuple[float, float]]:
         """Left edge and width of each part, wide enough to be seen; what cannot be told apart in

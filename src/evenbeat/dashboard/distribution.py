@@ -97,12 +97,8 @@ def shifted(slots: Sequence[float], now: datetime, zone: tzinfo) -> list[float]:
     return [*slots[by:], *slots[:by]]
 
 
-# -- rebalancing -----------------------------------------------------------------------------------
-
-
 @router.get("/distribution/rebalance", name="rebalancing")
 def preview(page: PageDep, _operator: Operator) -> Response:
-    """What a rebalance would do, to be agreed to."""
     return _preview(page, None)
 
 

@@ -28,7 +28,6 @@ _OFFERED_BACKFILL = timedelta(days=1)
 
 @router.get("/jobs/{job_id}", name="job")
 def job(page: PageDep, job_id: str, _viewer: Viewer) -> Response:
-    """Everything about one job."""
     read, dependencies = page.store.read, page.store.dependencies
     job = read.job(id_of(job_id))
     status = page.query.text("status") if page.query.text("status") in _STATES else ""
@@ -93,11 +92,7 @@ def _chart(past: list[PastRun], figures: RunFigures, zone: tzinfo) -> str:
         median=None if figures.median_ms is None else figures.median_ms / 1000,
         p95=None if figures.p95_ms is None else figures.p95_ms / 1000,
         labels=labels,
-        height=200,
     )
-
-
-# -- backfill --------------------------------------------------------------------------------------
 
 
 @router.get("/jobs/{job_id}/backfill", name="backfill")
@@ -110,7 +105,6 @@ def backfill(page: PageDep, job_id: str, _operator: Operator) -> Response:
 
 @router.post("/jobs/{job_id}/backfill", name="backfill_now")
 def backfill_now(page: PageDep, job_id: str, operator: Operator, form: FormDep) -> Response:
-    """Start the runs of the period."""
     job, by = page.store.read.job(id_of(job_id)), operator.subject
     try:
         done = page.store.backfill.add(job.id, **_period(page, form), created_by=by)

@@ -24,7 +24,6 @@ from evenbeat.domain import webhooks
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.duration import format_duration
 from evenbeat.domain.job import (
-    BY_NAME,
     SETTINGS,
     Job,
     JobSpec,
@@ -47,20 +46,17 @@ _PREVIEWED = 5
 _DEFAULTS = JobSpec(task="any")
 _TEXTS = ("name", "task", "description")
 _TIMING = ("kind", "every", "cron", "timezone", "run_at", "placement", "window", "cost")
+_BLANK = (("kind", "every"), ("placement", "balanced"))
 _ENDS = ("success", "failure", "any")
 # Where the API's field is another control of the form.
 _SHOWN_AT = {"interval_seconds": "schedule", "schedule_enabled": "schedule", "delay": "run_at"}
-FIELDS = (
-    *_TEXTS, *BY_NAME, "payload", "tags", "kind", "every", "cron", "timezone", "run_at", "paused",
-    "after",
-)  # fmt: skip
 
 
 @router.get("/jobs/new", name="new_job")
 def new_job(page: PageDep, _operator: Operator) -> Response:
     """An empty form; `?task=` and `?queue=` fill it in."""
     values = {name: page.query.text(name) for name in ("task", "queue")}
-    return _page(page, blank() | values)
+    return _page(page, Form([*_BLANK, *values.items()]))
 
 
 @router.post("/jobs/new", name="add_job")
@@ -72,7 +68,7 @@ def add_job(page: PageDep, operator: Operator, form: FormDep) -> Response:
         task = known_task(service, task_of(body))
         added = service.app.add(job_from(body, task, operator.subject))
     except REFUSED as error:
-        return _page(page, sent(form), errors=errors_of(error))
+        return _page(page, form, errors=errors_of(error))
     if body.paused and added.created:
         service.app.store.control.pause([added.id], now=service.now)
     warnings = [Notice(text, "refused") for text in task.warnings]
@@ -84,7 +80,6 @@ def add_job(page: PageDep, operator: Operator, form: FormDep) -> Response:
 
 @router.get("/jobs/{job_id}/edit", name="edit_job")
 def edit_job(page: PageDep, job_id: str, _operator: Operator) -> Response:
-    """The form of a job that exists."""
     job = page.store.read.job(id_of(job_id))
     awaited = page.store.dependencies.awaited_by([job.id])[job.id]
     return _page(page, filled(job, page.zone, awaited), job)
@@ -97,7 +92,7 @@ def change_job(page: PageDep, job_id: str, operator: Operator, form: FormDep) ->
     try:
         update_job(job.id, edit_request(form, job, page.zone), page.service, operator)
     except REFUSED as error:
-        return _page(page, sent(form), job, errors_of(error))
+        return _page(page, form, job, errors_of(error))
     return page.back(page.url("job", job_id=job.id), Notice("Saved."))
 
 
@@ -108,23 +103,20 @@ def preview_job(page: PageDep, _operator: Operator, form: FormDep) -> Response:
 
 
 def _page(
-    page: PageRequest,
-    values: dict[str, str],
-    job: Job | None = None,
-    errors: dict[str, str] | None = None,
+    page: PageRequest, form: Form, job: Job | None = None, errors: dict[str, str] | None = None
 ) -> Response:
-    errors, tasks = dict(errors or {}), task_choices(page.service)
-    if "schedule" in errors and values["kind"] in ("every", "cron"):
-        errors[values["kind"]] = errors.pop("schedule")
+    errors, tasks, kind = dict(errors or {}), task_choices(page.service), form.text("kind")
+    if "schedule" in errors and kind in ("every", "cron"):
+        errors[kind] = errors.pop("schedule")
     return page.render(
         "job_form.html",
         status=422 if errors else 200,
-        values=values,
+        form=form,
         job=job,
         errors=errors,
         tasks=tasks,
         groups=setting_groups(),
-        preview=preview(page, Form(list(values.items())), tasks),
+        preview=preview(page, form, tasks),
     )
 
 
@@ -151,9 +143,6 @@ def setting_groups() -> dict[str, list[dict[str, Any]]]:
         }
         groups.setdefault(setting.group, []).append(control)
     return groups
-
-
-# -- from the form to a request --------------------------------------------------------------------
 
 
 def new_request(form: Form, zone: tzinfo) -> JobCreate:
@@ -248,21 +237,7 @@ def errors_of(error: Exception) -> dict[str, str]:
     return {"name" if isinstance(error, NameTaken) else _SHOWN_AT.get(field, field): str(error)}
 
 
-# -- from a job to the form ------------------------------------------------------------------------
-
-
-def blank() -> dict[str, str]:
-    """The form before anything is filled in."""
-    return dict.fromkeys(FIELDS, "") | {"kind": "every", "placement": "balanced"}
-
-
-def sent(form: Form) -> dict[str, str]:
-    """The form as it was sent."""
-    return {name: form.text(name) for name in FIELDS} | {"kind": form.text("kind") or "once"}
-
-
-def filled(job: Job, zone: tzinfo, awaited: Sequence[Dependency] = ()) -> dict[str, str]:
-    """The form of a job that exists."""
+def filled(job: Job, zone: tzinfo, awaited: Sequence[Dependency] = ()) -> Form:
     spec, schedule = spec_of(job), schedule_of(job)
     tags, description = job.metadata.get("tags"), job.metadata.get("description")
     values = {
@@ -290,15 +265,12 @@ def filled(job: Job, zone: tzinfo, awaited: Sequence[Dependency] = ()) -> dict[s
         values |= {"kind": "after", "after": ", ".join(names)}
     elif job.plan_time is not None:
         values["run_at"] = local_minute(job.plan_time, zone)
-    return blank() | {name: value or "" for name, value in values.items()}
+    return Form([*_BLANK, *((name, value) for name, value in values.items() if value)])
 
 
 def local_minute(moment: datetime, zone: tzinfo) -> str:
     """A moment as the browser's own date and time control writes it."""
     return f"{moment.astimezone(zone):%Y-%m-%dT%H:%M}"
-
-
-# -- the preview -----------------------------------------------------------------------------------
 
 
 def preview(page: PageRequest, form: Form, tasks: list[TaskDocument]) -> dict[str, Any]:

@@ -43,7 +43,6 @@ class RunFigures(NamedTuple):
 
 @router.get("/jobs", name="jobs")
 def jobs(page: PageDep, _viewer: Viewer) -> Response:
-    """A page of the jobs that match the address."""
     read, query = page.store.read, page.query
     sort = query.text("sort") if query.text("sort") in _SORTS else "-created_at"
     offset = (page.number(_LAST_PAGE) - 1) * PAGE_SIZE
@@ -125,7 +124,6 @@ def tags_of(job: Job) -> list[str]:
 
 
 def verbs_for(job: Job) -> list[Verb]:
-    """What can be done with a job in its present state."""
     return [verb for verb in VERBS.values() if verb.suits(job.status, job.is_paused)]
 
 
@@ -138,9 +136,6 @@ def filter_of(query: Form) -> JobFilter:
         return FilterFields.model_validate(fields).job_filter()
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
-
-
-# -- actions ---------------------------------------------------------------------------------------
 
 
 @router.post("/jobs/actions", name="job_actions")

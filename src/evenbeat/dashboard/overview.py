@@ -32,7 +32,6 @@ class Concern(NamedTuple):
 
 @router.get("/", name="overview")
 def overview(page: PageDep, _viewer: Viewer) -> Response:
-    """The whole service on one page."""
     read, service = page.store.read, page.service
     hours, states = read.hourly(now=service.now), read.counts_by_status()
     counted = page.store.upkeep.figures().get("counting")

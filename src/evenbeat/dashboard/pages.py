@@ -64,9 +64,6 @@ class Notice(NamedTuple):
     offer_path: str = ""
 
 
-# -- what a page sends -----------------------------------------------------------------------------
-
-
 class Form:
     """Names and values in the order of the page. A missing field reads as empty."""
 
@@ -118,9 +115,6 @@ def id_of(text: str, kind: str = "job") -> UUID:
     return id_
 
 
-# -- what a view is given --------------------------------------------------------------------------
-
-
 class PageRequest:
     """A request for a page: who asks, when and where, and the responses to it."""
 
@@ -131,13 +125,11 @@ class PageRequest:
 
     @property
     def service(self) -> Service:
-        """The service that the request came to."""
         service: Service = self.request.app.state.service
         return service
 
     @property
     def store(self) -> Store:
-        """The application's store."""
         return self.service.app.store
 
     @cached_property
@@ -149,7 +141,6 @@ class PageRequest:
             return None
 
     def may(self, role: Role) -> bool:
-        """Whether the visitor has the role, or one above it."""
         return self.principal is not None and self.principal.role.covers(role)
 
     @cached_property
@@ -185,7 +176,6 @@ class PageRequest:
         return lambda id_: path.replace(str(placeholder), str(id_))
 
     def has(self, route: str) -> bool:
-        """Whether there is a route of this name."""
         try:
             self.request.app.url_path_for(route)
         except NoMatchFound:
@@ -299,12 +289,7 @@ def read_notices(request: Request) -> list[Notice]:
         return []
 
 
-# -- errors ----------------------------------------------------------------------------------------
-
-
 class PageRoute(APIRoute):
-    """A route whose errors are pages."""
-
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
@@ -335,7 +320,6 @@ def error_page(request: Request, error: Exception) -> Response:
 
 
 def router() -> APIRouter:
-    """A router for pages."""
     return APIRouter(
         route_class=PageRoute, include_in_schema=False, default_response_class=HTMLResponse
     )

@@ -18,7 +18,6 @@ router = pages.router()
 
 @router.get("/docs", name="docs")
 def docs(page: PageDep, _viewer: Viewer) -> Response:
-    """Every operation, by its tag."""
     document = page.request.app.openapi()
     groups: dict[str, list[dict[str, Any]]] = {}
     for path, methods in document["paths"].items():

@@ -27,9 +27,6 @@ _FOREVER = "public, max-age=31536000, immutable"
 router = APIRouter(include_in_schema=False)
 
 
-# -- moments, in the page's time zone --------------------------------------------------------------
-
-
 @pass_context
 def when(context: Context, moment: datetime | None) -> Markup | str:
     """The time of day (and the date, when it is not today)."""
@@ -49,13 +46,11 @@ def relative(context: Context, moment: datetime | None) -> Markup | str:
 
 @pass_context
 def day(context: Context, moment: datetime) -> Markup:
-    """The moment with its day."""
     return _time(context, moment, humanize.day_and_time(moment, context["zone"]))
 
 
 @pass_context
 def exact(context: Context, moment: datetime | None) -> Markup | str:
-    """The moment in full."""
     return NOTHING if moment is None else _time(context, moment, _in_full(context, moment))
 
 
@@ -67,9 +62,6 @@ def _time(context: Context, moment: datetime, text: str, extra: str = "") -> Mar
 
 def _in_full(context: Context, moment: datetime) -> str:
     return f"{moment.astimezone(context['zone']):%a} {humanize.timestamp(moment, context['zone'])}"
-
-
-# -- values ----------------------------------------------------------------------------------------
 
 
 def share(part: float | None) -> str:
@@ -107,9 +99,6 @@ templates.filters |= {
     "share": share,
     "count": humanize.count,
 }
-
-
-# -- files -----------------------------------------------------------------------------------------
 
 
 @router.get("/static/{name}", name="asset")

@@ -36,7 +36,6 @@ _FIRST = ("retention_days", "retention_executions")
 
 @router.get("/settings", name="settings")
 def settings(page: PageDep, _viewer: Viewer) -> Response:
-    """Everything that is set, and whether it works."""
     return _page(page, Form([("role", "viewer"), ("expires", "30d")]))
 
 
@@ -65,7 +64,6 @@ def ask_to_revoke(page: PageDep, token_id: str, admin: Admin) -> Response:
 
 @router.post("/settings/tokens/{token_id}/revoke", name="revoke_token_page")
 def revoke(page: PageDep, token_id: str, _admin: Admin) -> Response:
-    """End a token."""
     page.service.access.revoke(id_of(token_id, "token"))
     text = "The token is revoked: here immediately, in other processes within a few seconds."
     return page.back(_tokens(page), Notice(text))

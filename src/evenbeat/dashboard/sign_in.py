@@ -41,7 +41,6 @@ def login(
 
 @router.post("/login", name="login_by_token")
 def login_by_token(page: PageDep, form: FormDep) -> Response:
-    """Sign in with a token that was pasted."""
     check_origin(page.request, browsers_only=True)
     response, access = _redirect(page, form.text("next")), page.service.access
     if access.is_open:

@@ -55,7 +55,6 @@ class TimelineRuns(NamedTuple):
 
 @router.get("/timeline", name="timeline")
 def timeline(page: PageDep, _viewer: Viewer) -> Response:
-    """The last hours and the next ones."""
     hours = int(_choice(page, "hours", "6", ("1", "6", "24")))
     by = _choice(page, "by", "worker", ("worker", "job"))
     view = _choice(page, "view", "chart", ("chart", "table"))
@@ -91,9 +90,6 @@ def _choice(page: PageRequest, name: str, default: str, allowed: tuple[str, ...]
     if value in allowed:
         return value
     raise InvalidInput(f"{name} is one of {', '.join(allowed)}, not {value[:20]!r}.", field=name)
-
-
-# -- what there is ---------------------------------------------------------------------------------
 
 
 def _runs(page: PageRequest, period: TimelinePeriod) -> TimelineRuns:
@@ -160,9 +156,6 @@ def _missing(runs: TimelineRuns, lanes: int, bars: int, crowded_out: int) -> str
     if crowded_out:
         sentences.append(f"There was no room for {humanize.count(crowded_out, 'bar')}.")
     return " ".join(sentences)
-
-
-# -- what is drawn ---------------------------------------------------------------------------------
 
 
 def _drawable(

@@ -57,7 +57,6 @@ def webhook_message(page: PageDep, message: str, _viewer: Viewer) -> Response:
 
 @router.post("/webhooks/{webhook_id}/test", name="webhook_test")
 def send_test(page: PageDep, webhook_id: str, _operator: Operator) -> Response:
-    """Send a test message."""
     store = page.store.webhooks
     message = store.test(id_of(webhook_id, "webhook"), now=page.service.now)
     return _sent(page, message, "A test message is on its way.")
@@ -65,7 +64,6 @@ def send_test(page: PageDep, webhook_id: str, _operator: Operator) -> Response:
 
 @router.post("/webhooks/messages/{message}/redeliver", name="webhook_redeliver")
 def redeliver(page: PageDep, message: str, _operator: Operator) -> Response:
-    """Send a message again."""
     store = page.store.webhooks
     again = store.redeliver(_message_id(message), now=page.service.now)
     return _sent(page, again, "The message is being sent again.")

@@ -38,7 +38,6 @@ class WorkerRow(NamedTuple):
 
 @router.get("/workers", name="workers")
 def workers(page: PageDep, _viewer: Viewer) -> Response:
-    """Workers, queues and tasks."""
     service, read = page.service, page.store.read
     rows = _rows(page)
     alive = [row for row in rows if row.state != "lost"]
@@ -97,9 +96,6 @@ def state_of(worker: WorkerRecord, now: datetime) -> str:
     return "draining" if worker.status != "active" else "active"
 
 
-# -- changes ---------------------------------------------------------------------------------------
-
-
 @router.get("/workers/{worker_id}/drain", name="ask_to_drain")
 def ask_to_drain(page: PageDep, worker_id: str, _operator: Operator) -> Response:
     """Ask first: a worker that has drained must be restarted."""
@@ -109,7 +105,6 @@ def ask_to_drain(page: PageDep, worker_id: str, _operator: Operator) -> Response
 
 @router.post("/workers/{worker_id}/drain", name="drain")
 def drain_worker(page: PageDep, worker_id: str, _operator: Operator) -> Response:
-    """Let a worker finish its jobs and take no more."""
     worker = _worker(page, worker_id)
     if not page.store.upkeep.drain_worker(worker.id):
         raise NotFound("worker", worker.id)

@@ -62,11 +62,7 @@ class CheckContext(NamedTuple):
     skew: timedelta
 
 
-# -- the server ------------------------------------------------------------------------------------
-
-
 def reachable(context: CheckContext) -> Finding:
-    """Whether the database can be written to."""
     if context.server.is_standby:
         return Finding(
             "database_read_only",
@@ -79,7 +75,6 @@ def reachable(context: CheckContext) -> Finding:
 
 
 def version(context: CheckContext) -> Finding:
-    """Whether the server is new enough."""
     server = context.server
     if server.version_number < OLDEST_SERVER:
         return Finding(
@@ -93,7 +88,6 @@ def version(context: CheckContext) -> Finding:
 
 
 def schema_version(context: CheckContext) -> Finding:
-    """Whether the schema is the one this Evenbeat works with."""
     version, known = context.queries.versions()
     name = context.queries.schema
     if version == known:
@@ -124,7 +118,6 @@ def schema_version(context: CheckContext) -> Finding:
 
 
 def clock_skew(context: CheckContext) -> Iterator[Finding]:
-    """Whether this machine's clock and the database's agree."""
     if abs(context.skew) <= context.limits.skew:
         yield Finding("clock_skew", "ok", "This machine's clock agrees with the database's")
         return
@@ -140,7 +133,6 @@ def clock_skew(context: CheckContext) -> Iterator[Finding]:
 
 
 def connections(context: CheckContext) -> Iterator[Finding]:
-    """Whether connections are running out."""
     used, most = context.server.connections, context.server.max_connections
     text = f"{used} of {most} connections are in use"
     if used < context.limits.connections * most:
@@ -208,9 +200,6 @@ def replication_slots(context: CheckContext) -> Iterator[Finding]:
             )
 
 
-# -- the tables ------------------------------------------------------------------------------------
-
-
 def dead_rows(context: CheckContext) -> Iterator[Finding]:
     """Whether vacuum keeps up."""
     limits = context.limits
@@ -234,7 +223,6 @@ def dead_rows(context: CheckContext) -> Iterator[Finding]:
 
 
 def sizes(context: CheckContext) -> Iterator[Finding]:
-    """How much room the tables take."""
     tables = context.queries.tables()
     if tables:
         largest = ", ".join(f"{t.name} {_megabytes(t.bytes)}" for t in tables[:4])
@@ -246,11 +234,7 @@ def _megabytes(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
 
 
-# -- the work --------------------------------------------------------------------------------------
-
-
 def workers(context: CheckContext) -> Iterator[Finding]:
-    """Whether anybody works."""
     known = context.queries.workers()
     limit = SILENT_AFTER.total_seconds()
     live = [worker for worker in known if worker.silent_seconds <= limit]
@@ -337,7 +321,6 @@ def leases(context: CheckContext) -> Iterator[Finding]:
 
 
 def chores(context: CheckContext) -> Iterator[Finding]:
-    """Whether maintenance is done."""
     ages = context.queries.chores()
     late = [
         name
@@ -355,8 +338,6 @@ def chores(context: CheckContext) -> Iterator[Finding]:
         "Any worker does it by itself: start one, or look at its log for errors.",
     )
 
-
-# -- all of them -----------------------------------------------------------------------------------
 
 # What can keep the checks from being made.
 _OBSTACLES = {
@@ -436,6 +417,5 @@ def _first_line(error: Exception) -> str:
 
 
 def worst(findings: list[Finding]) -> Severity:
-    """The gravest severity among the findings."""
     order: tuple[Severity, ...] = ("error", "warning")
     return next((s for s in order if any(f.severity == s for f in findings)), "ok")

@@ -39,7 +39,6 @@ class Explanation(NamedTuple):
 
 
 def explain(known: Circumstances) -> Explanation:
-    """Say what state a job is in and why."""
     facts = [*_state(known), *_background(known)]
     return Explanation(facts[0].text, facts, next_plans(known.job, known.now))
 
@@ -57,9 +56,6 @@ def next_plans(job: Job, now: datetime, number: int = PLANS_SHOWN) -> list[datet
         return [*stored, *schedule.preview(after, number - len(stored))]
     except InvalidSchedule:
         return stored
-
-
-# -- when a job runs -------------------------------------------------------------------------------
 
 
 def describe_schedule(job: Job, awaited: Sequence[Dependency] = ()) -> str:
@@ -89,9 +85,6 @@ def describe_dependencies(awaited: Sequence[Dependency]) -> str:
         for condition, names in by_condition.items()
     ]
     return f"after {' and '.join(parts) or 'other jobs'}"
-
-
-# -- what state it is in ---------------------------------------------------------------------------
 
 
 def _state(known: Circumstances) -> Iterator[Fact]:
@@ -273,9 +266,6 @@ def describe_missing(awaited: Sequence[Dependency]) -> str:
     more = len(missing) - _JOBS_NAMED
     rest = f"; and {more} more" if more > 0 else ""
     return f"It is waiting for {'; '.join(parts)}{rest}."
-
-
-# -- what else is worth knowing --------------------------------------------------------------------
 
 
 def _background(known: Circumstances) -> Iterator[Fact]:

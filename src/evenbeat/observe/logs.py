@@ -94,9 +94,6 @@ def continue_logging(settings: LogSettings | None) -> None:
         configure_logging(settings.format, settings.level, buffered=False)
 
 
-# -- writing -------------------------------------------------------------------------------------
-
-
 class LineHandler(logging.Handler):
     """Buffers lines and writes them together, from a thread of its own.
 
@@ -124,7 +121,6 @@ class LineHandler(logging.Handler):
         return bool(passed)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one record."""
         try:
             self._lines.append(self.format(record))
         except Exception:  # noqa: BLE001, RUF100 - a bad log call must not end a job
@@ -140,7 +136,6 @@ class LineHandler(logging.Handler):
                 self._flusher.start()
 
     def flush(self) -> None:
-        """Write what is in the buffer."""
         with self._writing:
             lines = [self._lines.popleft() for _ in range(len(self._lines))]
             if lines:
@@ -188,9 +183,6 @@ def _reset_handlers() -> None:
 
 os.register_at_fork(after_in_child=_reset_handlers)
 
-
-# -- formats -------------------------------------------------------------------------------------
-
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _LEVELS = {"WARNING": "WARN ", "CRITICAL": "FATAL"}
 _COLOURS = {"WARN ": "\033[33m", "ERROR": "\033[31m", "FATAL": "\033[31m", "DEBUG": "\033[2m"}
@@ -233,15 +225,11 @@ class LineFormatter(logging.Formatter):
         return redact(self.render(event))
 
     def render(self, event: dict[str, Any]) -> str:
-        """The event as text."""
         raise NotImplementedError
 
 
 class JsonFormatter(LineFormatter):
-    """An object a line."""
-
     def render(self, event: dict[str, Any]) -> str:
-        """As JSON, whatever the values are."""
         event["level"] = event["level"].lower()
         return _to_json(event)
 
@@ -254,7 +242,6 @@ class ConsoleFormatter(LineFormatter):
         self._colours = _COLOURS if colours else {}
 
     def render(self, event: dict[str, Any]) -> str:
-        """As text that cannot be mistaken for two lines."""
         timestamp, level, text = (event.pop(name) for name in ("timestamp", "level", "event"))
         del event["logger"]
         traces = [event.pop(name) for name in ("exception", "stack") if name in event]
@@ -293,8 +280,6 @@ def _quoted(value: object) -> str:
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
-
-# -- secrets -------------------------------------------------------------------------------------
 
 _SECRETS = (  # a text that the line must contain, since searching it is cheaper than a pattern
     ("earer ", re.compile(r"(bearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE | re.ASCII), r"\1***"),

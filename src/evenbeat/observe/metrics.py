@@ -315,7 +315,6 @@ class Metrics(Collector):
 
 
 def family(name: str, values: Values) -> Any:
-    """A family of the table with these values."""
     definition = METRICS[name]
     by_labels = values if isinstance(values, Mapping) else {(): values}
     metric: Any = _FAMILIES[definition.kind](name, definition.help, labels=definition.labels)

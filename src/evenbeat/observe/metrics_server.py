@@ -46,14 +46,12 @@ class MetricsServer(ThreadingHTTPServer):
         )
 
     def start(self) -> None:
-        """Serve from now on."""
         self._thread.start()
         host, port = str(self.server_address[0]), self.server_address[1]
         host = f"[{host}]" if ":" in host else host
         logger.info("Serving metrics", extra={"url": f"http://{host}:{port}/metrics"})
 
     def stop(self) -> None:
-        """End the thread, if it runs, and free the port."""
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join(timeout=5)

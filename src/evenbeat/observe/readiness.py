@@ -24,7 +24,6 @@ class ReadinessReport(NamedTuple):
 
     @property
     def ready(self) -> bool:
-        """Whether all is well."""
         return all(result == OK for result in self.checks.values())
 
 

@@ -75,7 +75,6 @@ class Histogram:
         self.total = 0.0
 
     def add(self, values: Iterable[float]) -> None:
-        """Take some observations."""
         bounds, counts, total = self.bounds, self.counts, 0.0
         for value in values:
             counts[bisect_left(bounds, value)] += 1
@@ -113,7 +112,6 @@ class Telemetry:
             self._workers[worker_id] = status
 
     def unwatch(self, worker_id: UUID) -> None:
-        """It has stopped."""
         with self._lock:
             self._workers.pop(worker_id, None)
 
@@ -165,7 +163,6 @@ class Telemetry:
         self.observe("evenbeat_renew_duration_seconds", (seconds,))
 
     def reaped(self, leases: int) -> None:
-        """Expired leases were cleared."""
         self.count("evenbeat_leases_reaped_total", leases)
 
     def skipped(self, task: str, plans: int) -> None:
@@ -173,7 +170,6 @@ class Telemetry:
         self.count("evenbeat_plans_skipped_total", plans, task)
 
     def chore_done(self, name: str, seconds: float) -> None:
-        """A worker has done a chore."""
         self.observe("evenbeat_chore_duration_seconds", (seconds,), name)
 
     def database_failed(self, during: str) -> None:
@@ -181,16 +177,13 @@ class Telemetry:
         self.count("evenbeat_database_errors_total", 1, during)
 
     def placed(self, _kind: str, seconds: float) -> None:
-        """A recurring job was placed."""
         self.observe("scheduler_placement_duration_seconds", (seconds,))
 
     def count(self, name: str, amount: float, *labels: str) -> None:
-        """Add to a counter."""
         with self._lock:
             self._counters[name][labels] += amount
 
     def observe(self, name: str, values: Iterable[float], *labels: str) -> None:
-        """Add to a histogram."""
         with self._lock:
             histogram = self._histograms[name].get(labels)
             if histogram is None:
@@ -201,12 +194,10 @@ class Telemetry:
     # -- read by metrics and readiness -------------------------------------------------------------
 
     def counters(self) -> dict[str, dict[Labels, float]]:
-        """Every counter by name and label values."""
         with self._lock:
             return {name: dict(values) for name, values in self._counters.items()}
 
     def histograms(self) -> dict[str, dict[Labels, Histogram]]:
-        """Every histogram by name and label values."""
         with self._lock:
             return {
                 name: {labels: histogram.copy() for labels, histogram in by_labels.items()}

@@ -96,17 +96,40 @@ def periodic_spec(
     max_attempts: int = 4,
     retry_backoff: Sequence[DurationLike] = (),
 ) -> JobSpec:
-    """A periodic job in full, as plan buckets on the epoch's grid; every rule is checked here."""
-    check = _Checks(name)
-    every = check.positive("cadence", cadence)
-    timeout = check.positive("run_timeout", run_timeout)
-    lease = check.positive("stale_timeout", stale_timeout)
-    heartbeat = check.positive("heartbeat_interval", heartbeat_interval)
-    check.greater("stale_timeout", lease, "run_timeout", timeout)
-    check.greater("stale_timeout", lease, "heartbeat_interval", heartbeat)
+    """A periodic job in full, as plan buckets on the epoch's grid; every rule is checked here, by
+    errors that name the job and the values."""
+
+    def error(field_name: str, problem: str) -> InvalidInput:
+        return InvalidInput(f"Job {name!r}: {problem}.", field=field_name)
+
+    def duration(field_name: str, value: DurationLike) -> timedelta:
+        try:
+            return parse_duration(value)
+        except InvalidInput as wrong:
+            raise error(field_name, f"{field_name}: {str(wrong).rstrip('.')}") from None
+
+    if not name.strip():
+        raise InvalidInput("A periodic job needs a name that stays the same.", field="name")
+    spans = {
+        "cadence": cadence,
+        "run_timeout": run_timeout,
+        "stale_timeout": stale_timeout,
+        "heartbeat_interval": heartbeat_interval,
+    }
+    durations = {field_name: duration(field_name, value) for field_name, value in spans.items()}
+    for field_name, value in durations.items():
+        if value <= timedelta(0):
+            got = spans[field_name]
+            raise error(field_name, f"{field_name} must be longer than zero, got {got!r}")
+    every, timeout, lease, heartbeat = durations.values()
+    for other in ("run_timeout", "heartbeat_interval"):
+        if lease <= durations[other]:
+            bound = f"{other} ({format_duration(durations[other])})"
+            problem = f"stale_timeout ({format_duration(lease)}) must be longer than {bound}"
+            raise error("stale_timeout", problem)
     if max_attempts < 1:
-        raise check.error(f"max_attempts must be at least 1, got {max_attempts}", "max_attempts")
-    delays = tuple(check.duration("retry_backoff", delay) for delay in retry_backoff)
+        raise error("max_attempts", f"max_attempts must be at least 1, got {max_attempts}")
+    delays = tuple(duration("retry_backoff", delay) for delay in retry_backoff)
     return replace(
         task_spec,
         schedule=Interval(every),
@@ -116,38 +139,6 @@ def periodic_spec(
         lease=lease,
         heartbeat=heartbeat,
     )
-
-
-class _Checks:
-    """Checks that name the job and both values when they fail."""
-
-    def __init__(self, job: str) -> None:
-        if not job.strip():
-            raise InvalidInput("A periodic job needs a name that stays the same.", field="name")
-        self._job = job
-
-    def error(self, problem: str, field_name: str) -> InvalidInput:
-        return InvalidInput(f"Job {self._job!r}: {problem}.", field=field_name)
-
-    def duration(self, name: str, value: DurationLike) -> timedelta:
-        try:
-            return parse_duration(value)
-        except InvalidInput as error:
-            raise self.error(f"{name}: {str(error).rstrip('.')}", name) from None
-
-    def positive(self, name: str, value: DurationLike) -> timedelta:
-        parsed = self.duration(name, value)
-        if parsed <= timedelta(0):
-            raise self.error(f"{name} must be longer than zero, got {value!r}", name)
-        return parsed
-
-    def greater(self, name: str, value: timedelta, other: str, bound: timedelta) -> None:
-        if value <= bound:
-            raise self.error(
-                f"{name} ({format_duration(value)}) must be longer than "
-                f"{other} ({format_duration(bound)})",
-                name,
-            )
 
 
 class ScheduleSync:

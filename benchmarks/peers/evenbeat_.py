@@ -10,7 +10,7 @@ import psycopg
 from peers import stage
 
 from evenbeat import Context, Evenbeat, Task
-from evenbeat.cli.tuning import tune_process
+from evenbeat.cli.processes import tune_process
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.store.store import Store

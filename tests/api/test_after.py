@@ -10,7 +10,7 @@ from evenbeat import Evenbeat
 from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.states import ExecutionStatus
-from evenbeat.importers.export import definition_of
+from evenbeat.importers.files import definition_of
 
 JOBS = "/api/v1/jobs"
 

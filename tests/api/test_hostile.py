@@ -24,7 +24,7 @@ from evenbeat.asgi import asgi
 from evenbeat.cli import main
 from evenbeat.cli.client import ApiError, connected
 from evenbeat.cli.output import short_ids
-from evenbeat.cli.resolve import find_execution
+from evenbeat.cli.session import find_execution
 from evenbeat.engine.worker import Worker
 from loopback import SECRET, served
 from waiting import PATIENCE, wait_for

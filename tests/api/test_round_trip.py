@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from evenbeat.importers.export import definition_of
+from evenbeat.importers.files import definition_of
 from setting_values import settings_strategy
 
 JOBS = "/api/v1/jobs"

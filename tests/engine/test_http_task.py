@@ -11,7 +11,7 @@ import pytest
 from loopback_site import serving
 
 from evenbeat import Evenbeat
-from evenbeat.cli.app_loader import with_builtins
+from evenbeat.cli.app_loader import served_app
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import Fail, InvalidInput
 from evenbeat.external import addresses
@@ -479,10 +479,12 @@ def test_built_in_tasks_are_offered_without_loading_what_they_need():
     assert done.stdout == "['http', 'crawl'] []\n[]\n"
 
 
-def test_the_commands_offer_them_unless_the_settings_say_no():
-    assert with_builtins(Evenbeat()).registry.named() == ["crawl", "http"]
-    assert with_builtins(Evenbeat(allow_shell=True)).registry.named() == ["crawl", "http", "shell"]
-    assert len(with_builtins(Evenbeat(builtin_tasks=False)).registry) == 0
+def test_the_commands_offer_them_unless_the_settings_say_no(monkeypatch: pytest.MonkeyPatch):
+    assert served_app(None, database=None).registry.named() == ["crawl", "http"]
+    monkeypatch.setenv("EVENBEAT_ALLOW_SHELL", "true")
+    assert served_app(None, database=None).registry.named() == ["crawl", "http", "shell"]
+    monkeypatch.setenv("EVENBEAT_BUILTIN_TASKS", "false")
+    assert len(served_app(None, database=None).registry) == 0
 
 
 def test_a_task_of_the_applications_own_takes_the_place():

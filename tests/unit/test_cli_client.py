@@ -77,27 +77,19 @@ def test_errors_have_documented_exit_codes(error: EvenbeatError, code: int):
     assert exit_code(error) == code
 
 
-class Noted:
-    """A transport that notes what it is asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[httpx.Request] = []
-
-    def send(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request)
-        return httpx.Response(200, json={}, request=request)
-
-    def close(self) -> None: ...
-
-
 def test_requests_carry_what_was_given_and_no_more():
-    noted = Noted()
-    client = Client("http://h/mounted", noted, "secret")
+    requests: list[httpx.Request] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return httpx.Response(200, json={})
+
+    client = Client("http://h/mounted", "secret", httpx.MockTransport(respond))
     client.get("/api/v1/jobs", status=["a", "b"], name=None, queue=[], limit=1)
     client.post("/api/v1/x")
     client.patch("/api/v1/y", {"a": None})
 
-    first, second, third = noted.asked
+    first, second, third = requests
     assert str(first.url) == "http://h/mounted/api/v1/jobs?status=a&status=b&limit=1"
     assert first.headers["authorization"] == "Bearer secret"
     assert second.content == b""

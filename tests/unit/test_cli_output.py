@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenbeat.cli.job_add import value_of
+from evenbeat.cli.job_edit import value_of
 from evenbeat.cli.job_views import outcome, progress_text
 from evenbeat.cli.output import both, cell, exact, relative, safe, short_ids
 from evenbeat.domain.ids import uuid7_many

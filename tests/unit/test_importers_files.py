@@ -11,9 +11,7 @@ import yaml
 from evenbeat.api.requests import JobCreate
 from evenbeat.api.responses import JobDocument
 from evenbeat.errors import InvalidInput
-from evenbeat.importers import export
-from evenbeat.importers.export import written
-from evenbeat.importers.files import read_job_file
+from evenbeat.importers.files import definition_of, read_job_file, written
 from evenbeat.importers.plan import Existing, canonical, plan_of
 from evenbeat.importers.source import ImportSource, ParsedJob
 
@@ -190,11 +188,11 @@ SAID_OTHERWISE = {
 
 
 def test_every_field_of_a_job_is_written() -> None:
-    """A field that jobs get must come to `importers/export.py`, or a move would lose it."""
-    definition = export.definition_of(ANSWER | {"status": "scheduled"})
-    interval = export.definition_of(ANSWER | {"schedule_kind": "interval"})
-    cron = export.definition_of(ANSWER | {"schedule_kind": "cron"})
-    after = export.definition_of(ANSWER | {"schedule_kind": "after"})
+    """A field that jobs get must come to `importers/files.py`, or a move would lose it."""
+    definition = definition_of(ANSWER | {"status": "scheduled"})
+    interval = definition_of(ANSWER | {"schedule_kind": "interval"})
+    cron = definition_of(ANSWER | {"schedule_kind": "cron"})
+    after = definition_of(ANSWER | {"schedule_kind": "after"})
     assert set(JobCreate.model_fields) - SAID_OTHERWISE == {*definition, *interval, *cron, *after}
 
 

@@ -26,7 +26,7 @@ from evenbeat.domain.job import (
     spec_from_settings,
     with_settings,
 )
-from evenbeat.importers.export import definition_of
+from evenbeat.importers.files import definition_of
 from setting_values import settings_strategy
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenbeat.cli.job_files import read_crontab, read_list
-from evenbeat.cli.simulate import document, picture, simulate
+from evenbeat.cli.simulate import document, picture, read_crontab, read_list, simulate
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.placement.simulate import RecurringJob, equivalent_interval, forecast

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from evenbeat.api.bulk import BulkVerb
-from evenbeat.cli.job_verbs import VERBS as COMMANDS
+from evenbeat.cli.job_edit import VERBS as COMMANDS
 from evenbeat.domain.states import FINISHED, LIVE, TRANSITIONS, VERBS, JobStatus
 
 # The table of the design, said once more: a change of the code alone is not enough.

@@ -6,7 +6,7 @@ import sys
 
 def test_what_the_imports_left_is_not_looked_through_again() -> None:
     script = (
-        "import gc; from evenbeat.cli.tuning import tune_process; tune_process();"
+        "import gc; from evenbeat.cli.processes import tune_process; tune_process();"
         "print(gc.get_freeze_count() > 1000, gc.get_threshold()[0], gc.isenabled())"
     )
     shown = subprocess.run(

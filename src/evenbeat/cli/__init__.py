@@ -24,12 +24,7 @@ from typer.main import get_command, get_group
 from evenbeat import __version__
 from evenbeat.errors import AccessDenied, EvenbeatError, InvalidInput, NotFound, StoreError
 
-FAILED = 1
-WRONG_INPUT = 2
-NO_DATABASE = 3
-NOT_FOUND = 4
-NOT_ALLOWED = 5
-INTERRUPTED = 130
+_EXIT_CODES = {InvalidInput: 2, StoreError: 3, NotFound: 4, AccessDenied: 5}
 
 EPILOG = (
     "**Exit codes:** 0 done, 1 refused or failed, 2 wrong input, 3 no usable database or service, "
@@ -49,18 +44,16 @@ class Command(NamedTuple):
     panel: str
 
 
-_HERE = "evenbeat.cli"
 _RUN, _JOBS, _OPERATE = "Run", "Jobs", "Operate"
-
 COMMANDS = tuple(
-    Command(name, module if "." in module else f"{_HERE}.{module}", attribute, help_, panel)
+    Command(name, module if "." in module else f"evenbeat.cli.{module}", attribute, help_, panel)
     for name, module, attribute, help_, panel in (
         ("serve", "serve", "serve", "Serve API and dashboard, and run jobs.", _RUN),
         ("worker", "worker", "worker_cli", "Run jobs; list and drain workers.", _RUN),
         ("job", "job", "job_cli", "Add, list, show, control and watch jobs.", _JOBS),
         ("execution", "job", "execution_cli", "The history of jobs.", _JOBS),
         ("template", "template", "template_cli", "Job definitions with parameters.", _JOBS),
-        ("schedule", "schedule", "schedule_cli", "Preview a schedule.", _JOBS),
+        ("schedule", "queues", "schedule_cli", "Preview a schedule.", _JOBS),
         ("task", "queues", "task_cli", "The tasks that workers have.", _JOBS),
         ("queue", "queues", "queue_cli", "List, pause and resume queues.", _JOBS),
         ("limit", "queues", "limit_cli", "Limits shared by jobs with the same key.", _JOBS),
@@ -151,13 +144,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if not message:
             sys.exit(0)  # a group without a command has shown its help, as `evenbeat` alone does
         end = "" if message.endswith((".", "?")) else "."
-        _fail(f"{message}{end} See evenbeat --help.", WRONG_INPUT)
+        _fail(f"{message}{end} See evenbeat --help.", 2)
     except EvenbeatError as error:
         if trace := getattr(error, "trace", None):
             _say(trace)
         _fail(str(error), exit_code(error))
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(INTERRUPTED)
+        sys.exit(130)
     except BrokenPipeError:
         sys.stdout = None  # its reader is gone (`evenbeat job list | head`), so nobody is to know
         sys.exit(0)
@@ -165,27 +158,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         import psycopg  # noqa: PLC0415 - loaded already if the error is one of its
 
         if isinstance(error, psycopg.Error):
-            _fail(f"The database refused: {error}", NO_DATABASE)
+            _fail(f"The database refused: {error}", 3)
         _say(traceback.format_exc())
-        _fail("This is a bug in Evenbeat; please report it with the lines above.", FAILED)
+        _fail("This is a bug in Evenbeat; please report it with the lines above.", 1)
 
 
 def exit_code(error: EvenbeatError) -> int:
     """What an error means to a script."""
-    own = getattr(error, "exit_code", None)
-    if isinstance(own, int):
-        return own
-    match error:
-        case InvalidInput():
-            return WRONG_INPUT
-        case StoreError():
-            return NO_DATABASE
-        case NotFound():
-            return NOT_FOUND
-        case AccessDenied():
-            return NOT_ALLOWED
-        case _:
-            return FAILED
+    by_kind = (code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
+    return getattr(error, "exit_code", None) or next(by_kind, 1)
 
 
 def _fail(message: str, code: int) -> NoReturn:

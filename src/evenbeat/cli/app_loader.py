@@ -29,9 +29,6 @@ class BrokenApp(InvalidInput):
         self.trace = "".join(traceback.format_exception(type(error), error, trace)).rstrip()
 
 
-# -- finding it ----------------------------------------------------------------------------------
-
-
 def load_app(target: str) -> Evenbeat:
     """The application named as `module:attribute` or `path/to/file.py:attribute`."""
     where, colon, attribute = target.rpartition(":")
@@ -106,9 +103,6 @@ def _wrong(message: str) -> InvalidInput:
     return InvalidInput(message, field="app")
 
 
-# -- configuring it --------------------------------------------------------------------------------
-
-
 def configured(app: Evenbeat, *, database: str | None, concurrency: int | None = None) -> Evenbeat:
     """The application with what options say before all other settings."""
     if database is not None and not database.strip():
@@ -119,8 +113,13 @@ def configured(app: Evenbeat, *, database: str | None, concurrency: int | None =
     return app
 
 
-def with_builtins(app: Evenbeat) -> Evenbeat:
-    """The application with the built-in tasks beside its own, unless the settings say no."""
+def served_app(
+    target: str | None, *, database: str | None, concurrency: int | None = None
+) -> Evenbeat:
+    """The application that `--app` names, or an empty one, configured; with the built-in tasks
+    beside its own, unless the settings say no."""
+    app = Evenbeat() if target is None else load_app(target)
+    configured(app, database=database, concurrency=concurrency)
     if app.settings.builtin_tasks:
         app.include_builtins()
     return app

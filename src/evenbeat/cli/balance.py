@@ -2,17 +2,15 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
-import typer
 from rich.console import Group
 from rich.text import Text
 
 from evenbeat.cli.client import Document
-from evenbeat.cli.output import cell, confirmed, heading, safe, show, table
-from evenbeat.cli.session import ApiSession, api_command
+from evenbeat.cli.output import Column, confirmed, heading, moment, safe, show, table
+from evenbeat.cli.session import ApiSession, YesOption, api_command, flag, option
 from evenbeat.errors import InvalidInput
 from evenbeat.humanize import count
 
@@ -32,16 +30,12 @@ def distribution(session: ApiSession) -> None:
 def rebalance(  # noqa: PLR0917 - the options are named on the command line
     session: ApiSession,
     preview: Annotated[
-        bool, typer.Option("--preview", help="Show what would move, and change nothing (default).")
+        bool, flag("--preview", "Show what would move, and change nothing (default).")
     ] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Move the jobs.")] = False,
-    undo: Annotated[
-        UUID | None, typer.Option(metavar="ID", help="Put back what a rebalance moved.")
-    ] = None,
-    max_moves: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Move so many jobs at most.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    apply: Annotated[bool, flag("--apply", "Move the jobs.")] = False,
+    undo: Annotated[UUID | None, option("ID", "Put back what a rebalance moved.")] = None,
+    max_moves: Annotated[int | None, option("N", "Move so many jobs at most.", min=1)] = None,
+    yes: YesOption = False,
 ) -> int:
     """Lower the peak with the fewest moves. No job moves by more than half its interval."""
     if preview + apply + (undo is not None) > 1:
@@ -52,7 +46,8 @@ def rebalance(  # noqa: PLR0917 - the options are named on the command line
         if not confirmed(f"Put back what rebalance {undo} moved?", yes):
             return 1
         undone = session.client.post(f"{_PATH}/rebalance/{undo}/undo")
-        session.show(undone, lambda: undone_view(undone))
+        restored = heading(f"{count(len(undone['restored']), 'job')} put back")
+        session.show(undone, restored, *_stays(undone["left_alone"], "left alone"))
         return 0
     body: Document = {} if max_moves is None else {"max_moves": max_moves}
     if not apply or not yes:
@@ -68,9 +63,6 @@ def rebalance(  # noqa: PLR0917 - the options are named on the command line
     done = session.client.post(f"{_PATH}/rebalance", body)
     session.show(done, lambda: done_view(done))
     return 0
-
-
-# ---------------------------------------------------------------- what it shows
 
 
 def distribution_view(current: Document) -> Group:
@@ -97,12 +89,12 @@ def distribution_view(current: Document) -> Group:
 def preview_view(plan: Document) -> Group:
     """What would move, what stays and why, and what it gains."""
     if not plan["would_move"]:
-        nothing = heading("There is nothing to gain: no move would lower the peak.")
-        return Group(nothing, *_stays(plan["skipped"]))
-    return Group(
-        heading(f"{count(plan['would_move'], 'job')} would move"),
-        *_moves(plan, plan["preview"], ("current_time", "proposed_time")),
-    )
+        return Group(
+            heading("There is nothing to gain: no move would lower the peak."),
+            *_stays(plan["skipped"]),
+        )
+    title = f"{count(plan['would_move'], 'job')} would move"
+    return _moves(title, plan, plan["preview"], "current_time", "proposed_time")
 
 
 def done_view(done: Document) -> Group:
@@ -110,31 +102,33 @@ def done_view(done: Document) -> Group:
     if not done["moved"]:
         return Group(heading("No job moved."), *_stays(done["skipped"]))
     return Group(
-        heading(f"{count(len(done['moved']), 'job')} moved"),
-        *_moves(done, done["moved"], ("old_time", "new_time")),
+        _moves(
+            f"{count(len(done['moved']), 'job')} moved", done, done["moved"], "old_time", "new_time"
+        ),
         Text(f"To take it back: evenbeat rebalance --undo {done['id']}"),
     )
 
 
-def undone_view(undone: Document) -> Group:
-    """What was put back, and what was not."""
-    restored = heading(f"{count(len(undone['restored']), 'job')} put back")
-    return Group(restored, *_stays(undone["left_alone"], "left alone"))
-
-
-def _moves(plan: Document, moves: Sequence[Document], keys: tuple[str, str]) -> list[Any]:
+def _moves(title: str, plan: Document, moves: Sequence[Document], old: str, new: str) -> Group:
     """The moves, the jobs that stay, and the gain."""
-    rows = table("job…", "from", "to", "why…")
-    for move in moves[:_MOST_SHOWN]:
-        times = [f"{datetime.fromisoformat(move[key]):%a %d %b %H:%M:%S}" for key in keys]
-        rows.add_row(cell(move["name"] or move["job_id"]), *times, cell(move["reason"]))
-    parts: list[Any] = [rows]
-    if (more := len(moves) - _MOST_SHOWN) > 0:
-        parts.append(Text(f"and {more:,} more, see --json", "dim"))
+    when = "{:%a %d %b %H:%M:%S}".format
+    columns: dict[str, Column] = {
+        "job…": lambda move: move["name"] or move["job_id"],
+        "from": lambda move: when(moment(move[old])),
+        "to": lambda move: when(moment(move[new])),
+        "why…": "reason",
+    }
+    more = len(moves) - _MOST_SHOWN
     before, after = plan["before"], plan["after"]
     peaks = f"{before['expected_peak']:,.1f} -> {after['expected_peak']:,.1f}"
     scores = f"{before['distribution_score']:.2f} -> {after['distribution_score']:.2f}"
-    return [*parts, *_stays(plan["skipped"]), Text(f"Peak concurrency {peaks}, score {scores}")]
+    return Group(
+        heading(title),
+        table(moves[:_MOST_SHOWN], columns),
+        *([Text(f"and {more:,} more, see --json", "dim")] if more > 0 else []),
+        *_stays(plan["skipped"]),
+        Text(f"Peak concurrency {peaks}, score {scores}"),
+    )
 
 
 def _stays(jobs: Sequence[Document], words: str = "stay") -> list[Text]:

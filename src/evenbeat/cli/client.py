@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -39,22 +39,22 @@ class ApiError(EvenbeatError):
         self.status = status
 
 
-class Transport(Protocol):
-    """What carries requests."""
-
-    def send(self, request: httpx.Request) -> httpx.Response: ...
-    def close(self) -> None: ...
-
-
 class Client:
     """Sends requests. A refusal is raised as `ApiError`, with the API's own words."""
 
-    def __init__(self, base: str, transport: Transport, token: str | None = None) -> None:
+    def __init__(
+        self, base: str, token: str | None = None, transport: httpx.BaseTransport | None = None
+    ) -> None:
         self._base = base
-        self._transport = transport
-        self._headers = {"User-Agent": f"evenbeat/{__version__}", "Accept": "application/json"}
+        headers = {"User-Agent": f"evenbeat/{__version__}", "Accept": "application/json"}
         if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = f"Bearer {token}"
+        # A proxy is for other machines.
+        is_local = (urlsplit(base).hostname or "") in {"localhost", "127.0.0.1", "::1"}
+        self._http = httpx.Client(
+            headers=headers, timeout=_TIMEOUT, trust_env=not is_local, transport=transport
+        )
+        self.close = self._http.close
         self._clock_offset = timedelta(0)
 
     def get(self, path: str, **query: Any) -> Document:
@@ -78,12 +78,18 @@ class Client:
         """The present as the service sees it, should its clock and this machine's disagree."""
         return datetime.now(UTC) + self._clock_offset
 
-    def close(self) -> None:
-        self._transport.close()
-
     def _request(self, method: str, path: str, **content: Any) -> Document:
-        request = httpx.Request(method, self._base + path, headers=self._headers, **content)
-        response = self._transport.send(request)
+        try:
+            response = self._http.request(method, self._base + path, **content)
+        except httpx.TimeoutException:
+            raise ApiError(f"{self._base} did not answer within {_TIMEOUT:g} s.", 3) from None
+        except (httpx.HTTPError, OSError) as error:
+            reason = str(error) or type(error).__name__
+            raise ApiError(
+                f"{self._base} cannot be reached: {reason}. Is it running? "
+                "`evenbeat serve` starts it. Without --url, the database is used directly.",
+                3,
+            ) from None
         self._clock_offset = timedelta(0)
         with suppress(ValueError, TypeError):
             offset = parsedate_to_datetime(response.headers.get("date", "")) - datetime.now(UTC)
@@ -124,30 +130,6 @@ def read_response(response: httpx.Response) -> Document:
     raise ApiError(detail, _EXIT_CODES.get(status, 1), status)
 
 
-class _NetworkTransport:
-    def __init__(self, url: str) -> None:
-        self._url = url
-        # A proxy is for other machines.
-        is_local = (urlsplit(url).hostname or "") in {"localhost", "127.0.0.1", "::1"}
-        self._http = httpx.Client(timeout=_TIMEOUT, trust_env=not is_local)
-
-    def send(self, request: httpx.Request) -> httpx.Response:
-        try:
-            return self._http.send(request)
-        except httpx.TimeoutException:
-            raise ApiError(f"{self._url} did not answer within {_TIMEOUT:g} s.", 3) from None
-        except (httpx.HTTPError, OSError) as error:
-            reason = str(error) or type(error).__name__
-            raise ApiError(
-                f"{self._url} cannot be reached: {reason}. Is it running? "
-                "`evenbeat serve` starts it. Without --url, the database is used directly.",
-                3,
-            ) from None
-
-    def close(self) -> None:
-        self._http.close()
-
-
 def checked_url(url: str) -> str:
     """The address of a service without a slash at its end; raises InvalidInput for others."""
     parts = http_url(url)
@@ -176,11 +158,11 @@ def connected(url: str | None, token: str | None, database: str | None) -> Itera
     if url is not None:
         base = checked_url(url)
         token = token or os.environ.get(TOKEN_VARIABLE) or None
-        client = Client(base, _NetworkTransport(base), token)
+        client = Client(base, token)
     else:
         from evenbeat.cli.local_access import LocalTransport  # noqa: PLC0415 - it loads the API
 
-        client = Client("http://127.0.0.1", LocalTransport(database), "not needed")
+        client = Client("http://127.0.0.1", "not needed", LocalTransport(database))
         logger.setLevel(logging.ERROR)  # what a service would log, the command says itself
     try:
         yield client

@@ -11,57 +11,55 @@ import typer
 
 from evenbeat.cli.client import Document
 from evenbeat.cli.output import say
-from evenbeat.cli.run_import import all_jobs, all_templates, run_import
-from evenbeat.cli.session import ApiSession, api_command, command_group
+from evenbeat.cli.run_import import all_jobs, all_of, run_import
+from evenbeat.cli.session import ApiSession, CommandGroup, api_command, argument, flag, option
 from evenbeat.domain.webhooks import TASK as DELIVERY
 from evenbeat.errors import EvenbeatError, InvalidInput
 from evenbeat.humanize import count
-from evenbeat.importers.export import FORMATS, definition_of, template_of, written
+from evenbeat.importers.celery_beat import celery_app_in, read_celery
+from evenbeat.importers.crontab import is_system, local_timezone, read_crontab
+from evenbeat.importers.files import (
+    FORMATS,
+    STDIN,
+    definition_of,
+    read_job_file,
+    read_text,
+    template_of,
+    written,
+)
 
 _LIVE = "pending,scheduled,running,paused"
 
-import_cli = command_group(
+import_cli = CommandGroup(
     "Import jobs from cron and other schedulers. Without --apply, only the plan is shown. "
     "Importing again changes what has changed and adds what is new."
 )
 
-FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The file; - is standard input.")
-]
+FileArgument = Annotated[Path, argument("FILE", "The file; - is standard input.")]
 BalanceOption = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--balance",
-        help="Turn cron that only says how often, such as '0 * * * *', into balanced intervals.",
+        "Turn cron that only says how often, such as '0 * * * *', into balanced intervals.",
     ),
 ]
-ApplyOption = Annotated[
-    bool, typer.Option("--apply", help="Do it. Without it, only show the plan.")
-]
+ApplyOption = Annotated[bool, flag("--apply", "Do it. Without it, only show the plan.")]
 
 
-@import_cli.command()
-@api_command
+@import_cli.api_command()
 def crontab(  # noqa: PLR0917 - the options are named on the command line
     session: ApiSession,
     file: FileArgument,
     user: Annotated[
-        str | None,
-        typer.Option(
-            metavar="USER", help="The user that workers run as. Default: who runs this command."
-        ),
+        str | None, option("USER", "The user that workers run as. Default: who runs this command.")
     ] = None,
     system: Annotated[
         bool,
-        typer.Option(
-            "--system", help="Lines name a user, as in /etc/crontab and /etc/cron.d (known there)."
-        ),
+        flag("--system", "Lines name a user, as in /etc/crontab and /etc/cron.d (known there)."),
     ] = False,
     timezone: Annotated[
         str | None,
-        typer.Option(
-            metavar="ZONE", help="What times are read in. Default: the time zone of this machine."
-        ),
+        option("ZONE", "What times are read in. Default: the time zone of this machine."),
     ] = None,
     balance: BalanceOption = False,
     apply: ApplyOption = False,
@@ -70,13 +68,6 @@ def crontab(  # noqa: PLR0917 - the options are named on the command line
 
     `crontab -l | evenbeat import crontab -` shows what would become of your own.
     """
-    from evenbeat.importers.crontab import (  # noqa: PLC0415
-        is_system,
-        local_timezone,
-        read_crontab,
-    )
-    from evenbeat.importers.files import STDIN, read_text  # noqa: PLC0415
-
     text = read_text(file)
     zone = timezone or local_timezone()
     if timezone is None:
@@ -92,15 +83,11 @@ def crontab(  # noqa: PLR0917 - the options are named on the command line
     return run_import(session, source, apply=apply)
 
 
-@import_cli.command()
-@api_command
+@import_cli.api_command()
 def celery(
     session: ApiSession,
     module: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE[:APP]", help="The application with the beat schedule: shop.celery:app."
-        ),
+        str, argument("MODULE[:APP]", "The application with the beat schedule: shop.celery:app.")
     ],
     balance: BalanceOption = False,
     apply: ApplyOption = False,
@@ -110,7 +97,6 @@ def celery(
     The module is imported, as `celery beat` would do; no broker is asked.
     """
     from evenbeat.cli.app_loader import BrokenApp, load_module  # noqa: PLC0415
-    from evenbeat.importers.celery_beat import celery_app_in, read_celery  # noqa: PLC0415
 
     where, _, attribute = module.partition(":")
     app = celery_app_in(load_module(where), attribute or None)
@@ -123,23 +109,14 @@ def celery(
     return run_import(session, source, apply=apply)
 
 
-@import_cli.command()
-@api_command
+@import_cli.api_command()
 def apscheduler(  # noqa: PLR0917 - the options are named on the command line
     session: ApiSession,
-    store: Annotated[
-        str,
-        typer.Argument(metavar="URL", help="The SQLAlchemyJobStore: sqlite:///jobs.sqlite, …"),
-    ],
+    store: Annotated[str, argument("URL", "The SQLAlchemyJobStore: sqlite:///jobs.sqlite, …")],
     trust: Annotated[
-        bool,
-        typer.Option(
-            "--trust", help="Read it although it holds pickles: you know who wrote into it."
-        ),
+        bool, flag("--trust", "Read it although it holds pickles: you know who wrote into it.")
     ] = False,
-    table: Annotated[
-        str, typer.Option(metavar="NAME", help="The table of the store.")
-    ] = "apscheduler_jobs",
+    table: Annotated[str, option("NAME", "The table of the store.")] = "apscheduler_jobs",
     balance: BalanceOption = False,
     apply: ApplyOption = False,
 ) -> int:
@@ -161,34 +138,25 @@ def apscheduler(  # noqa: PLR0917 - the options are named on the command line
     return run_import(session, source, apply=apply)
 
 
-@import_cli.command("json")
-@api_command
+@import_cli.api_command("json")
 def json_(session: ApiSession, file: FileArgument, apply: ApplyOption = False) -> int:
     """Import a JSON list of jobs, as `evenbeat export` writes it."""
-    return _import_file(session, file, "json", apply)
+    return run_import(session, read_job_file(file, "json"), apply=apply)
 
 
-@import_cli.command("yaml")
-@api_command
+@import_cli.api_command("yaml")
 def yaml_(session: ApiSession, file: FileArgument, apply: ApplyOption = False) -> int:
     """Import a YAML list of jobs, as `evenbeat export --format yaml` writes it."""
-    return _import_file(session, file, "yaml", apply)
-
-
-def _import_file(session: ApiSession, file: Path, kind: str, apply: bool) -> int:
-    from evenbeat.importers.files import read_job_file  # noqa: PLC0415
-
-    return run_import(session, read_job_file(file, kind), apply=apply)
+    return run_import(session, read_job_file(file, "yaml"), apply=apply)
 
 
 @api_command
 def export(
     session: ApiSession,
     filters: Document,
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="json or yaml.")] = "json",
+    form: Annotated[str, option("FORMAT", "json or yaml.", "--format")] = "json",
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write into this file. Default: standard output."),
+        Path | None, option("FILE", "Write into this file. Default: standard output.")
     ] = None,
 ) -> int:
     """Write job definitions to a file or standard output, without their history.
@@ -205,7 +173,7 @@ def export(
     definitions = [
         definition_of(job) for job in jobs if job["parent_id"] is None and job["task"] != DELIVERY
     ]
-    templates = [template_of(one) for one in all_templates(session.client, not filters)]
+    templates = [] if filters else list(map(template_of, all_of(session.client, "templates")))
     text = written(definitions, form, templates)
     if out is None:
         typer.echo(text, nl=False)

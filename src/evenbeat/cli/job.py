@@ -1,56 +1,60 @@
-"""`evenbeat job` and `evenbeat execution`: look at jobs and their history."""
+"""`evenbeat job` and `evenbeat execution`: look at jobs and their history, and watch a run."""
 
+import time
 from typing import Annotated
 
-import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from evenbeat.cli import job_add, job_edit, job_verbs, job_watch
-from evenbeat.cli.client import ApiError, Document
+from evenbeat.cli import job_edit
+from evenbeat.cli.client import ApiError, Client, Document
 from evenbeat.cli.job_views import (
+    execution_columns,
     execution_facts,
-    execution_table,
+    job_columns,
     job_facts,
-    job_table,
     label,
+    progress_text,
     section,
 )
-from evenbeat.cli.output import both, safe, say
-from evenbeat.cli.resolve import find_execution, find_job
+from evenbeat.cli.output import both, console, relative, safe, say, table
 from evenbeat.cli.session import (
     ApiSession,
+    CommandGroup,
+    JobArgument,
     LimitOption,
     OffsetOption,
-    api_command,
-    command_group,
+    argument,
+    find_execution,
+    find_job,
+    flag,
+    option,
 )
+from evenbeat.domain.duration import parse_duration
+from evenbeat.domain.states import FINISHED
 
-job_cli = command_group(
+job_cli = CommandGroup(
     "Add, list, show, control and watch jobs. A job is named by its id, the beginning of its id, "
     "or its name."
 )
-execution_cli = command_group("The history of jobs: each attempt at each occurrence.")
-job_cli.command("add")(job_add.add)
-
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id, its beginning, or name.")]
+execution_cli = CommandGroup("The history of jobs: each attempt at each occurrence.")
+job_cli.command("add")(job_edit.add)
 
 _SHOWN = 5
 
 
-@job_cli.command("list")
-@api_command
+@job_cli.api_command("list")
 def list_jobs(
     session: ApiSession,
     filters: Document,
     sort: Annotated[
-        str, typer.Option(help="created_at, next_run_at, priority, name …; a minus descends.")
+        str, option("FIELD", "created_at, next_run_at, priority, name …; a minus descends.")
     ] = "-created_at",
     limit: LimitOption = 50,
     offset: OffsetOption = 0,
 ) -> None:
     """List jobs, newest first."""
     page = session.client.get("/api/v1/jobs", **filters, sort=sort, limit=limit, offset=offset)
-    jobs = page["jobs"]
     if offset:
         empty = "There are no more jobs."
     elif filters:
@@ -60,14 +64,11 @@ def list_jobs(
             "There are no jobs yet. Add one: evenbeat job add TASK key=value, "
             "with --every 30m to repeat it. `evenbeat task list` shows the tasks."
         )
-    session.show_list(page, jobs, lambda: job_table(jobs, session.client.now()), empty)
-    if jobs and (rest := page["total"] - offset - len(jobs)) > 0:
-        about = "about " if page["total_is_estimate"] else ""
-        say(f"{about}{rest:,} more: --limit, or --offset {offset + len(jobs)}.")
+    columns = job_columns(page["jobs"], session.client.now())
+    session.show_list(page, "jobs", columns, empty, paged=True)
 
 
-@job_cli.command("show")
-@api_command
+@job_cli.api_command("show")
 def show_job(session: ApiSession, job: JobArgument) -> None:
     """Show a job: its definition, its next runs, its last executions, and why it did or did not
     run."""
@@ -83,17 +84,17 @@ def show_job(session: ApiSession, job: JobArgument) -> None:
     if plans:
         parts.append(section("Next runs", *(Text(f"  {both(plan, now)}") for plan in plans)))
     if executions:
-        parts.append(section("Last executions", execution_table(executions, now)))
+        lines = table(executions, execution_columns(executions, now))
+        parts.append(section("Last executions", lines))
     more = {"explanation": explanation, "plans": plans, "executions": executions}
     session.show(document | more, *parts)
 
 
-@job_cli.command()
-@api_command
+@job_cli.api_command()
 def logs(
     session: ApiSession,
     job: JobArgument,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those that failed.")] = False,
+    failed: Annotated[bool, flag("--failed", "Only those that failed.")] = False,
     limit: LimitOption = 10,
 ) -> None:
     """Show what a job's executions left: results, errors with their traces, progress, figures.
@@ -113,29 +114,129 @@ def logs(
 
 
 job_cli.command("edit")(job_edit.edit)
-for name, verb in job_verbs.VERBS.items():
+for name, verb in job_edit.VERBS.items():
     job_cli.command(name)(verb)
-job_cli.command("watch")(job_watch.watch)
-job_cli.command("backfill")(job_verbs.backfill)
 
 
-# -- executions ----------------------------------------------------------------------------------
+@job_cli.api_command()
+def watch(
+    session: ApiSession,
+    job: JobArgument,
+    timeout: Annotated[str | None, option("DURATION", "Give up watching after so long.")] = None,
+    every: Annotated[str, option("DURATION", "How often to look.", hidden=True)] = "500ms",
+) -> int:
+    """Follow a job, with a progress bar while it runs, until it has ended.
+
+    Of a recurring job, the run in progress or the next one is followed. The exit code is 0 when it
+    completed and 1 when not. Ctrl-C stops the watching; the job goes on.
+    """
+    first = find_job(session.client, job)
+    pause = parse_duration(every, field="every").total_seconds()
+    limit = None if timeout is None else parse_duration(timeout, field="timeout").total_seconds()
+    report = _WatchReport(first, session.as_json)
+    with report.bar:
+        last, run = _follow(session.client, f"/api/v1/jobs/{first['id']}", pause, limit, report)
+    if run is None or run["status"] == "running":
+        if last["status"] in FINISHED:
+            say(f"It is {last['status']} and did not run.")
+        else:
+            say(f"Still {last['status']} after {timeout}; it goes on without being watched.")
+        session.show(run or last)
+        return 1
+    session.show(run, lambda: execution_facts(run, session.client.now()))
+    return 0 if run["status"] == "completed" else 1
 
 
-@execution_cli.command("list")
-@api_command
+class _WatchReport:
+    """What a watched job does: a bar for people; for logs and pipes, a line on standard error when
+    something has changed; nothing beside JSON."""
+
+    def __init__(self, job: Document, as_json: bool) -> None:
+        out = console()
+        self._says_lines = not out.is_terminal and not as_json
+        self._last = ""
+        self.bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[text]}", markup=False),
+            TimeElapsedColumn(),
+            console=out,
+            transient=True,
+            disable=as_json or not out.is_terminal,
+        )
+        self._task = self.bar.add_task(safe(label(job)), total=None, text="")
+
+    def __call__(self, job: Document, run: Document | None, waiting: str) -> None:
+        state, progress = job["status"], Document()
+        if state == "running" and run is not None:
+            progress = run["progress"] or {}
+            waiting = progress_text(progress) or "running"
+        done, total = progress.get("done") or 0, progress.get("total")
+        self.bar.update(self._task, total=total, completed=done, text=safe(waiting))
+        if state not in {*FINISHED, "running"}:
+            state, _, _ = waiting.partition(",")
+        line = ", ".join(filter(None, (f"{label(job)}: {state}", progress_text(progress))))
+        if self._says_lines and line != self._last:
+            say(line)
+        self._last = line
+
+
+def _follow(
+    client: Client, path: str, pause: float, limit: float | None, report: _WatchReport
+) -> tuple[Document, Document | None]:
+    """Look until the run is over; the job and its newest execution as they were last seen."""
+
+    def newest() -> Document | None:
+        executions: list[Document] = client.get(f"{path}/executions", limit=1)["executions"]
+        return executions[0] if executions else None
+
+    ends_at = None if limit is None else time.monotonic() + limit
+    # The run before the job: one that is over while the job still waits is an earlier one for sure.
+    run, job = newest(), client.get(path)
+    earlier = None  # the id of a run that was over before the watch began: not the one to wait for
+    if run is not None and run["status"] != "running" and job["status"] not in FINISHED:
+        earlier = run["id"]
+    is_away = False
+    while True:
+        waiting = str(job["status"])
+        if waiting not in {*FINISHED, "paused"}:
+            retry = job["current_retry_count"]
+            again = f"try {retry + 1} " if retry else ""
+            waiting = f"{again}waits, due {relative(job['next_run_at'], client.now())}"
+        report(job, run, waiting)
+        is_running = run is not None and run["status"] == "running"
+        is_new = run is not None and run["id"] != earlier
+        is_over = not is_running and (
+            job["status"] in FINISHED or (is_new and job["current_retry_count"] == 0)
+        )
+        if is_over or (ends_at is not None and time.monotonic() >= ends_at):
+            return job, run if is_new else None
+        time.sleep(pause)
+        try:
+            job, run = client.get(path), newest()
+            if is_away:
+                say("It answers again.")
+            is_away = False
+        except ApiError as error:  # a service that is away may come back
+            if error.exit_code != 3:
+                raise
+            if not is_away:
+                say(f"{error} Trying again; Ctrl-C ends it.")
+            is_away = True
+
+
+job_cli.command("backfill")(job_edit.backfill)
+
+
+@execution_cli.api_command("list")
 def list_executions(  # noqa: PLR0917 - the options are named on the command line
     session: ApiSession,
-    job: Annotated[
-        str | None, typer.Option(metavar="JOB", help="Only of this job: id, beginning, or name.")
-    ] = None,
+    job: Annotated[str | None, option("JOB", "Only of this job: id, beginning, or name.")] = None,
     status: Annotated[
-        list[str] | None,
-        typer.Option(metavar="STATUS", help="running, completed, failed or cancelled."),
+        list[str] | None, option("STATUS", "running, completed, failed or cancelled.")
     ] = None,
     since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Only those started since 2030-01-31T09:00:00Z."),
+        str | None, option("TIME", "Only those started since 2030-01-31T09:00:00Z.")
     ] = None,
     limit: LimitOption = 20,
     offset: OffsetOption = 0,
@@ -160,21 +261,14 @@ def list_executions(  # noqa: PLR0917 - the options are named on the command lin
                 if error.status != 404:
                     raise
                 labels[job_id] = "(deleted)"
-    session.show_list(
-        page,
-        executions,
-        lambda: execution_table(executions, client.now(), labels),
-        "There are none.",
-    )
+    columns = execution_columns(executions, client.now(), labels)
+    session.show_list(page, "executions", columns, "There are none.")
 
 
-@execution_cli.command("show")
-@api_command
+@execution_cli.api_command("show")
 def show_execution(
     session: ApiSession,
-    execution: Annotated[
-        str, typer.Argument(metavar="ID", help="The id, or the beginning that lists show.")
-    ],
+    execution: Annotated[str, argument("ID", "The id, or the beginning that lists show.")],
 ) -> None:
     """Show one execution: its times, its result or its error with the trace."""
     document = find_execution(session.client, execution)

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from evenbeat.cli.client import Document
 from evenbeat.cli.output import (
+    Column,
     both,
-    cell,
     compact,
     exact,
     facts,
@@ -18,9 +18,8 @@ from evenbeat.cli.output import (
     is_wide,
     relative,
     safe,
-    short_ids,
+    short,
     status,
-    table,
 )
 from evenbeat.domain.duration import format_duration
 from evenbeat.humanize import milliseconds
@@ -55,57 +54,37 @@ def _error(execution: Document) -> str:
     return ": ".join(filter(None, (execution["error_code"], execution["error_message"])))
 
 
-# -- lists ---------------------------------------------------------------------------------------
-
-
-def job_table(jobs: Sequence[Document], now: datetime) -> RenderableType:
+def job_columns(jobs: Sequence[Document], now: datetime) -> dict[str, Column]:
     """One line for each job."""
-    wide = is_wide()
-    more = ("queue…", "prio", "runs", "takes") if wide else ()
-    lines = table("id", "status", "job…", "schedule…", "next run", *more, right=("prio", "runs"))
-    short = short_ids([job["id"] for job in jobs])
-    for job in jobs:
-        extra = [
-            cell(job["queue"]),
-            str(job["priority"]),
-            f"{job['run_count']:,}",
-            milliseconds(job["average_duration_ms"]),
-        ]
-        lines.add_row(
-            short[job["id"]],
-            status(job["status"]),
-            cell(label(job)),
-            cell(job["schedule_text"]),
-            "" if job["status"] == "running" else relative(job["next_run_at"], now),
-            *(extra if wide else ()),
-        )
-    return lines
+    columns: dict[str, Column] = {
+        "id": short(jobs),
+        "status": lambda job: status(job["status"]),
+        "job…": label,
+        "schedule…": "schedule_text",
+        "next run": lambda job: (
+            "" if job["status"] == "running" else relative(job["next_run_at"], now)
+        ),
+    }
+    if is_wide():
+        columns |= {"queue…": "queue", "prio": "priority", "runs": "run_count"}
+        columns["takes"] = lambda job: milliseconds(job["average_duration_ms"])
+    return columns
 
 
-def execution_table(
+def execution_columns(
     executions: Sequence[Document], now: datetime, labels: Mapping[str, str] | None = None
-) -> RenderableType:
+) -> dict[str, Column]:
     """One line for each execution; `labels` names the jobs where they differ."""
-    job_column = () if labels is None else ("job…",)
-    lines = table(
-        "execution", *job_column, "status", "started", "took", "try", "outcome…", right=("try",)
-    )
-    short = short_ids([one["id"] for one in executions])
-    for one in executions:
-        job = () if labels is None else (cell(labels.get(one["job_id"], one["job_id"][:13])),)
-        lines.add_row(
-            short[one["id"]],
-            *job,
-            status(one["status"]),
-            relative(one["started_at"], now),
-            milliseconds(one["duration_ms"]),
-            str(one["retry_attempt"] + 1),
-            cell(outcome(one)),
-        )
-    return lines
-
-
-# -- one job, one execution ----------------------------------------------------------------------
+    columns: dict[str, Column] = {"execution": short(executions)}
+    if labels is not None:
+        columns["job…"] = lambda one: labels.get(one["job_id"], one["job_id"][:13])
+    return columns | {
+        "status": lambda one: status(one["status"]),
+        "started": lambda one: relative(one["started_at"], now),
+        "took": lambda one: milliseconds(one["duration_ms"]),
+        "try": lambda one: one["retry_attempt"] + 1,
+        "outcome…": outcome,
+    }
 
 
 def job_facts(job: Document, now: datetime) -> RenderableType:

@@ -27,7 +27,7 @@ class LocalAccess(Access):
         return Principal(user_name(), Role.ADMIN)
 
 
-class LocalTransport:
+class LocalTransport(httpx.BaseTransport):
     """The API's application, driven by an event loop of our own."""
 
     def __init__(self, database: str | None) -> None:
@@ -41,12 +41,11 @@ class LocalTransport:
         self._transport = httpx.ASGITransport(api, raise_app_exceptions=False)
         self._runner = asyncio.Runner()
 
-    def send(self, request: httpx.Request) -> httpx.Response:
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
         async def respond() -> httpx.Response:
             response = await self._transport.handle_async_request(request)
-            response.request = request
-            await response.aread()
-            return response
+            content = await response.aread()
+            return httpx.Response(response.status_code, headers=response.headers, content=content)
 
         return self._runner.run(respond())
 

@@ -3,13 +3,14 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -64,21 +65,25 @@ def print_json(document: Any) -> None:
     typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
 
 
-# -- tables --------------------------------------------------------------------------------------
+Column = str | Callable[[Any], Any]
 
 
-def table(*columns: str, right: Iterable[str] = ()) -> Table:
-    """A table without lines; a column whose name ends in … gives way when it gets narrow."""
+def table(rows: Iterable[Any], columns: Mapping[str, Column]) -> Table:
+    """A line for each row, without rules. A column is a field of the rows, or a function of a row;
+    one whose name ends in … gives way when it gets narrow. Whole numbers stand on the right."""
     lines = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    numbers = set(right)
-    for name in columns:
-        label = name.removesuffix("…")
+    grid = []
+    for name, column in columns.items():
+        values = [row[column] if isinstance(column, str) else column(row) for row in rows]
         lines.add_column(
-            label,
-            justify="right" if label in numbers else "left",
+            name.removesuffix("…"),
+            justify="right" if any(isinstance(value, int) for value in values) else "left",
             no_wrap=not name.endswith("…"),
             overflow="ellipsis",
         )
+        grid.append(map(cell, values))
+    for cells in zip(*grid, strict=True):
+        lines.add_row(*cells)
     return lines
 
 
@@ -103,10 +108,12 @@ def status(word: str) -> Text:
     return Text(word, style=_STYLES.get(word, ""))
 
 
-def cell(value: Any) -> Text:
-    """A value on one line."""
-    text = "" if value is None else safe(" ".join(str(value).split()))
-    return Text(text, no_wrap=True, overflow="ellipsis")
+def cell(value: Any) -> RenderableType:
+    """A value on one line; what rich can draw stays as it is."""
+    if isinstance(value, Text | ProgressBar):
+        return value
+    text = f"{value:,}" if isinstance(value, int) else "" if value is None else str(value)
+    return Text(safe(" ".join(text.split())), no_wrap=True, overflow="ellipsis")
 
 
 def safe(text: str) -> str:
@@ -124,7 +131,7 @@ def compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def short_ids(ids: Sequence[str]) -> dict[str, str]:
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
     """Beginnings that tell the ids from each other; commands accept them in place of the ids."""
     ordered = sorted(set(ids))
     shared = [
@@ -138,7 +145,10 @@ def short_ids(ids: Sequence[str]) -> dict[str, str]:
     }
 
 
-# -- times ---------------------------------------------------------------------------------------
+def short(rows: Iterable[Any], field: str = "id") -> Column:
+    """The column of their shortened ids."""
+    ids = short_ids(row[field] for row in rows)
+    return lambda row: ids[row[field]]
 
 
 def moment(text: str | None) -> datetime | None:
@@ -161,9 +171,6 @@ def relative(text: str | None, now: datetime) -> str:
 def both(text: str | None, now: datetime) -> str:
     """The moment, and how far it is."""
     return "" if text is None else f"{exact(text)} ({relative(text, now)})"
-
-
-# -- questions -----------------------------------------------------------------------------------
 
 
 def confirmed(question: str, yes: bool) -> bool:

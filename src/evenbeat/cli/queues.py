@@ -1,122 +1,99 @@
-"""`evenbeat queue|limit|task`: what jobs wait in, what holds them back, what they run."""
+"""`evenbeat queue|limit|task|schedule`: what jobs wait in, what holds them back, what they run, and
+when."""
 
+from datetime import datetime
 from typing import Annotated
 
-import typer
-from rich.console import RenderableType
+from rich.console import Group
 
-from evenbeat.cli.client import Client, Document, path_segment
-from evenbeat.cli.output import cell, relative, say, table
+from evenbeat.cli.client import Document, path_segment
+from evenbeat.cli.output import Column, both, exact, heading, moment, relative
 from evenbeat.cli.session import (
     ApiSession,
+    CommandGroup,
     LimitOption,
     OffsetOption,
-    api_command,
-    command_group,
+    argument,
+    option,
 )
+from evenbeat.domain.moments import zone_named
 
-queue_cli = command_group("List, pause and resume queues.")
-limit_cli = command_group("Limits shared by jobs with the same key.")
-task_cli = command_group("The tasks that workers have.")
+queue_cli = CommandGroup("List, pause and resume queues.")
+limit_cli = CommandGroup("Limits shared by jobs with the same key.")
+task_cli = CommandGroup("The tasks that workers have.")
+schedule_cli = CommandGroup("Preview a schedule.")
 
-QueueArgument = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The concurrency key.")]
-
-
-# -- queues --------------------------------------------------------------------------------------
+QueueArgument = Annotated[str, argument("NAME", "The queue.")]
+KeyArgument = Annotated[str, argument("KEY", "The concurrency key.")]
 
 
-@queue_cli.command("list")
-@api_command
+@queue_cli.api_command("list")
 def list_queues(session: ApiSession) -> None:
     """List queues with due or running jobs, and those that are paused."""
-    document = session.client.get("/api/v1/queues")
-    queues = document["queues"]
     session.show_list(
-        document,
-        queues,
-        lambda: queue_table(queues, session.client),
+        session.client.get("/api/v1/queues"),
+        "queues",
+        queue_columns(session.client.now()),
         "No queue has anything due or running, and none is paused.",
     )
 
 
-def queue_table(queues: list[Document], client: Client) -> RenderableType:
+def queue_columns(now: datetime) -> dict[str, Column]:
     """One line for each queue."""
-    lines = table("queue…", "due", "running", "oldest due", "paused", right=("due", "running"))
-    for queue in queues:
-        lines.add_row(
-            cell(queue["name"]),
-            f"{queue['due']:,}",
-            f"{queue['running']:,}",
-            relative(queue["oldest_due"], client.now()),
-            relative(queue["paused_at"], client.now()),
-        )
-    return lines
+    return {
+        "queue…": "name",
+        "due": "due",
+        "running": "running",
+        "oldest due": lambda queue: relative(queue["oldest_due"], now),
+        "paused": lambda queue: relative(queue["paused_at"], now),
+    }
 
 
-@queue_cli.command("pause")
-@api_command
+@queue_cli.api_command("pause")
 def pause_queue(session: ApiSession, name: QueueArgument) -> None:
     """Start nothing more from a queue. What runs goes on, and what is added waits."""
     queue = session.client.post(f"/api/v1/queues/{path_segment(name)}/pause")
     session.show(queue, f"Paused queue {name}; {queue['due']:,} due jobs wait in it.")
 
 
-@queue_cli.command("resume")
-@api_command
+@queue_cli.api_command("resume")
 def resume_queue(session: ApiSession, name: QueueArgument) -> None:
     """Start jobs from a queue again."""
     queue = session.client.post(f"/api/v1/queues/{path_segment(name)}/resume")
     session.show(queue, f"Resumed queue {name}; {queue['due']:,} jobs are due in it.")
 
 
-# -- limits --------------------------------------------------------------------------------------
-
-
-@limit_cli.command("list")
-@api_command
+@limit_cli.api_command("list")
 def list_limits(session: ApiSession, limit: LimitOption = 50, offset: OffsetOption = 0) -> None:
     """List concurrency keys with their limits, and how many jobs run and wait."""
-    client = session.client
-    page = client.get("/api/v1/limits", limit=limit, offset=offset)
-    limits = page["limits"]
 
-    def view() -> RenderableType:
-        numbers = ("at once", "running", "waiting")
-        lines = table(
-            "key…", "at once", "rate", "running", "waiting", "next start", "set", right=numbers
-        )
-        for one in limits:
-            most, waiting = one["concurrency_limit"], one["waiting"]
-            is_held_back = one["rate_limit"] is not None and waiting > 0
-            lines.add_row(
-                cell(one["key"]),
-                "" if most is None else f"{most:,}",
-                cell(one["rate_limit"] or ""),
-                f"{one['running']:,}",
-                f"{waiting:,}+" if waiting == 1000 else f"{waiting:,}",
-                relative(one["next_start_at"], client.now()) if is_held_back else "",
-                "by hand" if one["is_set"] else "",
-            )
-        return lines
+    def next_start(one: Document) -> str:
+        is_held_back = one["rate_limit"] is not None and one["waiting"] > 0
+        return relative(one["next_start_at"], session.client.now()) if is_held_back else ""
 
-    empty = "No job has a concurrency key. See evenbeat job add --help."
-    session.show_list(page, limits, view, empty)
-    if limits and page["total"] > offset + len(limits):
-        say(f"{page['total']:,} keys in all; see --offset.")
+    session.show_list(
+        session.client.get("/api/v1/limits", limit=limit, offset=offset),
+        "limits",
+        {
+            "key…": "key",
+            "at once": "concurrency_limit",
+            "rate": "rate_limit",
+            "running": "running",
+            "waiting": lambda one: "1,000+" if one["waiting"] == 1000 else one["waiting"],
+            "next start": next_start,
+            "set": lambda one: "by hand" if one["is_set"] else "",
+        },
+        "No job has a concurrency key. See evenbeat job add --help.",
+        paged=True,
+    )
 
 
-@limit_cli.command("set")
-@api_command
+@limit_cli.api_command("set")
 def set_limit(
     session: ApiSession,
     key: KeyArgument,
-    concurrency: Annotated[
-        int | None, typer.Option(metavar="N", help="How many may run at once.")
-    ] = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="How often one may start, such as 10/s.")
-    ] = None,
+    concurrency: Annotated[int | None, option("N", "How many may run at once.")] = None,
+    rate: Annotated[str | None, option("RATE", "How often one may start, such as 10/s.")] = None,
 ) -> None:
     """Set what counts for a key from now on, whatever its jobs ask for.
 
@@ -128,8 +105,7 @@ def set_limit(
     session.show(limit, _limit_text(limit))
 
 
-@limit_cli.command("reset")
-@api_command
+@limit_cli.api_command("reset")
 def reset_limit(session: ApiSession, key: KeyArgument) -> None:
     """Take back what was set for a key: what its jobs ask for counts again."""
     limit = session.client.delete(f"/api/v1/limits/{path_segment(key)}")
@@ -144,38 +120,66 @@ def _limit_text(limit: Document) -> str:
     return f"{limit['key']}: {', '.join(rules)}; {standing}."
 
 
-# -- tasks ---------------------------------------------------------------------------------------
-
-
 @task_cli.callback()
 def _task() -> None:
     """The tasks that workers have."""
 
 
-@task_cli.command("list")
-@api_command
+@task_cli.api_command("list")
 def list_tasks(session: ApiSession) -> None:
     """List the tasks that workers have, with their arguments."""
-    document = session.client.get("/api/v1/tasks")
-    tasks = document["tasks"]
 
-    def view() -> RenderableType:
-        lines = table(
-            "task", "arguments…", "queue…", "runs in", "workers", "about…", right=("workers",)
-        )
-        for task in tasks:
-            required = task["schema"].get("required") or []
-            names = task["schema"].get("properties") or ()
-            optional = [f"[{name}]" for name in names if name not in required]
-            lines.add_row(
-                cell(task["name"]),
-                cell(" ".join([*required, *optional])),
-                cell(task["queue"]),
-                task["runner"],
-                str(task["workers"]),
-                cell(task["doc"]),
-            )
-        return lines
+    def arguments(task: Document) -> str:
+        required = task["schema"].get("required") or []
+        names = task["schema"].get("properties") or ()
+        return " ".join([*required, *(f"[{name}]" for name in names if name not in required)])
 
-    empty = "No task is known yet: workers report theirs when they start."
-    session.show_list(document, tasks, view, empty)
+    session.show_list(
+        session.client.get("/api/v1/tasks"),
+        "tasks",
+        {
+            "task": "name",
+            "arguments…": arguments,
+            "queue…": "queue",
+            "runs in": "runner",
+            "workers": "workers",
+            "about…": "doc",
+        },
+        "No task is known yet: workers report theirs when they start.",
+    )
+
+
+@schedule_cli.callback()
+def _schedule() -> None:
+    """Try a schedule out before a job has it."""
+
+
+@schedule_cli.api_command()
+def preview(  # noqa: PLR0917 - the options are named on the command line
+    session: ApiSession,
+    schedule: Annotated[
+        str, argument("SCHEDULE", "'0 9 * * mon-fri', '@daily', '@every 90m', or just '90m'.")
+    ],
+    timezone: Annotated[str | None, option("ZONE", "What cron is read in. Default: UTC.")] = None,
+    count: Annotated[int, option("N", "How many plans.", min=1, max=100)] = 5,
+    window: Annotated[
+        str | None, option("HOURS", "When runs may start: 'Mon-Fri 22:00-06:00'.")
+    ] = None,
+    after: Annotated[str | None, option("TIME", "Start at 2030-01-31T09:00:00Z, not now.")] = None,
+) -> None:
+    """Explain a schedule in words, and show its next plans in its own time zone."""
+    # A single word that starts with a digit can only be a duration.
+    is_duration = schedule.strip()[:1].isdigit() and " " not in schedule.strip()
+    body: Document = {"schedule": f"@every {schedule}" if is_duration else schedule, "count": count}
+    options = {"timezone": timezone, "window": window, "after": after}
+    body |= {name: value for name, value in options.items() if value is not None}
+    result = session.client.post("/api/v1/schedules/preview", body)
+    now, lines = session.client.now(), []
+    for plan in result["plans"]:
+        when, shown = moment(plan), exact(plan)
+        if timezone is not None and when is not None:
+            shown = f"{when.astimezone(zone_named(timezone)):%a %Y-%m-%d %H:%M:%S %Z}"
+        lines.append(f"  {shown}  ({relative(plan, now)})")
+    if placed := result.get("placement"):
+        lines.append(f"A balanced job would start {both(placed['at'], now)}.")
+    session.show(result, Group(heading(result["explanation"]), *lines))

@@ -3,17 +3,20 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from evenbeat.cli.client import ApiError, Client, Document, path_segment
-from evenbeat.cli.output import cell, heading, safe, say, table
+from evenbeat.cli.output import Column, heading, safe, say, table
 from evenbeat.cli.session import ApiSession
 from evenbeat.errors import InvalidInput, validation_message
 from evenbeat.humanize import count
-from evenbeat.importers.export import template_of
+from evenbeat.importers.files import template_of
 from evenbeat.importers.plan import Existing, Plan, Step, key_of, plan_of
 from evenbeat.importers.source import ImportSource, NeedsReview, ParsedJob, Remark, moment_text
 
@@ -23,7 +26,6 @@ _MOST_BYTES = 4 * 2**20
 _FEW = 5000
 _ACTIONS = {"add": "add", "change": "change", "keep": "unchanged"}
 _JOBS = "/api/v1/jobs"
-_TEMPLATES = "/api/v1/templates"
 _RECURRING = ("schedule", "interval_seconds", "interval_minutes", "schedule_time")
 
 
@@ -31,7 +33,8 @@ def run_import(session: ApiSession, source: ImportSource, *, apply: bool) -> int
     """Show what would be done, or do it."""
     client, source = session.client, _checked(source)
     plan = plan_of(source, _existing(client, source), client.now())
-    existing = {one["name"]: template_of(one) for one in all_templates(client, source.templates)}
+    present = all_of(client, "templates") if source.templates else ()
+    existing = {one["name"]: template_of(one) for one in present}
     templates = [one for one in source.templates if existing.get(one["name"]) != one]
     plan.remarks.extend(Remark("template", one["name"], "is kept") for one in templates)
     if not apply:
@@ -39,7 +42,7 @@ def run_import(session: ApiSession, source: ImportSource, *, apply: bool) -> int
         return 0
     for one in templates:
         fields = {name: value for name, value in one.items() if name != "name"}
-        client.put(f"{_TEMPLATES}/{path_segment(one['name'])}", fields)
+        client.put(f"/api/v1/templates/{path_segment(one['name'])}", fields)
     result = _apply(client, plan)
     if not session.as_json:
         for warning in result["warnings"]:
@@ -80,10 +83,7 @@ def _checked(source: ImportSource) -> ImportSource:
         if source.tag is None:
             raise InvalidInput(f"{job.where}: {problem}", field="jobs")
         reviews.append(NeedsReview(job.where, job.text, problem))
-    return ImportSource(source.tag, valid, reviews, source.remarks, source.templates)
-
-
-# -- existing jobs -------------------------------------------------------------------------------
+    return replace(source, jobs=valid, reviews=reviews)
 
 
 def _existing(client: Client, source: ImportSource) -> Existing:
@@ -105,28 +105,24 @@ def _existing(client: Client, source: ImportSource) -> Existing:
     return Existing.of(jobs.values())
 
 
-def all_jobs(client: Client, **filters: Any) -> Iterator[Document]:
-    """Every job that matches, oldest first, each once even if others come and go meanwhile."""
-    ids: set[str] = set()
+def all_of(client: Client, name: str, **filters: Any) -> Iterator[Document]:
+    """Every job or template that matches, each once even if others come and go meanwhile."""
+    keys: set[str] = set()
     offset = 0
     while True:
-        jobs = client.get(_JOBS, **filters, sort="created_at", limit=_PAGE, offset=offset)["jobs"]
-        yield from (job for job in jobs if job["id"] not in ids)
-        ids.update(job["id"] for job in jobs)
-        if len(jobs) < _PAGE:
+        rows = client.get(f"/api/v1/{name}", **filters, limit=_PAGE, offset=offset)[name]
+        for row in rows:
+            if (key := row.get("id") or row["name"]) not in keys:
+                keys.add(key)
+                yield row
+        if len(rows) < _PAGE:
             return
-        offset += len(jobs)
+        offset += len(rows)
 
 
-def all_templates(client: Client, needed: object = True) -> Iterator[Document]:
-    """Every template; none where none is needed."""
-    offset = 0
-    while needed and (page := client.get(_TEMPLATES, limit=_PAGE, offset=offset)["templates"]):
-        yield from page
-        offset += len(page)
-
-
-# -- applying ------------------------------------------------------------------------------------
+def all_jobs(client: Client, **filters: Any) -> Iterator[Document]:
+    """Every job that matches, oldest first."""
+    return all_of(client, "jobs", sort="created_at", **filters)
 
 
 def _apply(client: Client, plan: Plan) -> Document:
@@ -159,34 +155,24 @@ def _apply(client: Client, plan: Plan) -> Document:
 
 
 def in_dependency_order(steps: Sequence[Step]) -> list[Step]:
-    """The same steps, each after those that it waits for and otherwise as they were, so that any
-    part of the list can be added by itself. Steps that wait for each other stay where they are: the
-    API says what is wrong with them."""
+    """The same steps, each after those that it waits for, so that any part of the list can be added
+    by itself. Where steps wait for each other, all stay as they are: the API says what is wrong."""
     by_key = {key: step for step in steps if (key := key_of(step.parsed.document)) is not None}
-
-    def awaited(step: Step) -> Iterator[Step]:
+    order: TopologicalSorter[int] = TopologicalSorter()
+    for step in steps:
         document = step.parsed.document
         scope, after = document.get("scope") or {}, document.get("after")
         own = (scope.get("kind", "global"), scope.get("id", "global"))
+        order.add(id(step))
         for one in after if isinstance(after, list) else [] if after is None else [after]:
             name: Any = one.get("job") if isinstance(one, Mapping) else one
-            step_there = by_key.get((*own, name)) or by_key.get(("global", "global", name))
-            if step_there is not None:
-                yield step_there
-
-    ordered: dict[int, Step] = {}
-    for step in steps:
-        stack, visited = [(step, awaited(step))], {id(step)}
-        while stack:
-            here, others = stack[-1]
-            earlier = next((s for s in others if id(s) not in ordered.keys() | visited), None)
-            if earlier is None:
-                ordered.setdefault(id(here), here)
-                stack.pop()
-            else:
-                visited.add(id(earlier))
-                stack.append((earlier, awaited(earlier)))
-    return list(ordered.values())
+            awaited = by_key.get((*own, name)) or by_key.get(("global", "global", name))
+            if awaited is not None:
+                order.add(id(step), id(awaited))
+    by_id = {id(step): step for step in steps}
+    with suppress(CycleError):
+        return [by_id[one] for one in order.static_order()]
+    return list(steps)
 
 
 def _chunks(steps: Sequence[Step]) -> Iterator[list[Step]]:
@@ -217,9 +203,6 @@ def _explained(error: ApiError, chunk: Sequence[Step], added: int) -> ApiError:
     return ApiError(message, error.exit_code, error.status)
 
 
-# -- showing -------------------------------------------------------------------------------------
-
-
 def _document(plan: Plan, result: Document | None = None) -> Document:
     return {
         "applied": result is not None,
@@ -244,24 +227,23 @@ def _document(plan: Plan, result: Document | None = None) -> Document:
 
 
 def _show_plan(session: ApiSession, plan: Plan) -> None:
-    parts: list[RenderableType] = []
-    if plan.steps:
-        rows = table("where", "what", "job…", "when…", "next run", "remark…")
-        for step in plan.steps:
-            document, changed = step.parsed.document, step.action == "change"
-            label = document.get("name") or document.get("task") or step.parsed.text
-            remark = ", ".join(sorted(step.changes)) if changed else step.parsed.remark or ""
-            next_run = _next_run(step)
-            texts = (
-                step.parsed.where,
-                _ACTIONS[step.action],
-                str(label),
-                step.says,
-                next_run,
-                remark,
-            )
-            rows.add_row(*map(cell, texts))
-        parts.append(rows)
+    def label(step: Step) -> str:
+        document = step.parsed.document
+        return document.get("name") or document.get("task") or step.parsed.text
+
+    def remark(step: Step) -> str | None:
+        changes = ", ".join(sorted(step.changes))
+        return changes if step.action == "change" else step.parsed.remark
+
+    columns: dict[str, Column] = {
+        "where": lambda step: step.parsed.where,
+        "what": lambda step: _ACTIONS[step.action],
+        "job…": label,
+        "when…": lambda step: step.says,
+        "next run": _next_run,
+        "remark…": remark,
+    }
+    parts: list[RenderableType] = [table(plan.steps, columns)] if plan.steps else []
     if plan.remarks:
         parts += [Text(), heading("Also in the source")]
         parts += [Text(f"  {safe(f'{r.where}: {r.text}')}: {r.what}") for r in plan.remarks]

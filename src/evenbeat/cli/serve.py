@@ -4,11 +4,9 @@ import ipaddress
 import os
 import socket
 import threading
-from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated
 
-import typer
 import uvicorn
 from rich.console import Console
 from rich.text import Text
@@ -17,45 +15,36 @@ from evenbeat import __version__
 from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.app import Evenbeat
 from evenbeat.asgi import asgi
-from evenbeat.cli.app_loader import (
-    check_database,
-    configured,
-    database_place,
-    load_app,
-    with_builtins,
-)
-from evenbeat.cli.processes import Signals
-from evenbeat.cli.tuning import tune_process
+from evenbeat.cli.app_loader import check_database, database_place, served_app
+from evenbeat.cli.processes import Signals, tune_process
+from evenbeat.cli.session import DatabaseOption, flag, option
 from evenbeat.cli.worker import (
+    LAST_PORT,
     AppOption,
-    DatabaseOption,
     LogFormatOption,
     LogLevelOption,
     end_at_once,
     shortened,
     stop_worker,
 )
-from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.logs import LogFormat, configure_logging
 
-LOGIN_LINK_LIFETIME = timedelta(minutes=10)
 _CLOSING_SECONDS = 3
 
 
 def serve(  # noqa: PLR0917 - the options are named on the command line
     app: AppOption = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    host: Annotated[str, option("ADDRESS", "Where to listen.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65535, help="Where to listen; 0: any free.")
+        int, option("PORT", "Where to listen; 0: any free.", min=0, max=LAST_PORT)
     ] = 8060,
     database: DatabaseOption = None,
     no_worker: Annotated[
-        bool, typer.Option("--no-worker", help="Serve only; run no jobs in this process.")
+        bool, flag("--no-worker", "Serve only; run no jobs in this process.")
     ] = False,
     no_auth: Annotated[
-        bool,
-        typer.Option("--no-auth", help="Let everyone in as admin. Only on a loopback address."),
+        bool, flag("--no-auth", "Let everyone in as admin. Only on a loopback address.")
     ] = False,
     log_format: LogFormatOption = LogFormat.CONSOLE,
     log_level: LogLevelOption = "info",
@@ -72,7 +61,7 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
             f"{host} is none. Leave it out, or use --host 127.0.0.1.",
             field="no_auth",
         )
-    loaded = with_builtins(configured(load_app(app) if app else Evenbeat(), database=database))
+    loaded = served_app(app, database=database)
     listener = _listen(host, port)
     with Signals(on_second=lambda number: end_at_once(number, log)) as signals:
         check_database(loaded.settings)
@@ -82,53 +71,40 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
             if not no_worker:
                 loaded.sync_schedules()
                 worker = loaded.worker()
-            server = _HttpServer(asgi(loaded, access=access, worker=worker), listener)
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    asgi(loaded, access=access, worker=worker),
+                    log_config=None,
+                    log_level="warning",
+                    access_log=False,
+                    server_header=False,
+                    timeout_graceful_shutdown=_CLOSING_SECONDS,
+                    lifespan="off",
+                )
+            )
+            # On a thread of its own: signals stay with the command, and the API goes on answering
+            # while the worker drains.
+            serving = threading.Thread(
+                target=server.run, args=([listener],), name="evenbeat-http", daemon=True
+            )
             tune_process()
-            server.thread.start()
+            serving.start()
             if worker is not None:
                 worker.start()
-            _show_banner(loaded, access, url_of(listener), worker)
-            while not (arrived := signals.take()) and server.thread.is_alive():
+            _show_banner(loaded, access, url_of(listener), with_worker=worker is not None)
+            while not (arrived := signals.take()) and serving.is_alive():
                 signals.wait(timeout=1)
             if worker is not None:
                 stop_worker(worker, loaded.settings, arrived[0] if arrived else None)
-            server.stop()
+            server.should_exit = True
+            serving.join(timeout=_CLOSING_SECONDS + 2)
     return 0 if arrived else 1
-
-
-class _HttpServer:
-    """uvicorn on a thread of its own: signals stay with the command, and the API goes on answering
-    while the worker drains."""
-
-    def __init__(self, api: object, listener: socket.socket) -> None:
-        config = uvicorn.Config(
-            api,  # type: ignore[arg-type]
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_CLOSING_SECONDS,
-            lifespan="off",
-        )
-        self._server = uvicorn.Server(config)
-        self.thread = threading.Thread(
-            target=self._server.run,
-            kwargs={"sockets": [listener]},
-            name="evenbeat-http",
-            daemon=True,
-        )
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self.thread.join(timeout=_CLOSING_SECONDS + 2)
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
@@ -138,11 +114,9 @@ def _listen(host: str, port: int) -> socket.socket:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = addresses[0]
         listener = socket.socket(family, kind, protocol)
-        with suppress(OSError):
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(128)
-        listener.set_inheritable(False)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise InvalidInput(
@@ -161,11 +135,11 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _show_banner(app: Evenbeat, access: Access, url: str, worker: Worker | None) -> None:
+def _show_banner(app: Evenbeat, access: Access, url: str, *, with_worker: bool) -> None:
     if access.is_open:
         sign_in = "not needed (--no-auth)"
     elif access.can_issue:
-        code = access.login_code(Role.ADMIN, ttl=LOGIN_LINK_LIFETIME)
+        code = access.login_code(Role.ADMIN, ttl=timedelta(minutes=10))
         sign_in = f"{url}/login?code={code}   (once, within 10 minutes)"
     else:
         sign_in = "with a token of your identity provider"
@@ -175,7 +149,7 @@ def _show_banner(app: Evenbeat, access: Access, url: str, worker: Worker | None)
         "API": f"{url}/docs",
         "Sign in": sign_in,
         "Database": database_place(app.settings),
-        "Worker": "none here (--no-worker)" if worker is None else f"running here: {tasks}",
+        "Worker": f"running here: {tasks}" if with_worker else "none here (--no-worker)",
     }
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(f"\nEvenbeat {__version__}", style="bold"))

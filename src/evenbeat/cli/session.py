@@ -1,89 +1,89 @@
-"""What every command that uses the API shares: its options, its client and its output."""
+"""What every command that uses the API shares: its options, its client, finding what an argument
+names, and its output."""
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
 
-from evenbeat.cli.client import ApiError, Client, Document, connected
-from evenbeat.cli.output import print_json, say, show
+from evenbeat.cli.client import ApiError, Client, Document, connected, path_segment
+from evenbeat.cli.job_views import label
+from evenbeat.cli.output import Column, print_json, say, short_ids, show, table
+from evenbeat.domain.ids import parse_id
 from evenbeat.domain.schedule import KINDS
 from evenbeat.domain.states import JobStatus
 from evenbeat.humanize import any_of
 
-P = ParamSpec("P")
-
 _CONNECTION = "Connection"
+_JOBS = "Which jobs"
+_CANDIDATES = 5
+_ID_START = re.compile(r"[0-9a-f]{4,8}(-|$)|[0-9a-f]{9,}$", re.IGNORECASE)
+
+
+def option(
+    metavar: str | None, text: str, *names: str, panel: str | None = None, **more: Any
+) -> Any:
+    """An option with a value, which the help calls by its metavar."""
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **more)
+
+
+def flag(name: str, text: str, *names: str, panel: str | None = None) -> Any:
+    """An option without a value."""
+    return typer.Option(name, *names, help=text, rich_help_panel=panel)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """What is given without an option."""
+    return typer.Argument(metavar=metavar, help=text)
+
 
 UrlOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="URL",
-        rich_help_panel=_CONNECTION,
-        help="Ask a running service; also EVENBEAT_URL. Default: the database itself.",
+    option(
+        "URL",
+        "Ask a running service; also EVENBEAT_URL. Default: the database itself.",
+        panel=_CONNECTION,
     ),
 ]
 TokenOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="TOKEN",
-        rich_help_panel=_CONNECTION,
-        help="The token for the service. Better kept in EVENBEAT_TOKEN: others can see arguments.",
+    option(
+        "TOKEN",
+        "The token for the service. Better kept in EVENBEAT_TOKEN: others can see arguments.",
+        panel=_CONNECTION,
     ),
 ]
 DatabaseOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="URL",
-        rich_help_panel=_CONNECTION,
-        help="Use this PostgreSQL database; a password is better kept in EVENBEAT_DATABASE_URL. "
-        "Default: the settings', or the embedded server.",
+    option(
+        "URL",
+        "Use this PostgreSQL database; a password is better kept in EVENBEAT_DATABASE_URL, as "
+        "others can see arguments. Default: the settings', or the embedded server.",
+        panel=_CONNECTION,
     ),
 ]
-JsonOption = Annotated[
-    bool, typer.Option("--json", rich_help_panel=_CONNECTION, help="Print the API's document.")
-]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-OffsetOption = Annotated[int, typer.Option(metavar="N", min=0, help="Skip the first N.")]
-LimitOption = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Show at most N.")]
+JsonOption = Annotated[bool, flag("--json", "Print the document as JSON.", panel=_CONNECTION)]
+YesOption = Annotated[bool, flag("--yes", "Do not ask for confirmation.", "-y")]
+OffsetOption = Annotated[int, option("N", "Skip the first N.", min=0)]
+LimitOption = Annotated[int, option("N", "Show at most N.", min=1, max=1000)]
+JobArgument = Annotated[str, argument("JOB", "Id, its beginning, or name.")]
 
-_JOBS = "Which jobs"
 FILTERS = {
-    "status": Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="STATUS",
-            rich_help_panel=_JOBS,
-            help=f"{any_of(JobStatus)}. With commas, or given several times.",
-        ),
-    ],
-    "queue": Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", rich_help_panel=_JOBS, help="In these queues."),
-    ],
-    "task": Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", rich_help_panel=_JOBS, help="Of these tasks."),
-    ],
-    "kind": Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND", rich_help_panel=_JOBS, help=f"{any_of(KINDS)}."),
-    ],
-    "tag": Annotated[
-        list[str] | None,
-        typer.Option(metavar="TAG", rich_help_panel=_JOBS, help="With all of these tags."),
-    ],
-    "search": Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", rich_help_panel=_JOBS, help="In the name or the task."),
-    ],
+    "status": option(
+        "STATUS", f"{any_of(JobStatus)}. With commas, or given several times.", panel=_JOBS
+    ),
+    "queue": option("NAME", "In these queues.", panel=_JOBS),
+    "task": option("NAME", "Of these tasks.", panel=_JOBS),
+    "kind": option("KIND", f"{any_of(KINDS)}.", panel=_JOBS),
+    "tag": option("TAG", "With all of these tags.", panel=_JOBS),
+    "search": option("TEXT", "In the name or the task.", panel=_JOBS),
 }
-"""The options by which commands choose jobs."""
+"""The options by which commands choose jobs; all but the search may be given several times."""
 
 OPTIONS = {
     "url": (UrlOption, None),
@@ -91,11 +91,6 @@ OPTIONS = {
     "database": (DatabaseOption, None),
     "as_json": (JsonOption, False),
 }
-
-
-def command_group(help_: str) -> typer.Typer:
-    """A group of commands, such as `evenbeat job`."""
-    return typer.Typer(help=help_, no_args_is_help=True, rich_markup_mode="markdown")
 
 
 @dataclass(frozen=True)
@@ -116,30 +111,42 @@ class ApiSession:
 
     def show_list(
         self,
-        document: Document,
-        rows: Sequence[Document],
-        view: Callable[[], RenderableType],
+        page: Document,
+        name: str,
+        columns: Mapping[str, Column],
         empty: str,
+        *,
+        paged: bool = False,
     ) -> None:
-        """Print the document with --json, otherwise the view; a list without rows says `empty`."""
+        """Print the page with --json, otherwise its rows; without rows, say `empty`. A command with
+        --limit and --offset is `paged`, and says if there are more."""
+        rows = page[name]
         if rows or self.as_json:
-            self.show(document, view)
+            self.show(page, lambda: table(rows, columns))
         if not rows:
             say(empty)
+        elif paged and page["total"] > (shown := page["offset"] + len(rows)):
+            about = "about " if page.get("total_is_estimate") else ""
+            say(f"{about}{page['total'] - shown:,} more: --limit, or --offset {shown}.")
 
 
-def api_command(command: Callable[Concatenate[ApiSession, P], int | None]) -> Callable[..., int]:
+def api_command(
+    command: Callable[..., int | None], options: Mapping[str, Any] | None = None
+) -> Callable[..., int]:
     """Give a command that takes a session the options that make one. A parameter `filters` becomes
-    the options by which jobs are chosen; the command gets those that were given."""
-    signature = inspect.signature(command)
-    _, *own = signature.parameters.values()
-    takes_filters = "filters" in signature.parameters
-    options: dict[str, tuple[Any, Any]] = {}
-    for parameter in own:
-        if parameter.name == "filters":
-            options |= {name: (kind, None) for name, kind in FILTERS.items()}
-        else:
-            options[parameter.name] = (parameter.annotation, parameter.default)
+    the options by which jobs are chosen, and the command gets those that were given; `options`
+    become keyword arguments."""
+    _, *own = inspect.signature(command).parameters.values()
+    parameters: dict[str, tuple[Any, Any]] = {}
+    for one in own:
+        if one.name == "filters":
+            for name, filter_ in FILTERS.items():
+                kind = str if name == "search" else list[str]
+                parameters[name] = (Annotated[kind | None, filter_], None)
+        elif one.kind is not one.VAR_KEYWORD:
+            parameters[one.name] = (one.annotation, one.default)
+    takes_filters = FILTERS.keys() <= parameters.keys()
+    parameters |= {name: (kind, None) for name, kind in (options or {}).items()} | OPTIONS
 
     @functools.wraps(command)
     def run(*args: Any, **values: Any) -> int:
@@ -153,7 +160,7 @@ def api_command(command: Callable[Concatenate[ApiSession, P], int | None]) -> Ca
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
-            for name, (kind, value) in (options | OPTIONS).items()
+            for name, (kind, value) in parameters.items()
         ],
         return_annotation=int,
     )
@@ -161,26 +168,68 @@ def api_command(command: Callable[Concatenate[ApiSession, P], int | None]) -> Ca
     return run
 
 
-class RetryReads:
-    """For commands that read again and again: while a read finds nobody, it may fail. Says so
-    once, and again when it is over."""
+class CommandGroup(typer.Typer):
+    """A group of commands, such as `evenbeat job`."""
 
-    def __init__(self) -> None:
-        self.is_waiting = False
+    def __init__(self, help_: str) -> None:
+        super().__init__(help=help_, no_args_is_help=True, rich_markup_mode="markdown")
 
-    def __enter__(self) -> None:
-        """Read."""
+    def api_command(self, name: str | None = None) -> Callable[[Callable[..., int | None]], Any]:
+        """Add a command that uses the API."""
+        return lambda command: self.command(name)(api_command(command))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        is_away = isinstance(error, ApiError) and error.exit_code == 3
-        if is_away and not self.is_waiting:
-            say(f"{error} Trying again; Ctrl-C ends it.")
-        elif error is None and self.is_waiting:
-            say("It answers again.")
-        self.is_waiting = is_away
-        return is_away
+
+def find_job(client: Client, text: str) -> Document:
+    """The one job with this id, this name, or an id that begins like this; otherwise ApiError."""
+    return _find(
+        client,
+        "job",
+        text,
+        f"There is no job with the id or the name {text!r}. `evenbeat job list --search …` "
+        "finds jobs by parts of their name or task.",
+    )
+
+
+def find_execution(client: Client, text: str) -> Document:
+    """The one execution that an id or its beginning names; otherwise ApiError."""
+    return _find(
+        client,
+        "execution",
+        text,
+        f"There is no execution whose id begins with {text!r}. `evenbeat execution list` "
+        "shows the newest.",
+    )
+
+
+def _find(client: Client, kind: str, text: str, nothing: str) -> Document:
+    path, rows = f"/api/v1/{kind}s", list[Document]()
+    if is_id(text):
+        return client.get(f"{path}/{path_segment(text)}")
+    if text and kind == "job":
+        rows = client.get(path, name=text, limit=_CANDIDATES)["jobs"]
+    if not rows and _ID_START.match(text):
+        rows = client.get(path, id=text, limit=_CANDIDATES)[f"{kind}s"]
+    if len(rows) == 1:
+        return rows[0]
+    if not rows:
+        raise ApiError(nothing, 4)
+    short = short_ids(row["id"] for row in rows)
+    names = [short[row["id"]] + (f" ({label(row)})" if kind == "job" else "") for row in rows]
+    more = ", …" if len(rows) == _CANDIDATES else ""
+    raise ApiError(
+        f"{text!r} means more than one {kind}: {', '.join(names)}{more}. Give more of the id.", 2
+    )
+
+
+def find_listed(documents: Sequence[Document], text: str, kind: str) -> Document:
+    """The one worker or webhook of a whole list that an id or its beginning names."""
+    matches = [one for one in documents if text and one["id"].startswith(text.lower())]
+    if len(matches) == 1:
+        return matches[0]
+    meaning = f"more than one {kind}" if matches else f"no {kind}"
+    raise ApiError(f"{text!r} means {meaning}; see evenbeat {kind} list.", 2 if matches else 4)
+
+
+def is_id(text: str) -> bool:
+    """Whether it is a whole id."""
+    return parse_id(text) is not None

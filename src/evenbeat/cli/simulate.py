@@ -1,57 +1,59 @@
 """`evenbeat simulate`: the load of a week as it is, and as Evenbeat would place it."""
 
 from collections import Counter
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Group
 from rich.text import Text
 
 from evenbeat import charts
 from evenbeat.cli.app_loader import database_app
-from evenbeat.cli.job_files import read_crontab, read_list
 from evenbeat.cli.output import console, heading, print_json
+from evenbeat.cli.session import DatabaseOption, JsonOption, flag, option
 from evenbeat.domain.duration import format_duration, parse_duration
 from evenbeat.domain.moments import zone_named
+from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.humanize import count
+from evenbeat.importers.crontab import CrontabEntry, UnusableLine, lines
+from evenbeat.importers.files import LINE, job_rows, line_of, load_file, read_text
+from evenbeat.importers.source import excerpt, moment_of
 from evenbeat.placement.simulate import Curve, Forecast, RecurringJob, forecast
 
 _SPARKS = " ▁▂▃▄▅▆▇█"
 _MOST_NAMED = 10
+_FORMS = ("every", "cron", "interval_minutes")
+_FIELDS = ("name", *_FORMS, "interval_type", "timezone", "duration", "next_run_at", "placement")
+_UNITS = {"minutes": 60, "hours": 3600, "days": 86_400}
+_PLACEMENTS = ("balanced", "grid", "pinned")
+_LISTED = '[{"name": "report", "every": "6h", "duration": "90s"}, {"cron": "0 0 * * *"}]'
 
 
 def simulate(  # noqa: PLR0917 - the options are named on the command line
-    crontab: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read the jobs of a crontab.")
-    ] = None,
+    crontab: Annotated[Path | None, option("FILE", "Read the jobs of a crontab.")] = None,
     jobs: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Read a JSON or YAML list: name, every (or cron, or interval_minutes and "
+        option(
+            "FILE",
+            "Read a JSON or YAML list: name, every (or cron, or interval_minutes and "
             "interval_type), timezone, duration, next_run_at, placement.",
         ),
     ] = None,
-    live: Annotated[bool, typer.Option("--live", help="Read the jobs of the database.")] = False,
+    live: Annotated[bool, flag("--live", "Read the jobs of the database.")] = False,
     duration: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long a run takes unless its job says so.")
+        str, option("DURATION", "How long a run takes unless its job says so.")
     ] = "60s",
     timezone: Annotated[
-        str, typer.Option(metavar="ZONE", help="The time zone of cron unless its job says so.")
+        str, option("ZONE", "The time zone of cron unless its job says so.")
     ] = "UTC",
-    svg: Annotated[
-        Path | None, typer.Option(metavar="OUT", help="Draw both weeks into an SVG file.")
-    ] = None,
-    title: Annotated[str, typer.Option(help="The heading of the picture.")] = "",
-    database: Annotated[
-        str | None, typer.Option(metavar="URL", help="With --live: the PostgreSQL database.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    svg: Annotated[Path | None, option("OUT", "Draw both weeks into an SVG file.")] = None,
+    title: Annotated[str, option("TEXT", "The heading of the picture.")] = "",
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
 ) -> int:
     """Show what balancing would gain: replay a week second by second, before and after.
 
@@ -86,6 +88,75 @@ def simulate(  # noqa: PLR0917 - the options are named on the command line
     else:
         console().print(summary(result, svg), soft_wrap=True)
     return 0
+
+
+def read_crontab(path: Path, lasting: timedelta, timezone: str) -> list[RecurringJob]:
+    """The jobs of a crontab, of a user or of the system: who runs a command does not matter here.
+    `@reboot` has no place in a week."""
+    jobs: list[RecurringJob] = []
+    for line in lines(read_text(path), timezone):
+        if isinstance(line, UnusableLine) and not line.at_start:
+            raise InvalidInput(f"{path}, line {line.number}: {line.why}", field="crontab")
+        if isinstance(line, CrontabEntry):
+            jobs.append(RecurringJob(line.raw, line.cron, line.duration or lasting))
+    if not jobs:
+        raise InvalidInput(f"{path} holds no jobs, such as: 0 * * * * /usr/local/bin/sync.")
+    return jobs
+
+
+def read_list(path: Path, lasting: timedelta, timezone: str) -> list[RecurringJob]:
+    """The jobs of a JSON or YAML list, or of one under the key `jobs`."""
+    jobs: list[RecurringJob] = []
+    for number, row in enumerate(job_rows(load_file(path), path, _LISTED), start=1):
+        try:
+            jobs.append(_recurring(row, f"job {number}", lasting, timezone))
+        except InvalidInput as error:
+            where = f"{path}, job {number}{line_of(row)}"
+            raise InvalidInput(f"{where}: {error}", field="jobs") from error
+    if not jobs:
+        raise InvalidInput(f"{path} holds no jobs, such as {_LISTED}.")
+    return jobs
+
+
+def _recurring(row: Any, name: str, lasting: timedelta, timezone: str) -> RecurringJob:
+    if not isinstance(row, Mapping):
+        raise InvalidInput(f"a job is a set of fields, not {excerpt(row)}.")
+    row = {"name": name, "timezone": timezone, "duration": lasting, **row}
+    row.pop(LINE, None)
+    if unknown := [str(key) for key in row if key not in _FIELDS]:
+        raise InvalidInput(f"there is no field {unknown[0]!r}. Fields are {', '.join(_FIELDS)}.")
+    forms = [key for key in _FORMS if row.get(key) is not None]
+    if len(forms) != 1:
+        not_these = f", not {' and '.join(forms)}" if forms else ""
+        raise InvalidInput(f"give exactly one of every, cron and interval_minutes{not_these}.")
+    value, unit = row[forms[0]], row.get("interval_type", "minutes")
+    placement, next_run_at = row.get("placement", "balanced"), row.get("next_run_at")
+    texts = {key: row[key] for key in ("name", "timezone")}
+    if forms == ["cron"]:
+        texts["cron"] = value
+    for key, text in texts.items():
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidInput(f"{key} must be text, not {excerpt(text)}.")
+    for key, word, words in (
+        ("placement", placement, _PLACEMENTS),
+        ("interval_type", unit, tuple(_UNITS)),
+    ):
+        if word not in words:
+            raise InvalidInput(f"{key} is {', '.join(words)}, not {excerpt(word)}.")
+    if forms == ["interval_minutes"]:
+        if type(value) is not int or value < 1:
+            raise InvalidInput(
+                f"interval_minutes is a whole number from 1 on, not {excerpt(value)}."
+            )
+        value *= _UNITS[unit]
+    first = None if next_run_at is None else moment_of(next_run_at, "next_run_at")
+    schedule = (
+        Cron(value, row["timezone"])
+        if forms == ["cron"]
+        else Interval(parse_duration(value, field=forms[0]), first)
+    )
+    duration = parse_duration(row["duration"], field="duration")
+    return RecurringJob(row["name"], schedule, duration, placement != "balanced")
 
 
 def document(result: Forecast) -> dict[str, Any]:

@@ -7,9 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -18,26 +17,25 @@ from rich.text import Text
 from evenbeat.cli.client import ApiError, Client, Document
 from evenbeat.cli.job_views import label, progress_text
 from evenbeat.cli.output import (
+    Column,
     both,
-    cell,
     console,
     facts,
     heading,
     moment,
     print_json,
-    short_ids,
+    short,
     show,
     status,
     table,
 )
-from evenbeat.cli.queues import queue_table
-from evenbeat.cli.session import ApiSession, api_command
-from evenbeat.cli.worker import worker_table
+from evenbeat.cli.queues import queue_columns
+from evenbeat.cli.session import ApiSession, api_command, flag, option
+from evenbeat.cli.worker import worker_columns
 from evenbeat.domain.duration import parse_duration
 from evenbeat.humanize import count, duration, milliseconds
 
 _MOST_RUNNING = 20
-_BAR_WIDTH = 20
 
 
 @api_command
@@ -54,9 +52,8 @@ def stats(session: ApiSession) -> None:
         "last heartbeat": both(metrics["last_check_at"], now) or "no worker",
         "counted": both(metrics["last_metrics_update"], now),
     }
-    session.show(
-        metrics, _jobs_line(metrics["jobs"]), Text(), heading("Executions"), lambda: facts(figures)
-    )
+    line = _jobs_line(metrics["jobs"])
+    session.show(metrics, line, Text(), heading("Executions"), facts(figures))
 
 
 def _jobs_line(jobs: dict[str, int]) -> Text:
@@ -68,31 +65,11 @@ def _jobs_line(jobs: dict[str, int]) -> Text:
     return line
 
 
-# -- live ----------------------------------------------------------------------------------------
-
-
-class _Snapshot(NamedTuple):
-    """What was read at one moment."""
-
-    at: float
-    metrics: Document
-    queues: list[Document]
-    workers: list[Document]
-    running: list[Document]
-    jobs: dict[str, Document]
-
-    @property
-    def total(self) -> int:
-        return int(self.metrics["executions"]["total"])
-
-
 @api_command
 def top(
     session: ApiSession,
-    every: Annotated[str, typer.Option(metavar="DURATION", help="How often to refresh.")] = "2s",
-    once: Annotated[
-        bool, typer.Option("--once", help="Print once and end, as without a terminal.")
-    ] = False,
+    every: Annotated[str, option("DURATION", "How often to refresh.")] = "2s",
+    once: Annotated[bool, flag("--once", "Print once and end, as without a terminal.")] = False,
 ) -> int:
     """Watch running jobs with their progress, queues, workers and throughput. `q` or Ctrl-C
     ends it."""
@@ -101,7 +78,7 @@ def top(
     snapshot = _read(client)
     if session.as_json:
         at = client.now().isoformat(timespec="seconds")
-        print_json(snapshot._asdict() | {"at": at, "jobs": list(snapshot.jobs.values())})
+        print_json(snapshot | {"at": at})
         return 0
     out = console()
     first = _view(snapshot, None, client)
@@ -125,70 +102,61 @@ def top(
     return 0
 
 
-def _read(client: Client) -> _Snapshot:
+def _read(client: Client) -> Document:
+    """What there is to see at one moment."""
     running = client.get("/api/v1/executions", status="running", limit=_MOST_RUNNING)["executions"]
     jobs = client.get("/api/v1/jobs", status="running", limit=1000)["jobs"] if running else []
-    return _Snapshot(
-        time.monotonic(),
-        client.get("/api/v1/scheduler/metrics"),
-        client.get("/api/v1/queues")["queues"],
-        client.get("/api/v1/workers")["workers"],
-        running,
-        {job["id"]: job for job in jobs},
-    )
+    return {
+        "at": time.monotonic(),
+        "metrics": client.get("/api/v1/scheduler/metrics"),
+        "queues": client.get("/api/v1/queues")["queues"],
+        "workers": client.get("/api/v1/workers")["workers"],
+        "running": running,
+        "jobs": jobs,
+    }
 
 
-def _view(snapshot: _Snapshot, before: _Snapshot | None, client: Client) -> RenderableType:
-    runs, jobs = snapshot.metrics["executions"], snapshot.metrics["jobs"]
+def _view(snapshot: Document, before: Document | None, client: Client) -> RenderableType:
+    metrics, workers, executions = (snapshot[part] for part in ("metrics", "workers", "running"))
+    labels = {job["id"]: label(job) for job in snapshot["jobs"]}
+    now, runs, jobs = client.now(), metrics["executions"], metrics["jobs"]
     pace = [count(runs["total"], "execution")]
     if runs["success_rate"] is not None:
         pace.append(f"{100 * runs['success_rate']:.1f} % succeeded")
     if before is not None:
-        rate = (snapshot.total - before.total) / max(0.001, snapshot.at - before.at)
+        ended = runs["total"] - before["metrics"]["executions"]["total"]
+        rate = ended / max(0.001, snapshot["at"] - before["at"])
         pace.append(f"{max(0.0, rate):,.1f} a second")
 
-    def part(
-        rows: list[Document], lines: Callable[[], RenderableType], empty: str
-    ) -> RenderableType:
-        return lines() if rows else Text(f"  {empty}", style="dim")
+    def took(one: Document) -> str:
+        started = moment(one["started_at"]) or now
+        return duration(max(0.0, (now - started).total_seconds()))
 
-    return Group(
-        _jobs_line(jobs),
-        Text("   ".join(pace)),
-        Text(),
-        heading(f"Running ({jobs.get('running', len(snapshot.running)):,})"),
-        part(snapshot.running, lambda: _running_table(snapshot, client), "nothing"),
-        Text(),
-        heading("Queues"),
-        part(snapshot.queues, lambda: queue_table(snapshot.queues, client), "nothing due"),
-        Text(),
-        heading(f"Workers ({sum(one['alive'] for one in snapshot.workers)})"),
-        part(
-            snapshot.workers,
-            lambda: worker_table(snapshot.workers, client),
-            "none: evenbeat worker --app yourmodule:app",
-        ),
-    )
-
-
-def _running_table(snapshot: _Snapshot, client: Client) -> RenderableType:
-    lines = table("id", "job…", "for", "progress", "")
-    short = short_ids([one["job_id"] for one in snapshot.running])
-    for one in snapshot.running:
-        job = snapshot.jobs.get(one["job_id"])
-        started = moment(one["started_at"]) or client.now()
+    def bar(one: Document) -> ProgressBar | None:
         progress = one["progress"] or {}
-        bar: RenderableType = ""
-        if total := progress.get("total"):
-            bar = ProgressBar(total=total, completed=progress.get("done") or 0, width=_BAR_WIDTH)
-        lines.add_row(
-            short[one["job_id"]],
-            cell(label(job) if job else one["job_id"]),
-            duration(max(0.0, (client.now() - started).total_seconds())),
-            bar,
-            cell(progress_text(progress)),
-        )
-    return lines
+        if not (total := progress.get("total")):
+            return None
+        return ProgressBar(total=total, completed=progress.get("done") or 0, width=20)
+
+    running: dict[str, Column] = {
+        "id": short(executions, "job_id"),
+        "job…": lambda one: labels.get(one["job_id"], one["job_id"]),
+        "for": took,
+        "progress": bar,
+        "": lambda one: progress_text(one["progress"]),
+    }
+    running_title = f"Running ({jobs.get('running', len(executions)):,})"
+    worker_title = f"Workers ({sum(one['alive'] for one in workers)})"
+    no_worker = "none: evenbeat worker --app yourmodule:app"
+    parts: list[RenderableType] = [_jobs_line(jobs), Text("   ".join(pace))]
+    for title, rows, columns, empty in (
+        (running_title, executions, running, "nothing"),
+        ("Queues", snapshot["queues"], queue_columns(now), "nothing due"),
+        (worker_title, workers, worker_columns(workers, now), no_worker),
+    ):
+        lines = table(rows, columns) if rows else Text(f"  {empty}", style="dim")
+        parts += [Text(), heading(title), lines]
+    return Group(*parts)
 
 
 @contextmanager

@@ -18,26 +18,15 @@ from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.cli.app_loader import database_app
 from evenbeat.cli.client import checked_url
 from evenbeat.cli.local_access import user_name
-from evenbeat.cli.output import safe, say, table
-from evenbeat.cli.output import show as show_table
-from evenbeat.cli.session import command_group
+from evenbeat.cli.output import Column, say, show, table
+from evenbeat.cli.session import CommandGroup, DatabaseOption, JsonOption, argument, flag, option
 from evenbeat.domain.duration import format_duration, parse_duration
 
-token_cli = command_group("Tokens and login links of the service.")
+token_cli = CommandGroup("Tokens and login links of the service.")
 
-DatabaseOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="The PostgreSQL database, before all other settings. A password is better kept in "
-        "EVENBEAT_DATABASE_URL.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RoleOption = Annotated[Role, typer.Option(help="What it allows: to look, to operate, or all.")]
 SubjectOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Who or what it is for. Default: your user name."),
+    str | None, option("NAME", "Who or what it is for. Default: your user name.")
 ]
 
 
@@ -45,7 +34,7 @@ SubjectOption = Annotated[
 def create(
     role: RoleOption,
     expires: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long it is valid, such as 12h or 90d.")
+        str, option("DURATION", "How long it is valid, such as 12h or 90d.")
     ] = "30d",
     subject: SubjectOption = None,
     database: DatabaseOption = None,
@@ -55,27 +44,19 @@ def create(
     lifetime = parse_duration(expires, field="expires")
     with _access(database) as access:
         issued = access.issue(role, lifetime, subject=subject or user_name(), by=user_name())
-    if as_json:
-        _print_json(
-            {
-                "token": issued.token,
-                "id": str(issued.id),
-                "subject": issued.subject,
-                "role": issued.role.value,
-                "expires_at": issued.expires_at.isoformat(),
-            }
-        )
-        return 0
-    say(f"A token for {issued.subject}, {issued.role}, until {_to_the_minute(issued.expires_at)}.")
-    say(f"It is shown only this once. To revoke it: evenbeat token revoke {issued.id}")
-    typer.echo(issued.token)
-    return 0
+    return _answer(
+        as_json,
+        vars(issued) | {"expires_at": issued.expires_at.isoformat()},
+        f"A token for {issued.subject}, {issued.role}, until {_to_the_minute(issued.expires_at)}.\n"
+        f"It is shown only this once. To revoke it: evenbeat token revoke {issued.id}",
+        issued.token,
+    )
 
 
 @token_cli.command("list")
 def list_(
-    active: Annotated[bool, typer.Option("--active", help="Only those still valid.")] = False,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=10_000)] = 100,
+    active: Annotated[bool, flag("--active", "Only those still valid.")] = False,
+    limit: Annotated[int, option("N", "Show at most N.", min=1, max=10_000)] = 100,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -83,17 +64,20 @@ def list_(
     with _access(database) as access:
         views = [view_of(token) for token in access.tokens(active=active, limit=limit)]
         total = access.count_tokens(active=active)
-    if as_json:
-        _print_json({"tokens": [view.model_dump(mode="json") for view in views], "total": total})
-        return 0
-    if not views:
-        say("There are no tokens. Create one with: evenbeat token create --role viewer")
-        return 0
-    lines = table("id", "subject…", "role", "kind", "status", "expires", "created by…")
-    for view in views:
-        cells = (str(view.id), safe(view.subject), view.role, view.kind, view.status)
-        lines.add_row(*cells, _to_the_minute(view.expires_at), safe(view.created_by))
-    show_table(lines)
+    document = {"tokens": [view.model_dump(mode="json") for view in views], "total": total}
+    if as_json or not views:
+        nothing = "There are no tokens. Create one with: evenbeat token create --role viewer"
+        return _answer(as_json, document, nothing)
+    columns: dict[str, Column] = {
+        "id": "id",
+        "subject…": "subject",
+        "role": "role",
+        "kind": "kind",
+        "status": "status",
+        "expires": lambda token: _to_the_minute(token["expires_at"]),
+        "created by…": "created_by",
+    }
+    show(table([view.model_dump() for view in views], columns))
     if total > len(views):
         say(f"{total - len(views)} more; see --limit.")
     return 0
@@ -101,29 +85,21 @@ def list_(
 
 @token_cli.command()
 def revoke(
-    token_id: Annotated[UUID, typer.Argument(metavar="ID", help="As `token list` shows it.")],
+    token_id: Annotated[UUID, argument("ID", "As `token list` shows it.")],
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """End a token for good. Every service process refuses it within a few seconds."""
     with _access(database) as access:
         access.revoke(token_id)
-    if as_json:
-        _print_json({"id": str(token_id), "status": "revoked"})
-    else:
-        say(f"Revoked {token_id}.")
-    return 0
+    return _answer(as_json, {"id": token_id, "status": "revoked"}, f"Revoked {token_id}.")
 
 
 @token_cli.command()
 def login(  # noqa: PLR0917 - the options are named on the command line
     role: RoleOption = Role.ADMIN,
-    url: Annotated[
-        str, typer.Option(metavar="URL", help="The address of the service.")
-    ] = "http://127.0.0.1:8060",
-    ttl: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long the link is valid.")
-    ] = "10m",
+    url: Annotated[str, option("URL", "The address of the service.")] = "http://127.0.0.1:8060",
+    ttl: Annotated[str, option("DURATION", "How long the link is valid.")] = "10m",
     subject: SubjectOption = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
@@ -133,12 +109,9 @@ def login(  # noqa: PLR0917 - the options are named on the command line
     with _access(database) as access:
         code = access.login_code(role, lifetime, subject=subject or user_name())
     link = f"{base}/login?code={code}"
-    if as_json:
-        _print_json({"url": link, "role": role.value, "expires_in": lifetime.total_seconds()})
-        return 0
-    say(f"Signs in once as {role}, within {format_duration(lifetime)}:")
-    typer.echo(link)
-    return 0
+    document = {"url": link, "role": role, "expires_in": lifetime.total_seconds()}
+    remark = f"Signs in once as {role}, within {format_duration(lifetime)}:"
+    return _answer(as_json, document, remark, link)
 
 
 @contextmanager
@@ -151,5 +124,12 @@ def _to_the_minute(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
-def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False))  # on one line, for `jq -r .token`
+def _answer(as_json: bool, document: object, remark: str, text: str | None = None) -> int:
+    """The remark goes to standard error: what is asked for stands alone on standard output."""
+    if as_json:  # on one line, for `jq -r .token`
+        typer.echo(json.dumps(document, ensure_ascii=False, default=str))
+        return 0
+    say(remark)
+    if text is not None:
+        typer.echo(text)
+    return 0

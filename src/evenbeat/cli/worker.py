@@ -7,26 +7,27 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from datetime import datetime
 from signal import Signals as Signal
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
+from rich.text import Text
 
-from evenbeat.app import Evenbeat
-from evenbeat.cli.app_loader import (
-    check_database,
-    configured,
-    database_place,
-    load_app,
-    with_builtins,
+from evenbeat.cli.app_loader import check_database, database_place, served_app
+from evenbeat.cli.client import Document
+from evenbeat.cli.output import Column, is_wide, relative, short, status
+from evenbeat.cli.processes import Signals, Supervisor, tune_process
+from evenbeat.cli.session import (
+    ApiSession,
+    DatabaseOption,
+    api_command,
+    argument,
+    find_listed,
+    flag,
+    is_id,
+    option,
 )
-from evenbeat.cli.client import Client, Document
-from evenbeat.cli.output import cell, is_wide, relative, short_ids, status, table
-from evenbeat.cli.processes import Signals, Supervisor
-from evenbeat.cli.resolve import find_listed, is_id
-from evenbeat.cli.session import ApiSession, api_command
-from evenbeat.cli.tuning import tune_process
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.logs import LineHandler, LogFormat, configure_logging
@@ -42,26 +43,16 @@ _MOST_NAMES = 20
 
 AppOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="MODULE:ATTRIBUTE",
-        help="The application: shop.tasks:app, or path/to/tasks.py:app. "
+    option(
+        "MODULE:ATTRIBUTE",
+        "The application: shop.tasks:app, or path/to/tasks.py:app. "
         "Default: one with the built-in tasks only.",
-    ),
-]
-DatabaseOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="The PostgreSQL database, before all other settings. Other users of this machine "
-        "can see arguments: a password is better kept in EVENBEAT_DATABASE_URL.",
     ),
 ]
 LogFormatOption = Annotated[
     LogFormat, typer.Option(help="Log lines for people or for machines, on standard error.")
 ]
-LogLevelOption = Annotated[
-    str, typer.Option(metavar="LEVEL", help="debug, info, warning, error or critical.")
-]
+LogLevelOption = Annotated[str, option("LEVEL", "debug, info, warning, error or critical.")]
 
 worker_cli = typer.Typer(
     invoke_without_command=True,
@@ -76,42 +67,33 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
     app: AppOption = None,
     queues: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Serve only these queues; with commas, or given several times. Default: all.",
+        option(
+            "NAMES",
+            "Serve only these queues; with commas, or given several times. Default: all.",
         ),
     ] = None,
     concurrency: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="How many async jobs each process runs at once. Default: 100."
-        ),
+        int | None, option("N", "How many async jobs each process runs at once. Default: 100.")
     ] = None,
-    processes: Annotated[
-        int, typer.Option(metavar="N", min=1, max=512, help="How many processes to run.")
-    ] = 1,
+    processes: Annotated[int, option("N", "How many processes to run.", min=1, max=512)] = 1,
     database: DatabaseOption = None,
     log_format: LogFormatOption = LogFormat.CONSOLE,
     log_level: LogLevelOption = "info",
     disable_removed: Annotated[
-        bool,
-        typer.Option("--disable-removed", help="Pause schedules that the code no longer declares."),
+        bool, flag("--disable-removed", "Pause schedules that the code no longer declares.")
     ] = False,
     metrics_port: Annotated[
         int | None,
-        typer.Option(
-            metavar="PORT",
+        option(
+            "PORT",
+            "Serve /metrics, /healthz and /readyz here; 0: any free port. Several processes take "
+            "this port and the following ones.",
             min=0,
             max=LAST_PORT,
-            help="Serve /metrics, /healthz and /readyz here; 0: any free port. Several processes "
-            "take this port and the following ones.",
         ),
     ] = None,
     metrics_host: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS", help="Where to serve them; anyone who reaches it may read."
-        ),
+        str, option("ADDRESS", "Where to serve them; anyone who reaches it may read.")
     ] = "127.0.0.1",
     supervisor_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
@@ -144,66 +126,45 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
             _port_arguments(metrics_port, processes),
             first_only=["--disable-removed"] if disable_removed else [],
         ).run()
-    loaded = Evenbeat() if app is None else load_app(app)
+    loaded = served_app(app, database=database, concurrency=concurrency)
     if app is None and not loaded.settings.builtin_tasks:
         raise InvalidInput(
             "There is nothing to run: no --app is given, and EVENBEAT_BUILTIN_TASKS is off. Name "
             "the application whose jobs to run, such as --app shop.tasks:app.",
             field="app",
         )
-    loaded = with_builtins(configured(loaded, database=database, concurrency=concurrency))
-    with Signals(on_second=lambda number: end_at_once(number, log)) as signals:
-        _serve(
-            loaded,
-            signals,
-            target=app or "built-in tasks",
-            queues=queues,
-            disable_removed=disable_removed,
-            supervisor_fd=supervisor_fd,
-            metrics=None if metrics_port is None else (metrics_host, metrics_port),
-        )
-    return 0
-
-
-def _serve(
-    app: Evenbeat,
-    signals: Signals,
-    *,
-    target: str,
-    queues: list[str] | None,
-    disable_removed: bool,
-    supervisor_fd: int | None,
-    metrics: tuple[str, int] | None,
-) -> None:
-    check_database(app.settings)
-    with app, ExitStack() as stack:
-        if metrics is not None:
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals(on_second=lambda number: end_at_once(number, log)))
+        check_database(loaded.settings)
+        stack.enter_context(loaded)
+        if metrics_port is not None:
             from evenbeat.observe.metrics_server import MetricsServer  # noqa: PLC0415 - seldom used
 
             server = MetricsServer(
-                app.metrics,
-                lambda: app.readiness.report(expects_worker=True),
-                host=metrics[0],
-                port=metrics[1],
+                loaded.metrics,
+                lambda: loaded.readiness.report(expects_worker=True),
+                host=metrics_host,
+                port=metrics_port,
             )
             stack.callback(server.stop)
             server.start()
-        changes = app.sync_schedules(disable_removed=disable_removed)
-        worker = app.worker(queues=queues)
+        changes = loaded.sync_schedules(disable_removed=disable_removed)
+        running = loaded.worker(queues=queues)
         extra: dict[str, object] = {
-            "app": target,
-            "tasks": shortened(app.registry.named()),
+            "app": app or "built-in tasks",
+            "tasks": shortened(loaded.registry.named()),
             "queues": ",".join(queues or ["*"]),
-            "database": database_place(app.settings),
-            "schedules": len(app.schedules),
+            "database": database_place(loaded.settings),
+            "schedules": len(loaded.schedules),
         }
         for change in ("created", "updated", "resumed", "stopped", "removed"):
             if labels := getattr(changes, change):
                 extra[f"schedules_{change}"] = shortened(labels)
         logger.info("Serving", extra=extra)
         tune_process()
-        worker.start()
-        stop_worker(worker, app.settings, _wait_for_stop(signals, supervisor_fd))
+        running.start()
+        stop_worker(running, loaded.settings, _wait_for_stop(signals, supervisor_fd))
+    return 0
 
 
 def _port_arguments(first: int | None, processes: int) -> list[list[str]]:
@@ -264,53 +225,42 @@ def shortened(names: Sequence[str]) -> str:
     return text if len(names) <= _MOST_NAMES else f"{text},… ({len(names)})"
 
 
-# -- asking about workers --------------------------------------------------------------------------
-
-
 @worker_cli.command("list")
 @api_command
 def list_workers(session: ApiSession) -> None:
     """List the workers with a heartbeat in the last hour."""
-    document = session.client.get("/api/v1/workers")
-    workers = document["workers"]
-    session.show_list(
-        document,
-        workers,
-        lambda: worker_table(workers, session.client),
-        "No worker is known. Start one: evenbeat worker --app yourmodule:app",
-    )
+    page = session.client.get("/api/v1/workers")
+    columns = worker_columns(page["workers"], session.client.now())
+    empty = "No worker is known. Start one: evenbeat worker --app yourmodule:app"
+    session.show_list(page, "workers", columns, empty)
 
 
-def worker_table(workers: list[Document], client: Client) -> RenderableType:
+def worker_columns(workers: Sequence[Document], now: datetime) -> dict[str, Column]:
     """One line for each worker."""
-    more = ("tasks…", "version") if is_wide() else ()
-    lines = table(
-        "id", "status", "host…", "pid", "running", "queues…", "heartbeat", *more, right=("pid",)
-    )
-    short = short_ids([one["id"] for one in workers])
-    for one in workers:
-        state = "draining" if one["status"] == "draining" else "alive"
-        queues, tasks = (
-            "all" if one[kind] is None else ",".join(one[kind]) for kind in ("queues", "tasks")
-        )
-        lines.add_row(
-            short[one["id"]],
-            status(state if one["alive"] else "silent"),
-            cell(one["host"].split("/")[0]),
-            str(one["pid"]),
-            f"{one['running']}/{one['concurrency']}",
-            cell(queues),
-            relative(one["heartbeat_at"], client.now()),
-            *((cell(tasks), cell(one["version"])) if more else ()),
-        )
-    return lines
+
+    def state(one: Document) -> Text:
+        alive = "draining" if one["status"] == "draining" else "alive"
+        return status(alive if one["alive"] else "silent")
+
+    def all_or(kind: str) -> Column:
+        return lambda one: "all" if one[kind] is None else ",".join(one[kind])
+
+    columns: dict[str, Column] = {
+        "id": short(workers),
+        "status": state,
+        "host…": lambda one: one["host"].split("/")[0],
+        "pid": lambda one: str(one["pid"]),
+        "running": lambda one: f"{one['running']}/{one['concurrency']}",
+        "queues…": all_or("queues"),
+        "heartbeat": lambda one: relative(one["heartbeat_at"], now),
+    }
+    return columns | ({"tasks…": all_or("tasks"), "version": "version"} if is_wide() else {})
 
 
 @worker_cli.command()
 @api_command
 def drain(
-    session: ApiSession,
-    worker: Annotated[str, typer.Argument(metavar="ID", help="The id, or its beginning.")],
+    session: ApiSession, worker: Annotated[str, argument("ID", "The id, or its beginning.")]
 ) -> None:
     """Ask a worker to take no more jobs. It finishes what it has."""
     worker_id = worker

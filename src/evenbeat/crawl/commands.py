@@ -3,34 +3,39 @@
 import html
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from evenbeat.cli.client import path_segment
-from evenbeat.cli.output import relative, say, table
-from evenbeat.cli.session import ApiSession, LimitOption, OffsetOption, api_command, command_group
+from evenbeat.cli.output import relative, say
+from evenbeat.cli.session import (
+    ApiSession,
+    CommandGroup,
+    LimitOption,
+    OffsetOption,
+    argument,
+    option,
+)
 from evenbeat.humanize import count
 
-documents_cli = command_group(
+documents_cli = CommandGroup(
     "Crawled pages: search them, show one, and the sources they come from."
 )
 
+DocumentArgument = Annotated[str, argument("ID", "As the search with --json shows.")]
 
-@documents_cli.command()
-@api_command
+
+@documents_cli.api_command()
 def search(
     session: ApiSession,
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="WORDS",
-            help="What to look for; an argument with spaces is a phrase. Without: the newest.",
+        argument(
+            "WORDS",
+            "What to look for; an argument with spaces is a phrase. Without: the newest.",
         ),
     ] = None,
-    source: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only of this source; see `sources`.")
-    ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=100)] = 10,
+    source: Annotated[str | None, option("ID", "Only of this source; see `sources`.")] = None,
+    limit: Annotated[int, option("N", "Show at most N.", min=1, max=100)] = 10,
     offset: OffsetOption = 0,
 ) -> None:
     """Search crawled pages, the best first.
@@ -62,46 +67,36 @@ def search(
         say(f"{count(page['total'], 'page')} found.")
 
 
-DocumentId = Annotated[str, typer.Argument(metavar="ID", help="As the search with --json shows.")]
-
-
-@documents_cli.command()
-@api_command
-def show(session: ApiSession, document: DocumentId) -> None:
+@documents_cli.api_command()
+def show(session: ApiSession, document: DocumentArgument) -> None:
     """Show the text of a crawled page."""
     page = session.client.get(f"/api/v1/documents/{path_segment(document)}")
     session.show(page, Text(f"{page['title']}\n{page['url']}\n"), Text(page["text"]))
 
 
-@documents_cli.command()
-@api_command
-def delete(session: ApiSession, document: DocumentId) -> None:
+@documents_cli.api_command()
+def delete(session: ApiSession, document: DocumentArgument) -> None:
     """Remove a crawled page; a later crawl that finds it adds it again."""
     session.client.delete(f"/api/v1/documents/{path_segment(document)}")
     say("Removed.")
 
 
-@documents_cli.command()
-@api_command
-def sources(
-    session: ApiSession,
-    limit: LimitOption = 100,
-    offset: OffsetOption = 0,
-) -> None:
+@documents_cli.api_command()
+def sources(session: ApiSession, limit: LimitOption = 100, offset: OffsetOption = 0) -> None:
     """List what is crawled, longest ago first."""
     page = session.client.get("/api/v1/sources", limit=limit, offset=offset)
-    rows = table("source…", "url…", "crawled", "pages", "changed", right=("pages", "changed"))
-    for one in page["sources"]:
-        crawled_at = one["crawled_at"]
-        rows.add_row(
-            Text(one["id"]),
-            Text(one["url"]),
-            relative(crawled_at, session.client.now()) if crawled_at else "never",
-            f"{one['items_crawled']:,}",
-            f"{one['items_indexed']:,}",
-        )
-    empty = "Nothing was crawled yet. Add a crawl: evenbeat job add crawl url=https://example.com"
-    session.show_list(page, page["sources"], lambda: rows, empty)
+    session.show_list(
+        page,
+        "sources",
+        {
+            "source…": "id",
+            "url…": "url",
+            "crawled": lambda one: relative(one["crawled_at"], session.client.now()) or "never",
+            "pages": "items_crawled",
+            "changed": "items_indexed",
+        },
+        "Nothing was crawled yet. Add a crawl: evenbeat job add crawl url=https://example.com",
+    )
 
 
 def parts(snippet: str) -> list[tuple[str, bool]]:

@@ -82,9 +82,6 @@ def shown(url: str) -> str:
     return f"{scheme}{sign}{rest.rpartition('@')[2].partition('?')[0]}"
 
 
-# -- the store -----------------------------------------------------------------------------------
-
-
 class _StoredJob(NamedTuple):
     id: str
     next_run_time: float | None
@@ -141,9 +138,6 @@ def _rows_by_sqlalchemy(url: str, table: str) -> Iterator[_StoredJob]:
     except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
         reason = " ".join(str(error).split())
         raise InvalidInput(f"{shown(url)} cannot be read: {reason}", field="url") from None
-
-
-# -- pickles -------------------------------------------------------------------------------------
 
 
 class Record:
@@ -231,9 +225,6 @@ _HARMLESS: dict[tuple[str, str], Any] = {
 }
 
 
-# -- jobs ----------------------------------------------------------------------------------------
-
-
 def _job(
     row: _StoredJob, state: dict[str, Any], text: str, now: datetime, balance: bool
 ) -> ParsedJob:
@@ -312,9 +303,6 @@ def _timing(trigger: Record, now: datetime, balance: bool) -> Timing:
 
 def _moment(value: Any) -> datetime | None:
     return as_utc(value) if isinstance(value, datetime) else None
-
-
-# -- cron ----------------------------------------------------------------------------------------
 
 
 def _expression(fields: list[Any]) -> str:

@@ -8,9 +8,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.moments import zone_named
@@ -40,12 +40,8 @@ _LONGEST_SLUG = 48
 _UTC = {"Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Universal", "Zulu"}
 
 
-# -- the format ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CrontabEntry:
-    """A line that runs something. `command` and `standard_input` are what `%` makes of `raw`."""
+class CrontabEntry(NamedTuple):
+    """A line that runs something."""
 
     number: int
     text: str
@@ -55,25 +51,14 @@ class CrontabEntry:
     environment: dict[str, str]
     duration: timedelta | None
 
-    @property
-    def command(self) -> str:
-        """What the shell is given."""
-        return self._parts()[0].strip()
-
-    @property
-    def standard_input(self) -> str | None:
-        """What the command may read."""
-        _, *lines = self._parts()
-        return "".join(f"{line}\n" for line in lines) if lines else None
-
-    def _parts(self) -> list[str]:
-        """As cron does: the first bare `%` ends the command, later ones end lines of its input, and
-        `\\%` is a percent sign."""
-        return [part.replace(r"\%", "%") for part in re.split(r"(?<!\\)%", self.raw)]
+    def split(self) -> tuple[str, str | None]:
+        """The command, and what it may read. As cron does: the first bare `%` ends the command,
+        later ones end lines of its input, and `\\%` is a percent sign."""
+        command, *lines = (part.replace(r"\%", "%") for part in re.split(r"(?<!\\)%", self.raw))
+        return command.strip(), "".join(f"{line}\n" for line in lines) if lines else None
 
 
-@dataclass(frozen=True, slots=True)
-class CrontabVariable:
+class CrontabVariable(NamedTuple):
     """A line `NAME=value`, which holds for the lines below it."""
 
     number: int
@@ -82,8 +67,7 @@ class CrontabVariable:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnusableLine:
+class UnusableLine(NamedTuple):
     """A line that cannot be scheduled; `at_start` for one that asks to run when cron starts."""
 
     number: int
@@ -92,10 +76,9 @@ class UnusableLine:
     at_start: bool = False
 
 
-CrontabLine = CrontabEntry | CrontabVariable | UnusableLine
-
-
-def lines(text: str, timezone: str, *, system: bool = False) -> Iterator[CrontabLine]:
+def lines(
+    text: str, timezone: str, *, system: bool = False
+) -> Iterator[CrontabEntry | CrontabVariable | UnusableLine]:
     """What a crontab says, line by line. `CRON_TZ=`, or otherwise `TZ=`, sets the time zone from
     its line on, and a comment `# duration: 5m` tells how long the next entry takes."""
     environment: dict[str, str] = {}
@@ -120,7 +103,11 @@ def lines(text: str, timezone: str, *, system: bool = False) -> Iterator[Crontab
                     why = f"{name!r} is no variable that a command can be given."
                     yield UnusableLine(number, line, why)
             elif line.split(maxsplit=1)[0].lower() == "@reboot":
-                yield UnusableLine(number, line, _REBOOT, at_start=True)
+                why = (
+                    "@reboot asks for a run when the machine starts, which is no schedule. Start "
+                    "it with the service manager of the machine, or from the worker's own start."
+                )
+                yield UnusableLine(number, line, why, at_start=True)
             else:
                 zones = (environment.get(name) for name in _ZONES)
                 zone = next(filter(None, zones), timezone).removeprefix(":")
@@ -130,12 +117,6 @@ def lines(text: str, timezone: str, *, system: bool = False) -> Iterator[Crontab
                 duration = None
         except InvalidInput as error:
             yield UnusableLine(number, line, str(error))
-
-
-_REBOOT = (
-    "@reboot asks for a run when the machine starts, which is no schedule. Start it with the "
-    "service manager of the machine, or from the worker's own start."
-)
 
 
 def _entry(text: str, zone: str, system: bool) -> tuple[Cron, str | None, str]:
@@ -158,9 +139,6 @@ def _entry(text: str, zone: str, system: bool) -> tuple[Cron, str | None, str]:
             "has. A user's own crontab is read without --system."
         )
     return cron, user, command[0]
-
-
-# -- jobs ----------------------------------------------------------------------------------------
 
 
 def read_crontab(
@@ -212,7 +190,7 @@ def _not_ours(entry: CrontabEntry, user: str) -> str | None:
         )
     if entry.user is None and entry.raw.split()[0] == "root":
         return "Its command begins with a user, root. Is this a system crontab? Give --system."
-    if not entry.command:
+    if not entry.split()[0]:
         return "It has no command before its first %."
     return None
 
@@ -220,16 +198,16 @@ def _not_ours(entry: CrontabEntry, user: str) -> str | None:
 def _job(entry: CrontabEntry, tag: str, names: Counter[str], balance: bool) -> ParsedJob:
     """Its name is readable and the same at every import: made of the command alone, so that a line
     keeps its job when its times change. The same command once more is numbered."""
-    name = f"{slug(entry.command)}-{digest(entry.raw)}"
+    line, standard_input = entry.split()
+    name = f"{slug(line)}-{digest(entry.raw)}"
     names[name] += 1
     # A line for sh, unless SHELL names another one, which is then called as cron calls it.
     shell = entry.environment.get("SHELL", "")
-    command = entry.command if shell in _PLAIN_SHELLS else [shell, "-c", entry.command]
-    payload: Document = {"command": command}
+    payload: Document = {"command": line if shell in _PLAIN_SHELLS else [shell, "-c", line]}
     if entry.environment:
         payload["env"] = entry.environment
-    if entry.standard_input is not None:
-        payload["stdin"] = entry.standard_input
+    if standard_input is not None:
+        payload["stdin"] = standard_input
     timing = cron_timing(entry.cron, balance=balance)
     document: Document = {
         "name": name if names[name] == 1 else f"{name}-{names[name]}",
@@ -267,9 +245,6 @@ def slug(command: str) -> str:
             break
         text = longer
     return text or "".join(words)[:_LONGEST_SLUG] or "command"
-
-
-# -- this machine --------------------------------------------------------------------------------
 
 
 def is_system(path: Path) -> bool:

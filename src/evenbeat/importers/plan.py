@@ -6,7 +6,7 @@ that they give.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -23,13 +23,14 @@ from evenbeat.domain.schedule import (
     schedule_from_fields,
 )
 from evenbeat.errors import InvalidInput
-from evenbeat.importers.export import definition_of
+from evenbeat.importers.files import definition_of
 from evenbeat.importers.source import (
     Document,
     ImportSource,
     NeedsReview,
     ParsedJob,
     Remark,
+    moment_of,
     moment_text,
 )
 
@@ -97,50 +98,45 @@ def plan_of(source: ImportSource, existing: Existing, now: datetime) -> Plan:
     """What importing the source would do to the jobs that are there."""
     reviews = list(source.reviews)
     steps: list[Step] = []
-    taken: set[Key | None] = set()
+    keys: set[Key | None] = set()
     for parsed in source.jobs:
-        key = key_of(parsed.document)
-        try:
-            if key is not None and key in taken:
-                step: Step | NeedsReview = NeedsReview(
-                    parsed.where, parsed.text, _TAKEN.format(name=key[2])
-                )
-            else:
-                step = _step(parsed, source.tag, existing, now)
-        except InvalidInput as error:
-            step = NeedsReview(parsed.where, parsed.text, str(error))
-        taken.add(key)
-        if isinstance(step, Step):
-            steps.append(step)
+        key, why = key_of(parsed.document), None
+        if key is not None and key in keys:
+            why = f"Another one of this source gets the name {key[2]!r}, too. Rename one there."
         else:
-            reviews.append(step)
-    reviews.extend(_gone(source, existing))
+            try:
+                steps.append(_step(parsed, source.tag, existing, now))
+            except InvalidInput as error:
+                why = str(error)
+        if why is not None:
+            reviews.append(NeedsReview(parsed.where, parsed.text, why))
+        keys.add(key)
+    # What was imported from here once and is no longer there would still run.
+    for key, job in existing.named.items():
+        if source.tag in job["tags"] and key not in keys and job["status"] not in FINISHED:
+            why = (
+                f"It was imported from here once as {job['name']!r}, still runs, and is no longer "
+                f"there. If it is not wanted: evenbeat job delete {job['name']}"
+            )
+            reviews.append(NeedsReview("gone", job["description"] or job["name"], why))
     return Plan(steps, reviews, list(source.remarks))
 
 
-_TAKEN = "Another one of this source gets the name {name!r}, too. Rename one of them there."
-
-
-def _step(
-    parsed: ParsedJob, tag: str | None, existing: Existing, now: datetime
-) -> Step | NeedsReview:
+def _step(parsed: ParsedJob, tag: str | None, existing: Existing, now: datetime) -> Step:
+    """What to do about one job; raises InvalidInput where a person has to decide."""
     document, key = parsed.document, key_of(parsed.document)
     job = existing.named.get(key) if key else _alike(document, existing)
     if job is None:
         schedule = schedule_of(document)
         return Step(parsed, "add", schedule.describe(), _next_run(document, schedule, now), {})
     if tag is not None and tag not in job["tags"]:
-        return NeedsReview(
-            parsed.where,
-            parsed.text,
+        raise InvalidInput(
             f"A job named {document['name']!r} is there already, and was not imported from here. "
-            "Rename one of them.",
+            "Rename one of them."
         )
     changes = _changes(document, job, tag)
     for name in _ONLY_WHEN_ADDED & changes.keys():
-        return NeedsReview(
-            parsed.where, parsed.text, f"Its {name} differs, which cannot be changed."
-        )
+        raise InvalidInput(f"Its {name} differs, which cannot be changed.")
     next_run = None if job["next_run_at"] is None else datetime.fromisoformat(job["next_run_at"])
     if not changes:
         return Step(parsed, "keep", job["schedule_text"], next_run, {}, job["id"])
@@ -159,24 +155,6 @@ def _alike(document: Document, existing: Existing) -> Mapping[str, Any] | None:
             jobs.remove(job)
             return job
     return None
-
-
-def _gone(source: ImportSource, existing: Existing) -> Iterator[NeedsReview]:
-    """What was imported from here once and is no longer there: it would still run."""
-    if source.tag is None:
-        return
-    present = {key_of(parsed.document) for parsed in source.jobs}
-    for key, job in existing.named.items():
-        if source.tag in job["tags"] and key not in present and job["status"] not in FINISHED:
-            yield NeedsReview(
-                "gone",
-                job["description"] or job["name"],
-                f"It was imported from here once as {job['name']!r}, still runs, and is no longer "
-                f"there. If it is not wanted: evenbeat job delete {job['name']}",
-            )
-
-
-# -- differences ---------------------------------------------------------------------------------
 
 
 def _changes(document: Document, job: Mapping[str, Any], tag: str | None) -> Document:
@@ -215,7 +193,7 @@ def _ran_or_will_run_then(desired: Document, job: Mapping[str, Any]) -> bool:
     if job["status"] in FINISHED or job["plan_time"] is None or "run_at" not in desired:
         return True
     plan = as_utc(datetime.fromisoformat(job["plan_time"]))
-    return plan == _moment(desired["run_at"], "run_at")
+    return plan == moment_of(desired["run_at"], "run_at")
 
 
 def _fingerprint(document: Document) -> str:
@@ -235,7 +213,7 @@ def canonical(document: Mapping[str, Any]) -> Document:
         fields[name] = kind.to_json(kind.parse(name, fields[name]))
     for name in ("run_at", "anchor_at"):
         if name in fields:
-            fields[name] = moment_text(_moment(fields[name], name))
+            fields[name] = moment_text(moment_of(fields[name], name))
     if "tags" in fields:
         fields["tags"] = list(dict.fromkeys(fields["tags"]))
     schedule = schedule_of(fields)
@@ -249,18 +227,6 @@ def canonical(document: Mapping[str, Any]) -> Document:
     return fields
 
 
-def _moment(value: object, name: str) -> datetime:
-    try:
-        return as_utc(datetime.fromisoformat(str(value)), field=name)
-    except ValueError:
-        raise InvalidInput(
-            f"{name} is a moment such as 2030-01-31T09:00:00Z, not {value!r}.", field=name
-        ) from None
-
-
-# -- words ---------------------------------------------------------------------------------------
-
-
 def schedule_of(document: Mapping[str, Any]) -> Schedule:
     """The schedule that the fields of a document describe."""
     if document.get("schedule_enabled") is False:
@@ -268,7 +234,7 @@ def schedule_of(document: Mapping[str, Any]) -> Schedule:
     fields = modern_fields(dict(document))
     for name in ("run_at", "anchor_at"):
         if fields.get(name) is not None:
-            fields[name] = _moment(fields[name], name)
+            fields[name] = moment_of(fields[name], name)
     schedule = schedule_from_fields(fields)
     return Once(fields.get("run_at")) if isinstance(schedule, Once) else schedule
 
@@ -279,7 +245,7 @@ def _next_run(document: Document, schedule: Schedule, now: datetime) -> datetime
     if document.get("paused"):
         return None
     if document.get("run_at") is not None:
-        return max(now, _moment(document["run_at"], "run_at"))
+        return max(now, moment_of(document["run_at"], "run_at"))
     if isinstance(schedule, Interval) and schedule.anchor is None:
         return None
     return schedule.next_after(now) if isinstance(schedule, Recurring) else None

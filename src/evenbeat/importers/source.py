@@ -5,12 +5,14 @@ import hashlib
 import inspect
 import json
 import re
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from evenbeat.domain.duration import format_duration
+from evenbeat.domain.moments import as_utc
 from evenbeat.domain.schedule import Cron
 from evenbeat.domain.setting_kinds import MAX_NAME
 from evenbeat.errors import InvalidInput
@@ -58,9 +60,6 @@ class ImportSource:
     templates: list[Document] = field(default_factory=list)
 
 
-# -- names and texts -----------------------------------------------------------------------------
-
-
 def tag_of(kind: str, origin: str) -> str:
     """The tag of jobs imported from `origin`; an overlong one is cut, but stays distinct. Commas
     would split it where filters list tags."""
@@ -90,12 +89,26 @@ def moment_text(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+def moment_of(value: object, name: str) -> datetime:
+    """The moment that a field of a document names."""
+    try:
+        return as_utc(datetime.fromisoformat(str(value)), field=name)
+    except ValueError:
+        raise InvalidInput(
+            f"{name} is a moment such as 2030-01-31T09:00:00Z, not {excerpt(value)}.", field=name
+        ) from None
+
+
+def excerpt(value: object) -> str:
+    """A value in a message: never all of it, as what aliases of aliases stand for would not fit
+    into memory."""
+    text = reprlib.repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def interval_text(every: timedelta) -> str:
     """An interval as documents have it."""
     return f"@every {format_duration(every)}"
-
-
-# -- calls ---------------------------------------------------------------------------------------
 
 
 def payload_of(
@@ -130,9 +143,6 @@ def payload_of(
             "let the handler look the rest up."
         ) from None
     return payload
-
-
-# -- cron that only means an interval ------------------------------------------------------------
 
 
 class Timing(NamedTuple):

@@ -285,6 +285,9 @@ def test_edit_changes_what_is_given_and_nothing_else(evenbeat: Command, store: S
     evenbeat("job", "edit", "sync", "--payload", "{}", "--unset", "timeout", "--name", "synced")
     job = store.read.job(UUID(job_id))
     assert (job.payload, job.timeout_seconds, job.name) == ({}, None, "synced")
+    evenbeat("job", "edit", "synced", "--priority", "0", "--max-retries", "0")
+    job = store.read.job(UUID(job_id))
+    assert (job.priority, job.max_retries) == (0, 0)
     for wrong in ([], ["--unset", "nonsense"], ["--priority", "101"], ["a"], ["--paused"]):
         assert evenbeat("job", "edit", "synced", *wrong).code == 2, wrong
     assert evenbeat("job", "edit", "sync", "--priority", "1").code == 4

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenbeat.cli.job_edit import value_of
-from evenbeat.cli.job_views import outcome, progress_text
 from evenbeat.cli.output import both, cell, exact, relative, safe, short_ids
+from evenbeat.cli.views import outcome, progress_text
 from evenbeat.domain.ids import uuid7_many
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -59,8 +59,7 @@ class Client:
 
     def get(self, path: str, **query: Any) -> Document:
         """A document; query values that are None or empty are left out."""
-        params = {name: value for name, value in query.items() if value not in (None, [])}
-        return self._request("GET", path, params=params or None)
+        return self._request("GET", path, params=stated(query) or None)
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Document:
         return self._request("POST", path, json=body)
@@ -96,6 +95,11 @@ class Client:
             # The header has whole seconds, so a small difference is none.
             self._clock_offset = offset if abs(offset) > _CLOCK_TOLERANCE else timedelta(0)
         return read_response(response)
+
+
+def stated(fields: Mapping[str, Any]) -> Document:
+    """The fields that have a value, such as the options that were given."""
+    return {name: value for name, value in fields.items() if value not in (None, [])}
 
 
 def path_segment(text: str) -> str:

@@ -8,15 +8,6 @@ from rich.text import Text
 
 from evenbeat.cli import job_edit
 from evenbeat.cli.client import ApiError, Client, Document
-from evenbeat.cli.job_views import (
-    execution_columns,
-    execution_facts,
-    job_columns,
-    job_facts,
-    label,
-    progress_text,
-    section,
-)
 from evenbeat.cli.output import both, console, relative, safe, say, table
 from evenbeat.cli.session import (
     ApiSession,
@@ -29,6 +20,15 @@ from evenbeat.cli.session import (
     find_job,
     flag,
     option,
+)
+from evenbeat.cli.views import (
+    execution_columns,
+    execution_facts,
+    job_columns,
+    job_facts,
+    label,
+    progress_text,
+    section,
 )
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.states import FINISHED
@@ -143,7 +143,7 @@ def watch(
             say(f"Still {last['status']} after {timeout}; it goes on without being watched.")
         session.show(run or last)
         return 1
-    session.show(run, lambda: execution_facts(run, session.client.now()))
+    session.show(run, execution_facts(run, session.client.now()))
     return 0 if run["status"] == "completed" else 1
 
 
@@ -272,4 +272,4 @@ def show_execution(
 ) -> None:
     """Show one execution: its times, its result or its error with the trace."""
     document = find_execution(session.client, execution)
-    session.show(document, lambda: execution_facts(document, session.client.now()))
+    session.show(document, execution_facts(document, session.client.now()))

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from evenbeat.cli.client import Document
-from evenbeat.cli.job_views import label
+from evenbeat.cli.client import Document, stated
 from evenbeat.cli.output import both, confirmed, exact, say
 from evenbeat.cli.session import (
     ApiSession,
@@ -20,6 +19,7 @@ from evenbeat.cli.session import (
     is_id,
     option,
 )
+from evenbeat.cli.views import label
 from evenbeat.domain.job import SETTINGS
 from evenbeat.domain.setting_kinds import Choice
 from evenbeat.domain.states import JobStatus
@@ -160,7 +160,7 @@ def answer(session: ApiSession, job: Document) -> int:
 
 def _body(options: Document) -> Document:
     """The API's fields for the options that were given."""
-    body = {name: value for name, value in options.items() if value not in (None, [])}
+    body = stated(options)
     forms = [name for name in ("every", "cron", "schedule") if name in body]
     if len(forms) > 1:
         raise InvalidInput(
@@ -318,13 +318,9 @@ def backfill(  # noqa: PLR0917 - the options are named on the command line
 
     Times are written as 2030-01-31T09:00:00Z.
     """
-    body: Document = {"from": since, "to": until}
-    if limit is not None:
-        body["limit"] = limit
-    if include_completed:
-        body["include_completed"] = True
+    body = {"from": since, "to": until, "limit": limit, "include_completed": include_completed}
     job_id = find_job(session.client, job)["id"]
-    result = session.client.post(f"/api/v1/jobs/{job_id}/backfill", body)
+    result = session.client.post(f"/api/v1/jobs/{job_id}/backfill", stated(body))
     existing = f", {result['existing']:,} existed already" if result["existing"] else ""
     plans = result["plans"]
     between = f" From {exact(plans[0])} to {exact(plans[-1])}." if plans else ""

@@ -1,13 +1,12 @@
 """`evenbeat queue|limit|task|schedule`: what jobs wait in, what holds them back, what they run, and
 when."""
 
-from datetime import datetime
 from typing import Annotated
 
 from rich.console import Group
 
-from evenbeat.cli.client import Document, path_segment
-from evenbeat.cli.output import Column, both, exact, heading, moment, relative
+from evenbeat.cli.client import Document, path_segment, stated
+from evenbeat.cli.output import both, exact, heading, moment, relative
 from evenbeat.cli.session import (
     ApiSession,
     CommandGroup,
@@ -16,6 +15,7 @@ from evenbeat.cli.session import (
     argument,
     option,
 )
+from evenbeat.cli.views import queue_columns
 from evenbeat.domain.moments import zone_named
 
 queue_cli = CommandGroup("List, pause and resume queues.")
@@ -36,17 +36,6 @@ def list_queues(session: ApiSession) -> None:
         queue_columns(session.client.now()),
         "No queue has anything due or running, and none is paused.",
     )
-
-
-def queue_columns(now: datetime) -> dict[str, Column]:
-    """One line for each queue."""
-    return {
-        "queue…": "name",
-        "due": "due",
-        "running": "running",
-        "oldest due": lambda queue: relative(queue["oldest_due"], now),
-        "paused": lambda queue: relative(queue["paused_at"], now),
-    }
 
 
 @queue_cli.api_command("pause")
@@ -99,8 +88,7 @@ def set_limit(
 
     What is left out is not limited: `--rate 10/s` alone lets any number run at once.
     """
-    options = {"concurrency_limit": concurrency, "rate_limit": rate}
-    body = {name: value for name, value in options.items() if value is not None}
+    body = stated({"concurrency_limit": concurrency, "rate_limit": rate})
     limit = session.client.put(f"/api/v1/limits/{path_segment(key)}", body)
     session.show(limit, _limit_text(limit))
 
@@ -170,10 +158,9 @@ def preview(  # noqa: PLR0917 - the options are named on the command line
     """Explain a schedule in words, and show its next plans in its own time zone."""
     # A single word that starts with a digit can only be a duration.
     is_duration = schedule.strip()[:1].isdigit() and " " not in schedule.strip()
-    body: Document = {"schedule": f"@every {schedule}" if is_duration else schedule, "count": count}
-    options = {"timezone": timezone, "window": window, "after": after}
-    body |= {name: value for name, value in options.items() if value is not None}
-    result = session.client.post("/api/v1/schedules/preview", body)
+    body = {"schedule": f"@every {schedule}" if is_duration else schedule, "count": count}
+    body |= {"timezone": timezone, "window": window, "after": after}
+    result = session.client.post("/api/v1/schedules/preview", stated(body))
     now, lines = session.client.now(), []
     for plan in result["plans"]:
         when, shown = moment(plan), exact(plan)

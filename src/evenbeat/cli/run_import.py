@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
@@ -12,19 +12,19 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from evenbeat.cli.client import ApiError, Client, Document, path_segment
-from evenbeat.cli.output import Column, heading, safe, say, table
+from evenbeat.cli.output import Column, exact, heading, safe, say, table
 from evenbeat.cli.session import ApiSession
+from evenbeat.domain.schedule import After
 from evenbeat.errors import InvalidInput, validation_message
 from evenbeat.humanize import count
 from evenbeat.importers.files import template_of
-from evenbeat.importers.plan import Existing, Plan, Step, key_of, plan_of
+from evenbeat.importers.plan import Existing, Plan, Step, key_of, plan_of, schedule_of
 from evenbeat.importers.source import ImportSource, NeedsReview, ParsedJob, Remark, moment_text
 
 _PAGE = 1000
 _MOST_JOBS = 1000
 _MOST_BYTES = 4 * 2**20
 _FEW = 5000
-_ACTIONS = {"add": "add", "change": "change", "keep": "unchanged"}
 _JOBS = "/api/v1/jobs"
 _RECURRING = ("schedule", "interval_seconds", "interval_minutes", "schedule_time")
 
@@ -105,12 +105,12 @@ def _existing(client: Client, source: ImportSource) -> Existing:
     return Existing.of(jobs.values())
 
 
-def all_of(client: Client, name: str, **filters: Any) -> Iterator[Document]:
+def all_of(client: Client, kind: str, **filters: Any) -> Iterator[Document]:
     """Every job or template that matches, each once even if others come and go meanwhile."""
     keys: set[str] = set()
     offset = 0
     while True:
-        rows = client.get(f"/api/v1/{name}", **filters, limit=_PAGE, offset=offset)[name]
+        rows = client.get(f"/api/v1/{kind}", **filters, limit=_PAGE, offset=offset)[kind]
         for row in rows:
             if (key := row.get("id") or row["name"]) not in keys:
                 keys.add(key)
@@ -128,7 +128,7 @@ def all_jobs(client: Client, **filters: Any) -> Iterator[Document]:
 def _apply(client: Client, plan: Plan) -> Document:
     """Add what is new, some at a time, each time all or none; then change what differs, one by one.
     If anything stops it, the same import again does the rest."""
-    result: Document = {"added": 0, "changed": 0, "unchanged": len(plan.doing("keep"))}
+    result: Document = {"added": 0, "changed": 0, "unchanged": len(plan.doing("unchanged"))}
     result |= {"refused": [], "warnings": []}
     for chunk in _chunks(in_dependency_order(plan.doing("add"))):
         try:
@@ -157,16 +157,14 @@ def _apply(client: Client, plan: Plan) -> Document:
 def in_dependency_order(steps: Sequence[Step]) -> list[Step]:
     """The same steps, each after those that it waits for, so that any part of the list can be added
     by itself. Where steps wait for each other, all stay as they are: the API says what is wrong."""
-    by_key = {key: step for step in steps if (key := key_of(step.parsed.document)) is not None}
+    by_key = {key_of(step.parsed.document): step for step in steps}
     order: TopologicalSorter[int] = TopologicalSorter()
     for step in steps:
-        document = step.parsed.document
-        scope, after = document.get("scope") or {}, document.get("after")
-        own = (scope.get("kind", "global"), scope.get("id", "global"))
         order.add(id(step))
-        for one in after if isinstance(after, list) else [] if after is None else [after]:
-            name: Any = one.get("job") if isinstance(one, Mapping) else one
-            awaited = by_key.get((*own, name)) or by_key.get(("global", "global", name))
+        schedule = schedule_of(step.parsed.document)
+        for one in schedule.jobs if isinstance(schedule, After) else ():
+            own = key_of(step.parsed.document | {"name": str(one.job)})
+            awaited = by_key.get(own) or by_key.get(("global", "global", str(one.job)))
             if awaited is not None:
                 order.add(id(step), id(awaited))
     by_id = {id(step): step for step in steps}
@@ -209,7 +207,7 @@ def _document(plan: Plan, result: Document | None = None) -> Document:
         "plan": [
             {
                 "where": step.parsed.where,
-                "action": _ACTIONS[step.action],
+                "action": step.action,
                 "name": step.parsed.document.get("name"),
                 "schedule_text": step.says,
                 "next_run_at": None if step.next_run is None else moment_text(step.next_run),
@@ -227,30 +225,23 @@ def _document(plan: Plan, result: Document | None = None) -> Document:
 
 
 def _show_plan(session: ApiSession, plan: Plan) -> None:
-    def label(step: Step) -> str:
-        document = step.parsed.document
-        return document.get("name") or document.get("task") or step.parsed.text
-
-    def remark(step: Step) -> str | None:
-        changes = ", ".join(sorted(step.changes))
-        return changes if step.action == "change" else step.parsed.remark
-
+    document = _document(plan)
     columns: dict[str, Column] = {
-        "where": lambda step: step.parsed.where,
-        "what": lambda step: _ACTIONS[step.action],
-        "job…": label,
-        "when…": lambda step: step.says,
+        "where": "where",
+        "what": "action",
+        "job…": lambda row: row["name"] or row["job"].get("task") or row["job"].get("url"),
+        "when…": "schedule_text",
         "next run": _next_run,
-        "remark…": remark,
+        "remark…": lambda row: ", ".join(sorted(row["changes"] or ())) or row["remark"],
     }
-    parts: list[RenderableType] = [table(plan.steps, columns)] if plan.steps else []
+    parts: list[RenderableType] = [table(document["plan"], columns)] if plan.steps else []
     if plan.remarks:
         parts += [Text(), heading("Also in the source")]
         parts += [Text(f"  {safe(f'{r.where}: {r.text}')}: {r.what}") for r in plan.remarks]
-    session.show(_document(plan), *parts, *_reviews(plan))
+    session.show(document, *parts, *_reviews(plan))
     if session.as_json:
         return
-    adds, changes, keeps = (len(plan.doing(action)) for action in ("add", "change", "keep"))
+    adds, changes, keeps = (len(plan.doing(action)) for action in ("add", "change", "unchanged"))
     numbers = ((adds, "to add"), (changes, "to change"), (keeps, "unchanged"))
     summary = [f"{number:,} {words}" for number, words in numbers if number]
     if plan.reviews:
@@ -260,17 +251,15 @@ def _show_plan(session: ApiSession, plan: Plan) -> None:
     say(f"{', '.join(summary) or 'Nothing was found'}. {next_step}")
 
 
-def _next_run(step: Step) -> str:
-    document = step.parsed.document
-    if step.next_run is not None:
-        return f"{step.next_run:%Y-%m-%d %H:%M:%S} UTC"
-    if step.action != "add":
-        return ""
-    if document.get("paused"):
+def _next_run(row: Document) -> str:
+    job = row["job"]
+    if row["next_run_at"] is not None or row["action"] != "add":
+        return exact(row["next_run_at"])
+    if job.get("paused"):
         return "paused"
-    if document.get("after") is not None:
+    if job.get("after") is not None:
         return "after those"
-    recurring = any(document.get(name) is not None for name in _RECURRING)
+    recurring = any(job.get(name) is not None for name in _RECURRING)
     return "in a balanced place" if recurring else "at once"
 
 

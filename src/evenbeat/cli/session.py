@@ -12,8 +12,8 @@ import typer
 from rich.console import RenderableType
 
 from evenbeat.cli.client import ApiError, Client, Document, connected, path_segment
-from evenbeat.cli.job_views import label
 from evenbeat.cli.output import Column, print_json, say, short_ids, show, table
+from evenbeat.cli.views import label
 from evenbeat.domain.ids import parse_id
 from evenbeat.domain.schedule import KINDS
 from evenbeat.domain.states import JobStatus
@@ -100,14 +100,12 @@ class ApiSession:
     client: Client
     as_json: bool
 
-    def show(
-        self, document: Document, *parts: Callable[[], RenderableType] | RenderableType
-    ) -> None:
-        """Print the document with --json, otherwise the parts; a callable is called only then."""
+    def show(self, document: Document, *parts: RenderableType) -> None:
+        """Print the document with --json, otherwise the parts."""
         if self.as_json:
             print_json(document)
         elif parts:
-            show(*(part() if callable(part) else part for part in parts))
+            show(*parts)
 
     def show_list(
         self,
@@ -122,7 +120,7 @@ class ApiSession:
         --limit and --offset is `paged`, and says if there are more."""
         rows = page[name]
         if rows or self.as_json:
-            self.show(page, lambda: table(rows, columns))
+            self.show(page, table(rows, columns))
         if not rows:
             say(empty)
         elif paged and page["total"] > (shown := page["offset"] + len(rows)):

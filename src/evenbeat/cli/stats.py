@@ -1,47 +1,52 @@
-"""`evenbeat stats` and `evenbeat top`: the scheduler in figures, once or live in the terminal."""
+"""`evenbeat stats|top|distribution|rebalance`: the scheduler in figures, how even the schedule is,
+and making it so."""
 
 import os
 import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
+from uuid import UUID
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from evenbeat.cli.client import ApiError, Client, Document
-from evenbeat.cli.job_views import label, progress_text
+from evenbeat.cli.client import ApiError, Client, Document, stated
 from evenbeat.cli.output import (
     Column,
     both,
+    confirmed,
     console,
     facts,
     heading,
     moment,
     print_json,
+    safe,
     short,
     show,
     status,
     table,
 )
-from evenbeat.cli.queues import queue_columns
-from evenbeat.cli.session import ApiSession, api_command, flag, option
-from evenbeat.cli.worker import worker_columns
+from evenbeat.cli.session import ApiSession, YesOption, api_command, flag, option
+from evenbeat.cli.views import label, progress_text, queue_columns, worker_columns
 from evenbeat.domain.duration import parse_duration
+from evenbeat.errors import InvalidInput
 from evenbeat.humanize import count, duration, milliseconds
 
-_MOST_RUNNING = 20
+_PATH = "/api/v1/scheduler"
+_MOST_SHOWN = 20
 
 
 @api_command
 def stats(session: ApiSession) -> None:
     """Show how many jobs are in which state, and how their executions went."""
-    metrics = session.client.get("/api/v1/scheduler/metrics")
+    metrics = session.client.get(f"{_PATH}/metrics")
     runs, now = metrics["executions"], session.client.now()
     rate = runs["success_rate"]
     figures = {
@@ -104,11 +109,11 @@ def top(
 
 def _read(client: Client) -> Document:
     """What there is to see at one moment."""
-    running = client.get("/api/v1/executions", status="running", limit=_MOST_RUNNING)["executions"]
+    running = client.get("/api/v1/executions", status="running", limit=_MOST_SHOWN)["executions"]
     jobs = client.get("/api/v1/jobs", status="running", limit=1000)["jobs"] if running else []
     return {
         "at": time.monotonic(),
-        "metrics": client.get("/api/v1/scheduler/metrics"),
+        "metrics": client.get(f"{_PATH}/metrics"),
         "queues": client.get("/api/v1/queues")["queues"],
         "workers": client.get("/api/v1/workers")["workers"],
         "running": running,
@@ -187,3 +192,121 @@ def _wait_for_q() -> Iterator[Callable[[float], bool]]:
         yield is_pressed
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+@api_command
+def distribution(session: ApiSession) -> None:
+    """Show how many jobs start in each hour, how even the load is, and what to do about it."""
+    current = session.client.get(f"{_PATH}/distribution")
+    session.show(current, distribution_view(current))
+
+
+@api_command
+def rebalance(  # noqa: PLR0917 - the options are named on the command line
+    session: ApiSession,
+    preview: Annotated[
+        bool, flag("--preview", "Show what would move, and change nothing (default).")
+    ] = False,
+    apply: Annotated[bool, flag("--apply", "Move the jobs.")] = False,
+    undo: Annotated[UUID | None, option("ID", "Put back what a rebalance moved.")] = None,
+    max_moves: Annotated[int | None, option("N", "Move so many jobs at most.", min=1)] = None,
+    yes: YesOption = False,
+) -> int:
+    """Lower the peak with the fewest moves. No job moves by more than half its interval."""
+    if preview + apply + (undo is not None) > 1:
+        raise InvalidInput("Give one of --preview, --apply and --undo ID.", field="preview")
+    if undo is not None:
+        if max_moves is not None:
+            raise InvalidInput("--max-moves does not go with --undo.", field="max_moves")
+        if not confirmed(f"Put back what rebalance {undo} moved?", yes):
+            return 1
+        undone = session.client.post(f"{_PATH}/rebalance/{undo}/undo")
+        restored = heading(f"{count(len(undone['restored']), 'job')} put back")
+        session.show(undone, restored, *_stays(undone["left_alone"], "left alone"))
+        return 0
+    body = stated({"max_moves": max_moves})
+    if not apply or not yes:
+        plan = session.client.post(f"{_PATH}/rebalance/preview", body)
+        if not apply or not plan["would_move"]:
+            session.show(plan, preview_view(plan))
+            return 0
+        if not session.as_json:
+            show(preview_view(plan))
+        if not confirmed(f"Move {count(plan['would_move'], 'job')}?", yes):
+            return 1
+        body["plan_id"] = plan["plan_id"]  # what is applied is just what was shown
+    done = session.client.post(f"{_PATH}/rebalance", body)
+    session.show(done, done_view(done))
+    return 0
+
+
+def distribution_view(current: Document) -> Group:
+    """Bars for the hours, the peak marked, and the figures below."""
+    hours = current["hourly_distribution"]
+    most = max((hour["job_count"] for hour in hours), default=0)
+    lines = [heading(f"Starts per hour, the coming {current['window_hours']} hours (UTC)")]
+    for hour in hours:
+        jobs, is_peak = hour["job_count"], bool(most) and hour["hour"] == current["peak_hour"]
+        blocks = "█" * round(48 * jobs / max(1, most)) or ("▏" if jobs else "")
+        line = Text(f"  {hour['hour']:02d} ").append(blocks, "red" if is_peak else "blue")
+        lines.append(line.append(f" {jobs:,}" + ("  <- peak" if is_peak else "")))
+    peak, mean = current["expected_peak"], current["expected_mean"]
+    score, slots = current["distribution_score"], count(current["workers_needed"], "worker slot")
+    return Group(
+        *lines,
+        Text(),
+        Text(f"{count(current['total_jobs'], 'job')}, score {score:.2f} (1.00 is even)"),
+        Text(f"{peak:,.1f} run at once at most, {mean:,.1f} on average: {slots} needed"),
+        Text(safe(current["suggestion"])),
+    )
+
+
+def preview_view(plan: Document) -> Group:
+    """What would move, what stays and why, and what it gains."""
+    if not plan["would_move"]:
+        return Group(
+            heading("There is nothing to gain: no move would lower the peak."),
+            *_stays(plan["skipped"]),
+        )
+    title = f"{count(plan['would_move'], 'job')} would move"
+    return _moves(title, plan, plan["preview"], "current_time", "proposed_time")
+
+
+def done_view(done: Document) -> Group:
+    """What was moved, and how to take it back."""
+    if not done["moved"]:
+        return Group(heading("No job moved."), *_stays(done["skipped"]))
+    return Group(
+        _moves(
+            f"{count(len(done['moved']), 'job')} moved", done, done["moved"], "old_time", "new_time"
+        ),
+        Text(f"To take it back: evenbeat rebalance --undo {done['id']}"),
+    )
+
+
+def _moves(title: str, plan: Document, moves: Sequence[Document], old: str, new: str) -> Group:
+    """The moves, the jobs that stay, and the gain."""
+    when = "{:%a %d %b %H:%M:%S}".format
+    columns: dict[str, Column] = {
+        "job…": lambda move: move["name"] or move["job_id"],
+        "from": lambda move: when(moment(move[old])),
+        "to": lambda move: when(moment(move[new])),
+        "why…": "reason",
+    }
+    more = len(moves) - _MOST_SHOWN
+    before, after = plan["before"], plan["after"]
+    peaks = f"{before['expected_peak']:,.1f} -> {after['expected_peak']:,.1f}"
+    scores = f"{before['distribution_score']:.2f} -> {after['distribution_score']:.2f}"
+    return Group(
+        heading(title),
+        table(moves[:_MOST_SHOWN], columns),
+        *([Text(f"and {more:,} more, see --json", "dim")] if more > 0 else []),
+        *_stays(plan["skipped"]),
+        Text(f"Peak concurrency {peaks}, score {scores}"),
+    )
+
+
+def _stays(jobs: Sequence[Document], words: str = "stay") -> list[Text]:
+    reasons = Counter(job["reason"] for job in jobs).most_common()
+    by_reason = ", ".join(f"{number:,} {reason}" for reason, number in reasons)
+    return [Text(f"{len(jobs):,} {words}: {safe(by_reason)}")] if jobs else []

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from evenbeat.cli.client import Document, path_segment
+from evenbeat.cli.client import Document, path_segment, stated
 from evenbeat.cli.job_edit import answer
 from evenbeat.cli.output import Column, compact, confirmed, heading, relative, safe, table
 from evenbeat.cli.session import ApiSession, CommandGroup, YesOption, argument, flag, option
@@ -109,11 +109,8 @@ def use(
 ) -> int:
     """Add a job from a template."""
     path = f"{_PATH}/{path_segment(name)}"
-    declared = {
-        key: {rule: value for rule, value in rules.items() if value is not None}
-        for key, rules in session.client.get(path)["parameters"].items()
-    }
-    parameters = read_parameters(declared)
+    declared = session.client.get(path)["parameters"]
+    parameters = read_parameters({key: stated(rules) for key, rules in declared.items()})
     arguments: Document = {}
     for text in values or ():
         key, sign, value = text.partition("=")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from rich.console import RenderableType
 
-from evenbeat.cli.client import ApiError, Client, Document, path_segment
+from evenbeat.cli.client import ApiError, Client, Document, path_segment, stated
 from evenbeat.cli.output import (
     both,
     compact,
@@ -104,8 +104,7 @@ def add(  # noqa: PLR0917 - the options are named on the command line
     job_id = None if job is None else find_job(session.client, job)["id"]
     options = {"job_id": job_id, "tasks": task, "queues": queue, "tags": tag}
     options |= {"url": endpoint, "events": event, "description": description}
-    body = {name: value for name, value in options.items() if value is not None}
-    added = session.client.post(_PATH, body)
+    added = session.client.post(_PATH, stated(options))
     if not session.as_json:
         say(f"Added {added['id']}. Its secret, shown only this once:")
     session.show(added, added["secret"])

@@ -7,16 +7,12 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from datetime import datetime
 from signal import Signals as Signal
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from evenbeat.cli.app_loader import check_database, database_place, served_app
-from evenbeat.cli.client import Document
-from evenbeat.cli.output import Column, is_wide, relative, short, status
 from evenbeat.cli.processes import Signals, Supervisor, tune_process
 from evenbeat.cli.session import (
     ApiSession,
@@ -28,6 +24,7 @@ from evenbeat.cli.session import (
     is_id,
     option,
 )
+from evenbeat.cli.views import worker_columns
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.logs import LineHandler, LogFormat, configure_logging
@@ -233,28 +230,6 @@ def list_workers(session: ApiSession) -> None:
     columns = worker_columns(page["workers"], session.client.now())
     empty = "No worker is known. Start one: evenbeat worker --app yourmodule:app"
     session.show_list(page, "workers", columns, empty)
-
-
-def worker_columns(workers: Sequence[Document], now: datetime) -> dict[str, Column]:
-    """One line for each worker."""
-
-    def state(one: Document) -> Text:
-        alive = "draining" if one["status"] == "draining" else "alive"
-        return status(alive if one["alive"] else "silent")
-
-    def all_or(kind: str) -> Column:
-        return lambda one: "all" if one[kind] is None else ",".join(one[kind])
-
-    columns: dict[str, Column] = {
-        "id": short(workers),
-        "status": state,
-        "host…": lambda one: one["host"].split("/")[0],
-        "pid": lambda one: str(one["pid"]),
-        "running": lambda one: f"{one['running']}/{one['concurrency']}",
-        "queues…": all_or("queues"),
-        "heartbeat": lambda one: relative(one["heartbeat_at"], now),
-    }
-    return columns | ({"tasks…": all_or("tasks"), "version": "version"} if is_wide() else {})
 
 
 @worker_cli.command()

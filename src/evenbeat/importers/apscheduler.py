@@ -1,9 +1,9 @@
 """Reading the jobs of APScheduler 3 from an SQLAlchemyJobStore.
 
 The store holds pickles, and a pickle is a program that may call anything it can name. Here it can
-name a few harmless values only (times, zones) and APScheduler's triggers, which become plain
-records; anything else becomes a `Foreign` record, never the thing itself. It may still ask for more
-memory than there is, so a store is read only when its owner vouches for it.
+name a few harmless values only (times, zones); anything else, APScheduler's triggers included,
+becomes a plain record of its fields, never the thing itself. It may still ask for more memory than
+there is, so a store is read only when its owner vouches for it.
 """
 
 import importlib
@@ -141,7 +141,8 @@ def _rows_by_sqlalchemy(url: str, table: str) -> Iterator[_StoredJob]:
 
 
 class Record:
-    """An object of the pickle as the fields it had; `kind` is the name of its class."""
+    """An object of the pickle as the fields it had; `kind` is the name of its class. The items of
+    one that is a container are dropped."""
 
     kind = ""
 
@@ -157,17 +158,13 @@ class Record:
     def __call__(self, *_args: Any) -> "Record":
         return self
 
-    def get(self, name: str) -> Any:
-        """A field; None if there is no such field."""
-        return self.fields.get(name)
-
-
-class Foreign(Record):
-    """Something that is neither a trigger nor a plain value; what it contains is dropped."""
-
     def append(self, _item: Any) -> None: ...
     def extend(self, _items: Any) -> None: ...
     def __setitem__(self, _key: Any, _value: Any) -> None: ...
+
+    def get(self, name: str) -> Any:
+        """A field; None if there is no such field."""
+        return self.fields.get(name)
 
 
 def _unpickled(data: bytes) -> dict[str, Any]:
@@ -186,12 +183,11 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _HARMLESS:
             return _HARMLESS[module, name]
-        if module.startswith("apscheduler.triggers."):
-            return type(name, (Record,), {"kind": name})
-        return type(name.rpartition(".")[2] or "?", (Foreign,), {"kind": f"{module}.{name}"})
+        kind = name if module.startswith("apscheduler.triggers.") else f"{module}.{name}"
+        return type(name.rpartition(".")[2] or "?", (Record,), {"kind": kind})
 
     def persistent_load(self, _pid: Any) -> Any:
-        return Foreign()
+        return Record()
 
 
 def _zone(key: Any = "UTC", *_rest: Any) -> tzinfo:
@@ -204,7 +200,7 @@ def _utc(*_rest: Any) -> tzinfo:
 
 def _getattr(owner: Any, name: Any) -> Any:
     """`getattr`, for the one thing that pickles of time zones need it for."""
-    return _zone if owner is _zone and name == "_unpickle" else Foreign()
+    return _zone if owner is _zone and name == "_unpickle" else Record()
 
 
 _HARMLESS: dict[tuple[str, str], Any] = {

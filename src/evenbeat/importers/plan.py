@@ -34,7 +34,7 @@ from evenbeat.importers.source import (
     moment_text,
 )
 
-Action = Literal["add", "change", "keep"]
+Action = Literal["add", "change", "unchanged"]
 Key = tuple[str, str, str]
 
 FINISHED = ("completed", "failed", "cancelled")
@@ -139,7 +139,7 @@ def _step(parsed: ParsedJob, tag: str | None, existing: Existing, now: datetime)
         raise InvalidInput(f"Its {name} differs, which cannot be changed.")
     next_run = None if job["next_run_at"] is None else datetime.fromisoformat(job["next_run_at"])
     if not changes:
-        return Step(parsed, "keep", job["schedule_text"], next_run, {}, job["id"])
+        return Step(parsed, "unchanged", job["schedule_text"], next_run, {}, job["id"])
     schedule = schedule_of(document)
     if {"schedule", "timezone", "anchor_at", "run_at"} & changes.keys():
         next_run = _next_run(document, schedule, now)

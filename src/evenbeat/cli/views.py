@@ -1,4 +1,4 @@
-"""Jobs and executions, as people read them."""
+"""Jobs, executions, queues and workers, as people read them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -85,6 +85,39 @@ def execution_columns(
         "try": lambda one: one["retry_attempt"] + 1,
         "outcome…": outcome,
     }
+
+
+def queue_columns(now: datetime) -> dict[str, Column]:
+    """One line for each queue."""
+    return {
+        "queue…": "name",
+        "due": "due",
+        "running": "running",
+        "oldest due": lambda queue: relative(queue["oldest_due"], now),
+        "paused": lambda queue: relative(queue["paused_at"], now),
+    }
+
+
+def worker_columns(workers: Sequence[Document], now: datetime) -> dict[str, Column]:
+    """One line for each worker."""
+
+    def state(one: Document) -> Text:
+        alive = "draining" if one["status"] == "draining" else "alive"
+        return status(alive if one["alive"] else "silent")
+
+    def all_or(kind: str) -> Column:
+        return lambda one: "all" if one[kind] is None else ",".join(one[kind])
+
+    columns: dict[str, Column] = {
+        "id": short(workers),
+        "status": state,
+        "host…": lambda one: one["host"].split("/")[0],
+        "pid": lambda one: str(one["pid"]),
+        "running": lambda one: f"{one['running']}/{one['concurrency']}",
+        "queues…": all_or("queues"),
+        "heartbeat": lambda one: relative(one["heartbeat_at"], now),
+    }
+    return columns | ({"tasks…": all_or("tasks"), "version": "version"} if is_wide() else {})
 
 
 def job_facts(job: Document, now: datetime) -> RenderableType:

@@ -244,7 +244,7 @@ def _command(verb: str) -> Callable[..., int]:
             option(None, "Also delete what other jobs wait for.", "--force", hidden=not is_delete),
         ] = False,
     ) -> int:
-        client, path = session.client, f"/api/v1/jobs/bulk/{verb}"
+        client = session.client
         if force and not is_delete:
             raise InvalidInput("--force is for job delete only.", field="force")
         if everything == bool(jobs) or (filters and not everything):
@@ -252,35 +252,38 @@ def _command(verb: str) -> Callable[..., int]:
                 "Name the jobs, or give --all, which goes with filters such as --status failed.",
                 field="jobs",
             )
-        body: Document = {"force": True} if force else {}
         total: Document = {"changed": 0, "refused": [], "refused_count": 0}
+        forced = {"force": True} if force else {}
         if everything:
             # The API takes an empty filter for a mistake, but --all is none.
             filters = filters or {"status": list(JobStatus)}
             page = client.get("/api/v1/jobs", **filters, limit=1)
-            if not page["total"]:
-                session.show(total, "No job matches.")
-                return 0
-            if not confirmed(_question(verb, page["total"], page["total_is_estimate"]), yes):
-                return 1
-            total = client.post(path, body | {"filter": filters})
+            number, about = page["total"], "about " if page["total_is_estimate"] else ""
+            parts: list[Document] = [{"filter": filters}]
         else:
             # All are found before anything is done to one.
-            ids = list(
-                dict.fromkeys(j if is_id(j) else find_job(client, j)["id"] for j in jobs or ())
-            )
-            if is_delete and not confirmed(_question(verb, len(ids)), yes):
-                return 1
-            if len(ids) == 1 and not is_delete:
-                job = client.post(f"/api/v1/jobs/{ids[0]}/{verb}")
-                text = f"{notice} {label(job)}."
-                if job["status"] == JobStatus.SCHEDULED and job["next_run_at"]:
-                    text += f" Next run: {both(job['next_run_at'], client.now())}."
-                session.show(job, text)
-                return 0
-            for at in range(0, len(ids), _BATCH):
-                batch = client.post(path, body | {"ids": ids[at : at + _BATCH]})
-                total = {key: total[key] + batch[key] for key in total}
+            ids = [one if is_id(one) else find_job(client, one)["id"] for one in jobs or ()]
+            ids = list(dict.fromkeys(ids))
+            number, about = len(ids), ""
+            parts = [{"ids": ids[at : at + _BATCH]} for at in range(0, len(ids), _BATCH)]
+        if not number:
+            session.show(total, "No job matches.")
+            return 0
+        whose = "its" if number == 1 else "their"
+        history = f" with {whose} history" if is_delete else ""
+        question = f"{verb.capitalize()} {about}{count(number, 'job')}{history}?"
+        if (everything or is_delete) and not confirmed(question, yes):
+            return 1
+        if number == 1 and not everything and not is_delete:
+            job = client.post(f"/api/v1/jobs/{ids[0]}/{verb}")
+            text = f"{notice} {label(job)}."
+            if job["status"] == JobStatus.SCHEDULED and job["next_run_at"]:
+                text += f" Next run: {both(job['next_run_at'], client.now())}."
+            session.show(job, text)
+            return 0
+        for part in parts:
+            result = client.post(f"/api/v1/jobs/bulk/{verb}", part | forced)
+            total = {key: total[key] + result[key] for key in total}
         session.show(total, f"{notice} {count(total['changed'], 'job')}.")
         for refused in total["refused"]:
             say(f"{refused['id']}: {refused['reason']}")
@@ -294,13 +297,6 @@ def _command(verb: str) -> Callable[..., int]:
 
 
 VERBS = {verb: _command(verb) for verb in _HELP_AND_NOTICE}
-
-
-def _question(verb: str, number: int, is_estimate: bool = False) -> str:
-    about = "about " if is_estimate else ""
-    whose = "its" if number == 1 else "their"
-    history = f" with {whose} history" if verb == "delete" else ""
-    return f"{verb.capitalize()} {about}{count(number, 'job')}{history}?"
 
 
 @api_command

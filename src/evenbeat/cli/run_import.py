@@ -105,7 +105,7 @@ def _existing(client: Client, source: ImportSource) -> Existing:
     return Existing.of(jobs.values())
 
 
-def all_of(client: Client, kind: str, **filters: Any) -> Iterator[Document]:
+def all_of(client: Client, kind: str, /, **filters: Any) -> Iterator[Document]:
     """Every job or template that matches, each once even if others come and go meanwhile."""
     keys: set[str] = set()
     offset = 0

@@ -28,8 +28,6 @@ from evenbeat.errors import InvalidInput
 from evenbeat.importers.source import (
     Document,
     ImportSource,
-    NeedsReview,
-    ParsedJob,
     Timing,
     check_days,
     cron_timing,
@@ -61,18 +59,16 @@ def read_apscheduler(
             state = _unpickled(row.state)
             trigger: Any = state.get("trigger")
             text = f"{row.id}: {state.get('func')}, {getattr(trigger, 'kind', '') or 'no trigger'}"
-            job = _job(row, state, text, now, balance)
+            source.add(row.id, text, *_job(row, state, now, balance))
         except InvalidInput as error:
-            source.reviews.append(NeedsReview(row.id, text, str(error)))
+            source.review(row.id, text, str(error))
             continue
-        job.document["tags"] = [source.tag]
-        source.jobs.append(job)
         if trigger.get("jitter"):
             why = "It is imported without its jitter: balanced intervals spread runs by themselves."
-            source.reviews.append(NeedsReview(row.id, text, why))
+            source.review(row.id, text, why)
         if isinstance(most := state.get("max_instances"), int) and most > 1:
             why = f"It may run {most} times at once there; here a job never overlaps itself."
-            source.reviews.append(NeedsReview(row.id, text, why))
+            source.review(row.id, text, why)
     return source
 
 
@@ -222,8 +218,9 @@ _HARMLESS: dict[tuple[str, str], Any] = {
 
 
 def _job(
-    row: _StoredJob, state: dict[str, Any], text: str, now: datetime, balance: bool
-) -> ParsedJob:
+    row: _StoredJob, state: dict[str, Any], now: datetime, balance: bool
+) -> tuple[Document, str | None]:
+    """The document, and a remark on it."""
     reference, trigger = state.get("func"), state.get("trigger")
     if not isinstance(reference, str) or ":" not in reference:
         raise InvalidInput("It does not say which function it calls.")
@@ -244,7 +241,7 @@ def _job(
         document["catch_up"] = "every_plan"
     if row.next_run_time is None:
         document["paused"] = True
-    return ParsedJob(row.id, text, document, timing.remark)
+    return document, timing.remark
 
 
 def _function(reference: str) -> Any:

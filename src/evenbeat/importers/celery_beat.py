@@ -13,10 +13,7 @@ from evenbeat.domain.moments import zone_named
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.source import (
-    Document,
     ImportSource,
-    NeedsReview,
-    ParsedJob,
     Timing,
     check_days,
     cron_timing,
@@ -82,23 +79,22 @@ def read_celery(app: Any, *, origin: str, balance: bool = False) -> ImportSource
         name, task, options = str(key), entry.get("task"), dict(entry.get("options") or {})
         text = f"{name}: {task}, {entry.get('schedule')!r}"
         if not isinstance(task, str) or not task:
-            source.reviews.append(NeedsReview(name, text, "It names no task."))
+            source.review(name, text, "It names no task.")
             continue
         args, kwargs = tuple(entry.get("args") or ()), dict(entry.get("kwargs") or {})
         try:
             timing = _timing(entry.get("schedule"), zone, balance)
             payload = payload_of(args, kwargs, getattr(app.tasks.get(task), "run", None))
         except InvalidInput as error:
-            source.reviews.append(NeedsReview(name, text, str(error)))
+            source.review(name, text, str(error))
             continue
-        document: Document = {"name": name_of(name), "task": task, "payload": payload}
-        document |= {**timing.fields, "tags": [source.tag]}
+        document = {"name": name_of(name), "task": task, "payload": payload, **timing.fields}
         if isinstance(options.get("queue"), str):
             document["queue"] = options["queue"]
-        source.jobs.append(ParsedJob(name, text, document, timing.remark))
+        source.add(name, text, document, timing.remark)
         if others := sorted(str(option) for option in options if option not in _IMPORTED_OPTIONS):
             why = f"It is imported, but without its options {', '.join(others)}: set them here."
-            source.reviews.append(NeedsReview(name, text, why))
+            source.review(name, text, why)
     return source
 
 

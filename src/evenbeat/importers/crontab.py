@@ -19,8 +19,6 @@ from evenbeat.errors import InvalidInput
 from evenbeat.importers.source import (
     Document,
     ImportSource,
-    NeedsReview,
-    ParsedJob,
     Remark,
     checked_cron,
     cron_timing,
@@ -152,8 +150,7 @@ def read_crontab(
 ) -> ImportSource:
     """The jobs of a crontab. `user` is whom the workers run as: lines of others need review."""
     zone_named(timezone, error=InvalidInput)
-    tag = tag_of("crontab", origin)
-    source = ImportSource(tag=tag)
+    source = ImportSource(tag=tag_of("crontab", origin))
     names: Counter[str] = Counter()
     for line in lines(text, timezone, system=system):
         where, why = f"line {line.number}", None
@@ -175,9 +172,9 @@ def read_crontab(
             case CrontabEntry():
                 why = _not_ours(line, user)
                 if why is None:
-                    source.jobs.append(_job(line, tag, names, balance))
+                    source.add(where, line.text, *_job(line, names, balance))
         if why is not None:
-            source.reviews.append(NeedsReview(where, line.text, why))
+            source.review(where, line.text, why)
     return source
 
 
@@ -195,9 +192,10 @@ def _not_ours(entry: CrontabEntry, user: str) -> str | None:
     return None
 
 
-def _job(entry: CrontabEntry, tag: str, names: Counter[str], balance: bool) -> ParsedJob:
-    """Its name is readable and the same at every import: made of the command alone, so that a line
-    keeps its job when its times change. The same command once more is numbered."""
+def _job(entry: CrontabEntry, names: Counter[str], balance: bool) -> tuple[Document, str | None]:
+    """The document, and a remark on it. The name is readable and the same at every import: made of
+    the command alone, so that a line keeps its job when its times change. The same command once
+    more is numbered."""
     line, standard_input = entry.split()
     name = f"{slug(line)}-{digest(entry.raw)}"
     names[name] += 1
@@ -212,7 +210,6 @@ def _job(entry: CrontabEntry, tag: str, names: Counter[str], balance: bool) -> P
     document: Document = {
         "name": name if names[name] == 1 else f"{name}-{names[name]}",
         "description": entry.text[:2000],
-        "tags": [tag],
         "task": TASK,
         "payload": payload,
         **timing.fields,
@@ -220,7 +217,7 @@ def _job(entry: CrontabEntry, tag: str, names: Counter[str], balance: bool) -> P
     }
     if entry.duration:
         document["cost"] = entry.duration.total_seconds()
-    return ParsedJob(f"line {entry.number}", entry.text, document, timing.remark)
+    return document, timing.remark
 
 
 _REDIRECTION = re.compile(r"(?:\d|&)?>{1,2}\s*(?:&\d|&-|\S+)|<\s*\S+")

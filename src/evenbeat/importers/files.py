@@ -16,7 +16,7 @@ import yaml
 from evenbeat.domain.job import BY_NAME
 from evenbeat.domain.schedule import KINDS, Once
 from evenbeat.errors import InvalidInput
-from evenbeat.importers.source import Document, ImportSource, ParsedJob
+from evenbeat.importers.source import Document, ImportSource
 
 FORMATS = ("json", "yaml")
 LARGEST = 64 * 2**20
@@ -159,7 +159,7 @@ def read_job_file(path: Path, form: str) -> ImportSource:
             if isinstance(key[-1], str):
                 owners[key] = where
         label = document.get("name") or document.get("task") or document.get("url") or ""
-        source.jobs.append(ParsedJob(where, str(label), document))
+        source.add(where, str(label), document)
     return source
 
 

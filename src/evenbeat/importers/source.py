@@ -59,6 +59,15 @@ class ImportSource:
     remarks: list[Remark] = field(default_factory=list)
     templates: list[Document] = field(default_factory=list)
 
+    def add(self, where: str, text: str, document: Document, remark: str | None = None) -> None:
+        """A job of the source, marked with its tag."""
+        tags = {} if self.tag is None else {"tags": [self.tag]}
+        self.jobs.append(ParsedJob(where, text, document | tags, remark))
+
+    def review(self, where: str, text: str, why: str) -> None:
+        """Something that a person has to decide."""
+        self.reviews.append(NeedsReview(where, text, why))
+
 
 def tag_of(kind: str, origin: str) -> str:
     """The tag of jobs imported from `origin`; an overlong one is cut, but stays distinct. Commas

@@ -80,7 +80,6 @@ def load_module(where: str) -> ModuleType:
 
 
 def make_importable(directory: Path) -> None:
-    """Let modules of the directory be found."""
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
 

@@ -55,7 +55,6 @@ class LocalTransport(httpx.BaseTransport):
 
 
 def user_name() -> str:
-    """The user who runs the command."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -99,12 +99,10 @@ def facts(pairs: Mapping[str, Any]) -> Table:
 
 
 def heading(text: str) -> Text:
-    """What the following lines are about."""
     return Text(text, style="bold")
 
 
 def status(word: str) -> Text:
-    """A state in its colour."""
     return Text(word, style=_STYLES.get(word, ""))
 
 
@@ -127,7 +125,6 @@ def safe(text: str) -> str:
 
 
 def compact(value: Any) -> str:
-    """A value as JSON on one line."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -152,7 +149,6 @@ def short(rows: Iterable[Any], field: str = "id") -> Column:
 
 
 def moment(text: str | None) -> datetime | None:
-    """A time of a document."""
     return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
 
 

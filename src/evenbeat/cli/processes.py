@@ -144,7 +144,6 @@ class Supervisor:
         self._refused: int | None = None
 
     def run(self) -> int:
-        """Supervise; returns the exit code."""
         with Signals([*STOP_SIGNALS, signal.SIGCHLD]) as signals:
             while self._refused is None and (self._running() or not self._stops):
                 for child in self._startable():

@@ -121,7 +121,6 @@ def all_of(client: Client, kind: str, /, **filters: Any) -> Iterator[Document]:
 
 
 def all_jobs(client: Client, **filters: Any) -> Iterator[Document]:
-    """Every job that matches, oldest first."""
     return all_of(client, "jobs", sort="created_at", **filters)
 
 

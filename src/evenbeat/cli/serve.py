@@ -15,15 +15,15 @@ from evenbeat import __version__
 from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.app import Evenbeat
 from evenbeat.asgi import asgi
-from evenbeat.cli.app_loader import check_database, database_place, served_app
-from evenbeat.cli.processes import Signals, tune_process
+from evenbeat.cli.app_loader import database_place, served_app
+from evenbeat.cli.processes import tune_process
 from evenbeat.cli.session import DatabaseOption, flag, option
 from evenbeat.cli.worker import (
     LAST_PORT,
     AppOption,
     LogFormatOption,
     LogLevelOption,
-    end_at_once,
+    opened,
     shortened,
     stop_worker,
 )
@@ -63,46 +63,43 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
         )
     loaded = served_app(app, database=database)
     listener = _listen(host, port)
-    with Signals(on_second=lambda number: end_at_once(number, log)) as signals:
-        check_database(loaded.settings)
-        with loaded:
-            access = Access.open() if no_auth else Access.of(loaded.settings, loaded.store)
-            worker = None
-            if not no_worker:
-                loaded.sync_schedules()
-                worker = loaded.worker()
-            server = uvicorn.Server(
-                uvicorn.Config(
-                    asgi(loaded, access=access, worker=worker),
-                    log_config=None,
-                    log_level="warning",
-                    access_log=False,
-                    server_header=False,
-                    timeout_graceful_shutdown=_CLOSING_SECONDS,
-                    lifespan="off",
-                )
+    with opened(loaded, log) as signals:
+        access = Access.open() if no_auth else Access.of(loaded.settings, loaded.store)
+        worker = None
+        if not no_worker:
+            loaded.sync_schedules()
+            worker = loaded.worker()
+        server = uvicorn.Server(
+            uvicorn.Config(
+                asgi(loaded, access=access, worker=worker),
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_CLOSING_SECONDS,
+                lifespan="off",
             )
-            # On a thread of its own: signals stay with the command, and the API goes on answering
-            # while the worker drains.
-            serving = threading.Thread(
-                target=server.run, args=([listener],), name="evenbeat-http", daemon=True
-            )
-            tune_process()
-            serving.start()
-            if worker is not None:
-                worker.start()
-            _show_banner(loaded, access, url_of(listener), with_worker=worker is not None)
-            while not (arrived := signals.take()) and serving.is_alive():
-                signals.wait(timeout=1)
-            if worker is not None:
-                stop_worker(worker, loaded.settings, arrived[0] if arrived else None)
-            server.should_exit = True
-            serving.join(timeout=_CLOSING_SECONDS + 2)
+        )
+        # On a thread of its own: signals stay with the command, and the API goes on answering
+        # while the worker drains.
+        serving = threading.Thread(
+            target=server.run, args=([listener],), name="evenbeat-http", daemon=True
+        )
+        tune_process()
+        serving.start()
+        if worker is not None:
+            worker.start()
+        _show_banner(loaded, access, url_of(listener), with_worker=worker is not None)
+        while not (arrived := signals.take()) and serving.is_alive():
+            signals.wait(timeout=1)
+        if worker is not None:
+            stop_worker(worker, loaded.settings, arrived[0] if arrived else None)
+        server.should_exit = True
+        serving.join(timeout=_CLOSING_SECONDS + 2)
     return 0 if arrived else 1
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

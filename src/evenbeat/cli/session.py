@@ -33,12 +33,10 @@ def option(
 
 
 def flag(name: str, text: str, *names: str, panel: str | None = None) -> Any:
-    """An option without a value."""
     return typer.Option(name, *names, help=text, rich_help_panel=panel)
 
 
 def argument(metavar: str, text: str) -> Any:
-    """What is given without an option."""
     return typer.Argument(metavar=metavar, help=text)
 
 
@@ -173,7 +171,6 @@ class CommandGroup(typer.Typer):
         super().__init__(help=help_, no_args_is_help=True, rich_markup_mode="markdown")
 
     def api_command(self, name: str | None = None) -> Callable[[Callable[..., int | None]], Any]:
-        """Add a command that uses the API."""
         return lambda command: self.command(name)(api_command(command))
 
 
@@ -229,5 +226,4 @@ def find_listed(documents: Sequence[Document], text: str, kind: str) -> Document
 
 
 def is_id(text: str) -> bool:
-    """Whether it is a whole id."""
     return parse_id(text) is not None

@@ -186,7 +186,6 @@ def document(result: Forecast) -> dict[str, Any]:
 
 
 def picture(result: Forecast, title: str = "") -> str:
-    """Both weeks as an SVG that stands alone."""
     before, after = (
         f"{name}: {curve.peak:,} workers needed, {curve.mean:,.1f} busy on average"
         for name, curve in (("Before", result.before), ("After", result.after))

@@ -55,7 +55,6 @@ def _error(execution: Document) -> str:
 
 
 def job_columns(jobs: Sequence[Document], now: datetime) -> dict[str, Column]:
-    """One line for each job."""
     columns: dict[str, Column] = {
         "id": short(jobs),
         "status": lambda job: status(job["status"]),
@@ -88,7 +87,6 @@ def execution_columns(
 
 
 def queue_columns(now: datetime) -> dict[str, Column]:
-    """One line for each queue."""
     return {
         "queue…": "name",
         "due": "due",
@@ -99,8 +97,6 @@ def queue_columns(now: datetime) -> dict[str, Column]:
 
 
 def worker_columns(workers: Sequence[Document], now: datetime) -> dict[str, Column]:
-    """One line for each worker."""
-
     def state(one: Document) -> Text:
         alive = "draining" if one["status"] == "draining" else "alive"
         return status(alive if one["alive"] else "silent")
@@ -167,7 +163,6 @@ def job_facts(job: Document, now: datetime) -> RenderableType:
 
 
 def section(title: str, *parts: RenderableType) -> RenderableType:
-    """A part of a longer view."""
     return Group(Text(), heading(title), *parts)
 
 

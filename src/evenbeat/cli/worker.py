@@ -5,13 +5,14 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from signal import Signals as Signal
 from typing import Annotated
 
 import typer
 
+from evenbeat.app import Evenbeat
 from evenbeat.cli.app_loader import check_database, database_place, served_app
 from evenbeat.cli.processes import Signals, Supervisor, tune_process
 from evenbeat.cli.session import (
@@ -130,10 +131,7 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
             "the application whose jobs to run, such as --app shop.tasks:app.",
             field="app",
         )
-    with ExitStack() as stack:
-        signals = stack.enter_context(Signals(on_second=lambda number: end_at_once(number, log)))
-        check_database(loaded.settings)
-        stack.enter_context(loaded)
+    with opened(loaded, log) as signals, ExitStack() as stack:
         if metrics_port is not None:
             from evenbeat.observe.metrics_server import MetricsServer  # noqa: PLC0415 - seldom used
 
@@ -207,13 +205,22 @@ def stop_worker(worker: Worker, settings: Settings, why: Signal | None) -> None:
     worker.stop(grace)
 
 
-def end_at_once(number: Signal, log: LineHandler) -> None:
-    """Runs in a signal handler. Leases stay behind; other workers find this process gone."""
-    logger.warning("Ending at once, others take over", extra={"reason": number.name})
-    writing = threading.Thread(target=log.flush, daemon=True)
-    writing.start()
-    writing.join(0.5)
-    os._exit(128 + number)
+@contextmanager
+def opened(app: Evenbeat, log: LineHandler) -> Iterator[Signals]:
+    """The application with its database, and the signals that stop it."""
+
+    def end_at_once(number: Signal) -> None:
+        """Runs in a signal handler. Leases stay behind; other workers find this process gone."""
+        logger.warning("Ending at once, others take over", extra={"reason": number.name})
+        writing = threading.Thread(target=log.flush, daemon=True)
+        writing.start()
+        writing.join(0.5)
+        os._exit(128 + number)
+
+    with Signals(on_second=end_at_once) as signals:
+        check_database(app.settings)
+        with app:
+            yield signals
 
 
 def shortened(names: Sequence[str]) -> str:

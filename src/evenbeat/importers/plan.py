@@ -63,7 +63,6 @@ class Plan:
     remarks: list[Remark]
 
     def doing(self, action: Action) -> list[Step]:
-        """The steps of one kind."""
         return [step for step in self.steps if step.action == action]
 
 

@@ -65,7 +65,6 @@ class ImportSource:
         self.jobs.append(ParsedJob(where, text, document | tags, remark))
 
     def review(self, where: str, text: str, why: str) -> None:
-        """Something that a person has to decide."""
         self.reviews.append(NeedsReview(where, text, why))
 
 
@@ -76,7 +75,6 @@ def tag_of(kind: str, origin: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """A text as the name of a job."""
     return _shortened(_printable(text))
 
 
@@ -116,7 +114,6 @@ def excerpt(value: object) -> str:
 
 
 def interval_text(every: timedelta) -> str:
-    """An interval as documents have it."""
     return f"@every {format_duration(every)}"
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
 from evenbeat.api.fields import Limit, Offset, Page, RateText, RowDocument, fields_of
-from evenbeat.api.problems import responses
+from evenbeat.api.problems import NOT_FOUND
 from evenbeat.api.requests import Request
 from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
 from evenbeat.domain.setting_kinds import MAX_NAME
@@ -42,14 +42,14 @@ def list_queues(service: ServiceDep, _principal: Viewer) -> QueueList:
     return QueueList(queues=[QueueDocument.of(queue) for queue in queues])
 
 
-@router.post("/queues/{name:path}/pause", summary="Pause a queue", responses=responses(404))
+@router.post("/queues/{name:path}/pause", summary="Pause a queue", responses=NOT_FOUND)
 def pause_queue(name: NameInPath, service: ServiceDep, _principal: Operator) -> QueueDocument:
     """Claim nothing more from it. What runs goes on, and what is added waits."""
     service.app.store.control.pause_queue(name, now=service.now)
     return _queue(service, name)
 
 
-@router.post("/queues/{name:path}/resume", summary="Resume a queue", responses=responses(404))
+@router.post("/queues/{name:path}/resume", summary="Resume a queue", responses=NOT_FOUND)
 def resume_queue(name: NameInPath, service: ServiceDep, _principal: Operator) -> QueueDocument:
     """Claim from it again."""
     service.app.store.control.resume_queue(name, now=service.now)
@@ -89,7 +89,7 @@ def list_workers(service: ServiceDep, _principal: Viewer) -> WorkerList:
     return WorkerList(workers=workers)
 
 
-@router.post("/workers/{worker_id}/drain", summary="Drain a worker", responses=responses(404))
+@router.post("/workers/{worker_id}/drain", summary="Drain a worker", responses=NOT_FOUND)
 def drain_worker(worker_id: UUID, service: ServiceDep, principal: Operator) -> WorkerDocument:
     """Ask a worker to take no more jobs. It finishes what it has, and learns of it with its next
     heartbeat."""
@@ -137,7 +137,7 @@ def list_limits(
     return LimitList.of(page, limit=limit, offset=offset)
 
 
-@limits_router.get("/{key:path}", summary="Get a key", responses=responses(404))
+@limits_router.get("/{key:path}", summary="Get a key", responses=NOT_FOUND)
 def get_limit(key: NameInPath, service: ServiceDep, _principal: Viewer) -> LimitDocument:
     """One key as it stands."""
     return LimitDocument.of(service.app.store.limits.get(key))
@@ -152,7 +152,7 @@ def set_limit(
     return LimitDocument.of(limits.put(key, max_running=running, rate=rate, now=service.now))
 
 
-@limits_router.delete("/{key:path}", summary="Leave a key to its jobs", responses=responses(404))
+@limits_router.delete("/{key:path}", summary="Leave a key to its jobs", responses=NOT_FOUND)
 def reset_limit(key: NameInPath, service: ServiceDep, _principal: Operator) -> LimitDocument:
     """Take back what was set: what its jobs ask for applies again."""
     return LimitDocument.of(service.app.store.limits.reset(key, now=service.now))

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from evenbeat.api.auth.tokens import Principal
 from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
 from evenbeat.api.idempotency import REPLAYED, KeyHeader, done_once, json_response
-from evenbeat.api.problems import responses
+from evenbeat.api.problems import NOT_FOUND, NOT_NOW, responses
 from evenbeat.api.queries import JobQuery
 from evenbeat.api.requests import (
     JobCreate,
@@ -34,8 +34,6 @@ from evenbeat.store.database import Connection
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], responses=DENIED)
 
-_NO_JOB = responses(404)
-_NOT_NOW = responses(404, 409)
 _TEXT_HEADER = {"schema": {"type": "string"}}
 CREATED: dict[int | str, dict[str, Any]] = {
     200: {
@@ -122,14 +120,14 @@ def list_jobs(
     return json_response(JobList.of(page, **query.paging, jobs=jobs))
 
 
-@router.get("/{job_id:uuid}", summary="Look at a job", responses=_NO_JOB)
+@router.get("/{job_id:uuid}", summary="Look at a job", responses=NOT_FOUND)
 def get_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobDocument:
     """Everything that is known of a job but its history."""
     return _whole_document(service, service.app.store.read.job(job_id))
 
 
-@router.put("/{job_id:uuid}", name="put_job", summary="Edit a job (as PATCH)", responses=_NOT_NOW)
-@router.patch("/{job_id:uuid}", summary="Edit a job", responses=_NOT_NOW)
+@router.put("/{job_id:uuid}", name="put_job", summary="Edit a job (as PATCH)", responses=NOT_NOW)
+@router.patch("/{job_id:uuid}", summary="Edit a job", responses=NOT_NOW)
 def update_job(
     job_id: UUID, body: JobEdit, service: ServiceDep, _principal: Operator
 ) -> JobDocument:
@@ -185,7 +183,7 @@ def _waits_for_others(service: Service, job: Job, body: JobEdit) -> bool:
     return {(str(one.job), str(one.on)) for one in jobs} != present
 
 
-@router.delete("/{job_id:uuid}", summary="Delete a job", status_code=204, responses=_NOT_NOW)
+@router.delete("/{job_id:uuid}", summary="Delete a job", status_code=204, responses=NOT_NOW)
 def delete_job(
     job_id: UUID,
     service: ServiceDep,
@@ -244,5 +242,5 @@ for _name, (_summary, _description) in _VERBS.items():
         name=f"{_name}_job",
         summary=_summary,
         description=_description,
-        responses=_NOT_NOW,
+        responses=NOT_NOW,
     )(_change(VERBS[_name]))

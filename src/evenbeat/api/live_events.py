@@ -22,7 +22,7 @@ from fastapi.responses import StreamingResponse
 from pydantic_core import to_jsonable_python
 
 from evenbeat.api.dependencies import DENIED, ServiceDep, Viewer, identify
-from evenbeat.api.problems import responses
+from evenbeat.api.problems import NOT_FOUND
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import AccessDenied, StoreError
 from evenbeat.store.store import Store
@@ -62,7 +62,7 @@ class LiveEvent(NamedTuple):
     "/events",
     summary="Look on live",
     response_class=StreamingResponse,
-    responses=responses(404)
+    responses=NOT_FOUND
     | {200: {"content": {"text/event-stream": {}}, "description": "Server-sent events."}},
 )
 def stream_events(

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
 from evenbeat.api.fields import Number, QueryMoment, fields_of
-from evenbeat.api.problems import responses
+from evenbeat.api.problems import NOT_NOW, responses
 from evenbeat.api.requests import Request
 from evenbeat.store.placement import DistributionPoint, LeftAlone, RebalanceRecord, UndoResult
 
@@ -216,7 +216,7 @@ def list_rebalances(
     "/rebalance/{rebalance_id}/undo",
     summary="Undo a rebalance",
     response_model=UndoDocument,
-    responses=responses(404, 409),
+    responses=NOT_NOW,
 )
 def undo_rebalance(rebalance_id: UUID, service: ServiceDep, principal: Operator) -> Any:
     """Put back every job that is still where the rebalance put it. Once only."""

@@ -82,6 +82,10 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
+NOT_FOUND = responses(404)
+NOT_NOW = responses(404, 409)
+
+
 def install(api: FastAPI) -> None:
     """Answer every exception with a problem."""
     for kind in _HANDLERS:

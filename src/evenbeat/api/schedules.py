@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
 from evenbeat.api.fields import Rounded, RowDocument, fields_of, only_if_any
-from evenbeat.api.problems import responses
+from evenbeat.api.problems import NOT_FOUND, NOT_NOW
 from evenbeat.api.requests import BackfillRequest, PreviewRequest
 from evenbeat.domain.schedule import Interval, Recurring, schedule_from_fields
 from evenbeat.domain.window import parse_window
@@ -100,7 +100,7 @@ def preview_schedule(
     )
 
 
-@router.get("/jobs/{job_id:uuid}/plans", summary="A job's next plans", responses=responses(404))
+@router.get("/jobs/{job_id:uuid}/plans", summary="A job's next plans", responses=NOT_FOUND)
 def list_job_plans(
     job_id: UUID,
     service: ServiceDep,
@@ -115,9 +115,7 @@ def list_job_plans(
 
 
 @router.get(
-    "/jobs/{job_id:uuid}/explain",
-    summary="Why did, or didn't, this job run?",
-    responses=responses(404),
+    "/jobs/{job_id:uuid}/explain", summary="Why did, or didn't, this job run?", responses=NOT_FOUND
 )
 def explain_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> ExplanationDocument:
     """Where the job stands and why, in sentences: what it waits for, who could run it, what became
@@ -126,9 +124,7 @@ def explain_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> Explan
     return ExplanationDocument.of(explain(circumstances))
 
 
-@router.post(
-    "/jobs/{job_id:uuid}/backfill", summary="Run plans of the past", responses=responses(404, 409)
-)
+@router.post("/jobs/{job_id:uuid}/backfill", summary="Run plans of the past", responses=NOT_NOW)
 def backfill_job(
     job_id: UUID, body: BackfillRequest, service: ServiceDep, principal: Operator
 ) -> BackfilledDocument:

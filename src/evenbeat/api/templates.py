@@ -19,7 +19,7 @@ from evenbeat.api.fields import (
 )
 from evenbeat.api.idempotency import KeyHeader
 from evenbeat.api.jobs import CREATED, create
-from evenbeat.api.problems import responses
+from evenbeat.api.problems import NOT_FOUND, NOT_NOW, responses
 from evenbeat.api.requests import JobCreate, Request, new_job, task_of
 from evenbeat.api.responses import JobDocument
 from evenbeat.domain.job import JobSpec
@@ -39,7 +39,6 @@ from evenbeat.store.api_tables import NewTemplate, Template
 
 router = APIRouter(prefix="/api/v1/templates", tags=["templates"], responses=DENIED)
 
-_NONE = responses(404)
 Scalar = str | bool | int | float
 NamePath = Annotated[str, Path(max_length=LONGEST_NAME)]
 
@@ -140,7 +139,7 @@ def create_template(
     return TemplateDocument.of(service.app.store.templates.add(new, now=service.now))
 
 
-@router.get("/{name}", summary="Look at a template", responses=_NONE)
+@router.get("/{name}", summary="Look at a template", responses=NOT_FOUND)
 def get_template(name: NamePath, service: ServiceDep, _principal: Viewer) -> TemplateDocument:
     """The template of this name."""
     return TemplateDocument.of(service.app.store.templates.get(name))
@@ -155,13 +154,13 @@ def put_template(
     return TemplateDocument.of(service.app.store.templates.save(new, now=service.now))
 
 
-@router.delete("/{name}", summary="Delete a template", status_code=204, responses=_NONE)
+@router.delete("/{name}", summary="Delete a template", status_code=204, responses=NOT_FOUND)
 def delete_template(name: NamePath, service: ServiceDep, _principal: Operator) -> None:
     """Remove it; jobs made from it stay."""
     service.app.store.templates.delete(name)
 
 
-@router.post("/{name}/preview", summary="Fill a template in", responses=_NONE)
+@router.post("/{name}/preview", summary="Fill a template in", responses=NOT_FOUND)
 def preview_template(
     name: NamePath, body: TemplateUse, service: ServiceDep, _principal: Viewer
 ) -> TemplatePreview:
@@ -177,7 +176,7 @@ def preview_template(
     summary="Add a job from a template",
     status_code=201,
     response_model=JobDocument,
-    responses=responses(404, 409) | CREATED,
+    responses=NOT_NOW | CREATED,
 )
 def use_template(  # noqa: PLR0917 - FastAPI's own way
     name: NamePath,

@@ -29,7 +29,7 @@ from evenbeat.api.fields import (
     TaskName,
     fields_of,
 )
-from evenbeat.api.problems import responses
+from evenbeat.api.problems import NOT_FOUND, NOT_NOW, responses
 from evenbeat.api.queries import Words, one_of
 from evenbeat.api.requests import Request
 from evenbeat.domain.webhooks import (
@@ -46,8 +46,6 @@ from evenbeat.tasks.builtin.webhook import check_endpoint
 
 router = APIRouter(prefix="/api/v1", tags=["webhooks"], responses=DENIED)
 
-_NO_WEBHOOK = responses(404)
-_NOT_NOW = responses(404, 409)
 State = Literal["pending", "delivered", "failed"]
 EventName = Annotated[
     str,
@@ -184,13 +182,13 @@ def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> W
     return WebhookWithSecret.of(webhook)
 
 
-@router.get("/webhooks/{webhook_id}", summary="Look at a webhook", responses=_NO_WEBHOOK)
+@router.get("/webhooks/{webhook_id}", summary="Look at a webhook", responses=NOT_FOUND)
 def get_webhook(webhook_id: UUID, service: ServiceDep, principal: Viewer) -> WebhookDocument:
     """One endpoint, without its secret."""
     return _document(service.app.store.webhooks.get(webhook_id), principal)
 
 
-@router.patch("/webhooks/{webhook_id}", summary="Change a webhook", responses=_NO_WEBHOOK)
+@router.patch("/webhooks/{webhook_id}", summary="Change a webhook", responses=NOT_FOUND)
 def update_webhook(
     webhook_id: UUID, body: WebhookEdit, service: ServiceDep, principal: Admin
 ) -> WebhookDocument:
@@ -206,7 +204,7 @@ def update_webhook(
 
 
 @router.delete(
-    "/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204, responses=_NO_WEBHOOK
+    "/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204, responses=NOT_FOUND
 )
 def delete_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> None:
     """With its messages and their log. What was not delivered yet never will be."""
@@ -214,7 +212,7 @@ def delete_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> 
 
 
 @router.post(
-    "/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret", responses=_NO_WEBHOOK
+    "/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret", responses=NOT_FOUND
 )
 def rotate_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> WebhookWithSecret:
     """For 24 hours messages are signed with both secrets, so that receivers can change over."""
@@ -225,7 +223,7 @@ def rotate_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> 
     "/webhooks/{webhook_id}/test",
     operation_id="test_webhook",
     summary="Send a test message",
-    responses=_NOT_NOW,
+    responses=NOT_NOW,
 )
 def send_test(webhook_id: UUID, service: ServiceDep, _principal: Operator) -> MessageDocument:
     """A message `webhook.test`, whatever the endpoint's events. Look at the message to see how the
@@ -236,7 +234,7 @@ def send_test(webhook_id: UUID, service: ServiceDep, _principal: Operator) -> Me
 @router.get(
     "/webhooks/{webhook_id}/deliveries",
     summary="List what was sent to a webhook",
-    responses=_NO_WEBHOOK,
+    responses=NOT_FOUND,
 )
 def list_webhook_deliveries(
     webhook_id: UUID,
@@ -258,9 +256,7 @@ def list_webhook_deliveries(
 
 
 @router.post(
-    "/webhooks/{webhook_id}/redeliver",
-    summary="Send all failed messages again",
-    responses=_NOT_NOW,
+    "/webhooks/{webhook_id}/redeliver", summary="Send all failed messages again", responses=NOT_NOW
 )
 def redeliver_webhook(
     webhook_id: UUID, body: Redeliver, service: ServiceDep, _principal: Operator
@@ -271,7 +267,7 @@ def redeliver_webhook(
     return Redelivered(redelivered=count)
 
 
-@router.get("/webhook-messages/{message_id}", summary="Look at a message", responses=_NO_WEBHOOK)
+@router.get("/webhook-messages/{message_id}", summary="Look at a message", responses=NOT_FOUND)
 def get_webhook_message(
     message_id: MessageInPath, service: ServiceDep, _principal: Viewer
 ) -> WholeMessage:
@@ -282,9 +278,7 @@ def get_webhook_message(
 
 
 @router.post(
-    "/webhook-messages/{message_id}/redeliver",
-    summary="Send a message again",
-    responses=_NOT_NOW,
+    "/webhook-messages/{message_id}/redeliver", summary="Send a message again", responses=NOT_NOW
 )
 def redeliver_webhook_message(
     message_id: MessageInPath, service: ServiceDep, _principal: Operator

@@ -25,7 +25,7 @@ from evenbeat.api.fields import (
 )
 from evenbeat.api.idempotency import KeyHeader
 from evenbeat.api.jobs import create, update_job
-from evenbeat.api.problems import responses
+from evenbeat.api.problems import NOT_FOUND, NOT_NOW, responses
 from evenbeat.api.requests import CRAWL, JobCreate, JobEdit, Request, given_twice
 from evenbeat.api.responses import JobDocument, job_document
 from evenbeat.compat.jobs import AdminPageQuery, JobId, StatusWord, admin_fields
@@ -36,9 +36,6 @@ from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.store.lists import JobFilter
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["admin"], responses=DENIED)
-
-_NO_JOB = responses(404)
-_NOT_NOW = responses(404, 409)
 
 
 @fields_of(JobEdit, only=[
@@ -142,7 +139,7 @@ def admin_create_scheduled_job(
         )
 
 
-@router.get("/{job_id}", summary="Look at a scheduled job", responses=_NO_JOB)
+@router.get("/{job_id}", summary="Look at a scheduled job", responses=NOT_FOUND)
 def admin_get_scheduled_job(
     job_id: JobId, service: ServiceDep, _principal: Operator
 ) -> ScheduledJob:
@@ -150,7 +147,7 @@ def admin_get_scheduled_job(
     return scheduled_job(job_document(_scheduled(service, job_id)))
 
 
-@router.put("/{job_id}", summary="Edit a scheduled job", responses=_NOT_NOW)
+@router.put("/{job_id}", summary="Edit a scheduled job", responses=NOT_NOW)
 def admin_update_scheduled_job(
     job_id: JobId, body: ScheduledEdit, service: ServiceDep, principal: Admin
 ) -> ScheduledJob:
@@ -167,14 +164,14 @@ def admin_update_scheduled_job(
     return scheduled_job(job_document(job, warnings=warnings))
 
 
-@router.delete("/{job_id}", summary="Delete a scheduled job", status_code=204, responses=_NO_JOB)
+@router.delete("/{job_id}", summary="Delete a scheduled job", status_code=204, responses=NOT_FOUND)
 def admin_delete_scheduled_job(job_id: JobId, service: ServiceDep, _principal: Admin) -> None:
     """Remove it with its history. A run in progress is given up."""
     _scheduled(service, job_id)
     service.app.store.control.delete([job_id]).only()
 
 
-@router.post("/{job_id}/toggle", summary="Enable or disable a scheduled job", responses=_NOT_NOW)
+@router.post("/{job_id}/toggle", summary="Enable or disable a scheduled job", responses=NOT_NOW)
 def admin_toggle_scheduled_job(
     job_id: JobId, body: ToggleBody, service: ServiceDep, _principal: Admin
 ) -> ScheduledJob:

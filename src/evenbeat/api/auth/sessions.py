@@ -36,7 +36,7 @@ from evenbeat.api.dependencies import (
     check_origin,
 )
 from evenbeat.api.fields import Duration, Limit, Offset, Page, RowDocument
-from evenbeat.api.problems import responses
+from evenbeat.api.problems import NOT_NOW, responses
 from evenbeat.errors import InvalidInput
 from evenbeat.store.api_tables import Token
 
@@ -193,10 +193,7 @@ def create_token(body: NewToken, admin: Admin, service: ServiceDep) -> IssuedTok
 
 
 @router.delete(
-    "/api/v1/tokens/{token_id}",
-    status_code=204,
-    summary="Revoke a token",
-    responses=responses(404, 409),
+    "/api/v1/tokens/{token_id}", status_code=204, summary="Revoke a token", responses=NOT_NOW
 )
 def revoke_token(token_id: UUID, _admin: Admin, service: ServiceDep) -> None:
     """It is refused at once here, and within a few seconds by every other process."""

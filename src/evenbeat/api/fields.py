@@ -19,7 +19,8 @@ from pydantic import (
     create_model,
 )
 
-from evenbeat.domain.duration import MAX_DURATION, parse_duration
+from evenbeat.domain import setting_kinds as kinds
+from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.ids import parse_id
 from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.moments import as_utc, zone_named
@@ -123,13 +124,7 @@ def _plain(value: float) -> float:
 
 
 _TIME_SCHEMA = {"type": "string", "format": "date-time", "examples": ["2030-01-31T09:00:00Z"]}
-_DURATION_SCHEMA = {
-    "anyOf": [
-        {"type": "string", "minLength": 1, "maxLength": 100},
-        {"type": "number", "minimum": 0, "maximum": MAX_DURATION.total_seconds()},
-    ],
-    "examples": ["1h30m", 90],
-}
+_DURATION_SCHEMA = kinds.Duration(least=timedelta(0)).json_schema
 
 Json = dict[str, Any]
 Several = Annotated[list[T], Field(max_length=MAX_TAGS)]

@@ -88,24 +88,23 @@ NOT_NOW = responses(404, 409)
 
 def install(api: FastAPI) -> None:
     """Answer every exception with a problem."""
-    for kind in _HANDLERS:
+    for kind in (
+        RequestValidationError,
+        HTTPException,
+        EvenbeatError,
+        psycopg.OperationalError,
+        Exception,
+    ):
         api.add_exception_handler(kind, problem_for)
 
 
-def problem_for(request: Request, error: Exception) -> JSONResponse:
+def problem_for(request: Request, error: Exception) -> JSONResponse:  # noqa: PLR0911 - a table
     """The problem that an exception stands for."""
-    handle = next(handle for kind, handle in _HANDLERS.items() if isinstance(error, kind))
-    return handle(request, error)
-
-
-_NOT_AS_JSON = "The body was not read: send JSON, and say so with Content-Type: application/json."
-
-
-# -- from exception to problem -------------------------------------------------------------------
-
-
-def _refused(request: Request, error: Exception) -> JSONResponse:  # noqa: PLR0911 - a table
     match error:
+        case RequestValidationError():
+            return _wrong_request(request, error)
+        case HTTPException():
+            return _http(request, error)
         case InvalidInput() | TaskUnknown():
             field = getattr(error, "field", None)
             errors = None if field is None else [FieldError(field=field, message=str(error))]
@@ -123,14 +122,20 @@ def _refused(request: Request, error: Exception) -> JSONResponse:  # noqa: PLR09
             return problem(401, str(error), headers={"WWW-Authenticate": 'Bearer realm="evenbeat"'})
         case AccessDenied():
             return problem(403, str(error))
-        case StoreError():
+        case StoreError() | psycopg.OperationalError():
             return _no_database(request, error)
-        case _:
-            return _bug(request, error)
+    logger.error(
+        "A request failed by a bug",
+        extra={"method": request.method, "path": request.url.path},
+        exc_info=error,
+    )
+    return problem(500, "Evenbeat failed by a bug of its own; its log has the details.")
 
 
-def _wrong_request(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for these
+_NOT_AS_JSON = "The body was not read: send JSON, and say so with Content-Type: application/json."
+
+
+def _wrong_request(request: Request, error: RequestValidationError) -> JSONResponse:
     errors = [_field_error(entry) for entry in error.errors()[:20]]
     if isinstance(error.body, bytes) and any(one.field == "body" for one in errors):
         content_type = request.headers.get("content-type", "")
@@ -158,8 +163,7 @@ def _field_error(entry: dict[str, Any]) -> FieldError:
     return FieldError(field=".".join(place) or str(entry["loc"][0]), message=message)
 
 
-def _http(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
+def _http(request: Request, error: HTTPException) -> JSONResponse:
     headers = dict(error.headers or {})
     if error.status_code == 400 and isinstance(error.__cause__, Exception):
         # FastAPI's own words say only that there was an error.
@@ -192,21 +196,3 @@ def _no_database(request: Request, error: Exception) -> JSONResponse:
             "ask again. A request with an Idempotency-Key can simply be sent again."
         )
     return problem(503, detail, headers={"Retry-After": "5"})
-
-
-def _bug(request: Request, error: Exception) -> JSONResponse:
-    logger.error(
-        "A request failed by a bug",
-        extra={"method": request.method, "path": request.url.path},
-        exc_info=error,
-    )
-    return problem(500, "Evenbeat failed by a bug of its own; its log has the details.")
-
-
-_HANDLERS = {
-    RequestValidationError: _wrong_request,
-    HTTPException: _http,
-    EvenbeatError: _refused,
-    psycopg.OperationalError: _no_database,
-    Exception: _bug,
-}

@@ -1,7 +1,6 @@
 """Screen 6, workers and queues: which workers are alive, what they run, and what is waiting."""
 
 from collections import Counter, defaultdict
-from datetime import datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -27,7 +26,8 @@ _MOST_RUNNING = 500
 
 
 class WorkerRow(NamedTuple):
-    """A worker with its name, its state in a word, the jobs it runs, and how many these are."""
+    """A worker with its name, its state (active, draining, or lost after a minute without a
+    heartbeat), the jobs it runs, and how many these are."""
 
     worker: WorkerRecord
     name: str
@@ -80,20 +80,16 @@ def _rows(page: PageRequest) -> list[WorkerRow]:
     for worker in store.upkeep.workers():
         own = jobs[worker.id]
         number = len(own) if complete else worker.running
-        rows.append(WorkerRow(worker, name_of(worker), state_of(worker, page.now), own, number))
+        state = "active" if worker.status == "active" else "draining"
+        if worker.heartbeat_at < page.now - SILENT_AFTER:
+            state = "lost"
+        rows.append(WorkerRow(worker, name_of(worker), state, own, number))
     return sorted(rows, key=lambda row: (row.state == "lost", row.worker.host, row.worker.pid))
 
 
 def name_of(worker: WorkerRecord) -> str:
     """Machine and process. What tells containers with one host name apart is left out."""
     return f"{worker.host.partition('/')[0]}:{worker.pid}"
-
-
-def state_of(worker: WorkerRecord, now: datetime) -> str:
-    """`active`, `draining`, or `lost` after a minute without a heartbeat."""
-    if worker.heartbeat_at < now - SILENT_AFTER:
-        return "lost"
-    return "draining" if worker.status != "active" else "active"
 
 
 @router.get("/workers/{worker_id}/drain", name="ask_to_drain")

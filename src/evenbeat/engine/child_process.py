@@ -24,7 +24,7 @@ from evenbeat.engine.outcome import ChildReport, completed, encode_progress, fai
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners import SlotRunner
 from evenbeat.errors import TaskUnknown
-from evenbeat.observe.logs import LogSettings, continue_logging, current_logging
+from evenbeat.observe.logs import LogFormat, configure_logging, current_logging
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition
 
@@ -49,7 +49,7 @@ class Assignment(NamedTuple):
     qualname: str
     task: str
     job: Job
-    logging: LogSettings | None
+    logging: tuple[LogFormat, str] | None
 
 
 class ProcessRunner(SlotRunner):
@@ -158,7 +158,8 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
     os.setsid()  # so that it can be ended together with whatever it starts
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides
     threading.Thread(target=_end_with_worker, daemon=True).start()
-    continue_logging(assignment.logging)
+    if assignment.logging is not None:  # at once, since a child may be ended at any moment
+        configure_logging(*assignment.logging, buffered=False)
     leases = PipedLeases(pipe)
     context = Context(assignment.job, leases)
     run: Run | None = None

@@ -20,8 +20,10 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple, TextIO
+from functools import partial
+from typing import Any, TextIO
 
 from evenbeat.errors import InvalidInput
 
@@ -36,14 +38,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-class LogSettings(NamedTuple):
-    """The arguments of `configure_logging`, for a child process to do likewise."""
-
-    format: LogFormat
-    level: str
-
-
-_configured: LogSettings | None = None
+_configured: tuple[LogFormat, str] | None = None
 
 
 def configure_logging(
@@ -70,28 +65,20 @@ def configure_logging(
             "critical.",
             field="level",
         )
-    _configured = LogSettings(LogFormat(format), level.upper())
+    _configured = LogFormat(format), level.upper()
     target = stream or sys.stderr
     handler = LineHandler(target, buffered=buffered)
-    if _configured.format is LogFormat.JSON:
-        handler.setFormatter(JsonFormatter())
-    else:
-        colours = target.isatty() and not os.environ.get("NO_COLOR")
-        handler.setFormatter(ConsoleFormatter(colours=colours))
-    logging.basicConfig(level=_configured.level, handlers=[handler], force=True)
+    colours = target.isatty() and not os.environ.get("NO_COLOR")
+    on_console = partial(_console_line, colours=_COLOURS if colours else {})
+    handler.setFormatter(LineFormatter(_json_line if format == LogFormat.JSON else on_console))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
     return handler
 
 
-def current_logging() -> LogSettings | None:
-    """How logging was configured in this process, if it was."""
+def current_logging() -> tuple[LogFormat, str] | None:
+    """Format and level of this process, if configured, for a child process to log likewise."""
     return _configured
-
-
-def continue_logging(settings: LogSettings | None) -> None:
-    """Log as the parent process does; at once, since a child may be ended at any moment."""
-    if settings is not None:
-        configure_logging(settings.format, settings.level, buffered=False)
 
 
 class LineHandler(logging.Handler):
@@ -196,10 +183,11 @@ _encode = json.JSONEncoder(default=str, allow_nan=False).encode
 
 
 class LineFormatter(logging.Formatter):
-    """Collects a record's fields and lets a subclass render them."""
+    """Collects a record's fields, for `render` to make a line of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, render: Callable[[dict[str, Any]], str]) -> None:
         super().__init__()
+        self._render = render
         self._second = (-1, "")
 
     def format(self, record: logging.LogRecord) -> str:
@@ -222,39 +210,29 @@ class LineFormatter(logging.Formatter):
             event["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             event["stack"] = self.formatStack(record.stack_info)
-        return redact(self.render(event))
-
-    def render(self, event: dict[str, Any]) -> str:
-        raise NotImplementedError
+        return redact(self._render(event))
 
 
-class JsonFormatter(LineFormatter):
-    def render(self, event: dict[str, Any]) -> str:
-        event["level"] = event["level"].lower()
-        return _to_json(event)
+def _json_line(event: dict[str, Any]) -> str:
+    event["level"] = event["level"].lower()
+    return _to_json(event)
 
 
-class ConsoleFormatter(LineFormatter):
-    """`timestamp LEVEL event  name=value …`."""
-
-    def __init__(self, *, colours: bool = False) -> None:
-        super().__init__()
-        self._colours = _COLOURS if colours else {}
-
-    def render(self, event: dict[str, Any]) -> str:
-        timestamp, level, text = (event.pop(name) for name in ("timestamp", "level", "event"))
-        del event["logger"]
-        traces = [event.pop(name) for name in ("exception", "stack") if name in event]
-        level = _LEVELS.get(level) or level.ljust(5)
-        if level in self._colours:
-            level = f"{self._colours[level]}{level}\033[0m"
-        line = f"{timestamp} {level} {_CONTROL.sub(_escape, text)}"
-        if event:
-            line += "  " + " ".join(f"{name}={_quoted(value)}" for name, value in event.items())
-        for trace in traces:  # indented, since events start with a time
-            for part in _CONTROL_BUT_NEWLINE.sub(_escape, trace).split("\n"):
-                line += f"\n    {part}"
-        return line
+def _console_line(event: dict[str, Any], colours: Mapping[str, str]) -> str:
+    """`timestamp LEVEL event  name=value …`, which cannot be mistaken for two lines."""
+    timestamp, level, text = (event.pop(name) for name in ("timestamp", "level", "event"))
+    del event["logger"]
+    traces = [event.pop(name) for name in ("exception", "stack") if name in event]
+    level = _LEVELS.get(level) or level.ljust(5)
+    if level in colours:
+        level = f"{colours[level]}{level}\033[0m"
+    line = f"{timestamp} {level} {_CONTROL.sub(_escape, text)}"
+    if event:
+        line += "  " + " ".join(f"{name}={_quoted(value)}" for name, value in event.items())
+    for trace in traces:  # indented, since events start with a time
+        for part in _CONTROL_BUT_NEWLINE.sub(_escape, trace).split("\n"):
+            line += f"\n    {part}"
+    return line
 
 
 def _to_json(value: object) -> str:

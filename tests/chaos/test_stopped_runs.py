@@ -60,7 +60,8 @@ def test_cancelling_without_a_hint_is_found_by_the_renewal(fleet: Fleet, store: 
 
 def test_timeout_ends_every_kind_of_run(fleet: Fleet, store: Store, story: Story) -> None:
     worker = fleet.start()
-    options = {"timeout": timedelta(seconds=5), "retry": NO_RETRY}
+    # Long enough for a child process to start on a busy machine.
+    options = {"timeout": timedelta(seconds=12), "retry": NO_RETRY}
     tasks = ("nap_until_cancelled", "doze_until_cancelled", "family")
     ids = [store.add(job(task, **options)).id for task in tasks]
 

@@ -168,14 +168,6 @@ def _crowds(model: LoadModel, table: Ints) -> list[tuple[float, int]]:
 # ---------------------------------------------------------------- the search
 
 
-class _Round(NamedTuple):
-    """What a round that reached its target leads to: the load, and for each job the second (since
-    1970) of its next run, or that it stays."""
-
-    seconds: Load
-    to: Ints
-
-
 class _Search:
     def __init__(self, model: LoadModel, table: Ints, due: Ints, now: datetime) -> None:
         self._since = model.since
@@ -188,16 +180,16 @@ class _Search:
     def run(self, budget: int) -> Ints:
         """Lower the peak round by round; returns where each job goes."""
         while budget > 0 and (best := self._lowest(budget)) is not None:
-            self._seconds = best.seconds
-            gone = best.to != _STAYS
-            self._to[gone] = best.to[gone]
+            self._seconds, to = best
+            gone = to != _STAYS
+            self._to[gone] = to[gone]
             self._periods = [jobs.only(~gone[jobs.number]) for jobs in self._periods]
             budget -= int(gone.sum())
         return self._to
 
-    def _lowest(self, budget: int) -> _Round | None:
-        """The round with the lowest target that can be reached, approached from below in widening
-        steps and then closed in on."""
+    def _lowest(self, budget: int) -> tuple[Load, Ints] | None:
+        """What the round with the lowest target that can be reached leads to: the load, and for
+        each job the second (since 1970) of its next run, or that it stays."""
         peak, fixed = int(self._seconds.max()), self._seconds.copy()
         for jobs in self._periods:
             add_cycle(fixed, -jobs.load(self._since))
@@ -208,24 +200,15 @@ class _Search:
         # thousands run at once, since there it takes thousands of moves.
         highest = peak - max(RUN, peak // (100 if peak < 1000 * RUN else 30))
         step = max(RUN, floor // 100)
-        failed, target, best = floor - step, floor, None
-        while target <= highest and (best := self._round(target, budget)) is None:
-            wider = min(3 * target - 2 * failed, highest)
-            failed, target = target, max(target + 1, wider)
-        if best is None:
-            return None
-        # Halve the way between a target that failed and one that was reached.
-        targets = range(failed, target, step)
-        while len(targets) > 1:
-            middle = targets[len(targets) // 2]
-            better = self._round(middle, budget)
-            if better is None:
-                targets = range(middle, targets.stop, step)
-            else:
-                targets, best = range(targets.start, middle, step), better
+        targets, best = range(highest, floor - 1, -step), None
+        while targets:
+            n = len(targets) * 3 // 4  # low targets are reached more often than not
+            better = self._round(targets[n], budget)
+            targets = targets[:n] if better is None else targets[n + 1 :]
+            best = better or best
         return best
 
-    def _round(self, target: int, budget: int) -> _Round | None:
+    def _round(self, target: int, budget: int) -> tuple[Load, Ints] | None:
         """Take jobs off the seconds above a target and put them below it, period by period, again
         and again while that helps: what fits nowhere now may fit once others have made room."""
         seconds, to, moved = self._seconds.copy(), np.full(len(self._to), _STAYS), 0
@@ -245,4 +228,4 @@ class _Search:
             if excess <= 0 or 8 * (moved - moved_before) * RUN < excess:
                 break
         reached = int(seconds.max()) <= target and moved <= budget
-        return _Round(seconds, to) if reached else None
+        return (seconds, to) if reached else None

@@ -24,7 +24,7 @@ from evenbeat.asgi import asgi
 from evenbeat.cli import main
 from evenbeat.cli.client import ApiError, connected
 from evenbeat.cli.output import short_ids
-from evenbeat.cli.session import find_execution
+from evenbeat.cli.session import find
 from evenbeat.engine.worker import Worker
 from loopback import SECRET, served
 from waiting import PATIENCE, wait_for
@@ -250,15 +250,15 @@ def test_an_execution_is_found_by_the_beginning_that_lists_show(
     ids = [run["id"] for run in client.get("/api/v1/executions").json()["executions"]]
     with served(api) as url, connected(url, token_for("viewer"), None) as asking:
         for whole_id, short in short_ids(ids).items():
-            assert find_execution(asking, short)["id"] == whole_id
-            assert find_execution(asking, short.upper())["id"] == whole_id
-            assert find_execution(asking, whole_id)["id"] == whole_id
+            assert find(asking, "execution", short)["id"] == whole_id
+            assert find(asking, "execution", short.upper())["id"] == whole_id
+            assert find(asking, "execution", whole_id)["id"] == whole_id
         with pytest.raises(ApiError, match="more than one") as refused:
-            find_execution(asking, ids[0][:4])
+            find(asking, "execution", ids[0][:4])
         assert refused.value.exit_code == 2
         for nobody in ("0000", "ffffffff", "news", "0", "-----", ""):
             with pytest.raises(ApiError, match="There is no execution") as refused:
-                find_execution(asking, nobody)
+                find(asking, "execution", nobody)
             assert refused.value.exit_code == 4
     assert client.get("/api/v1/executions", params={"id": "zzzz"}).status_code == 422
     assert client.get("/api/v1/executions", params={"id": "0000"}).json()["executions"] == []

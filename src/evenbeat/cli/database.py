@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import psycopg
 import typer
-from rich.console import RenderableType
 from rich.text import Text
 
-from evenbeat.cli.client import Document, connected, service_url
+from evenbeat.cli.client import connected, service_url
 from evenbeat.cli.output import print_json, safe, show
-from evenbeat.cli.session import DatabaseOption, JsonOption, TokenOption, UrlOption
+from evenbeat.cli.session import DatabaseOption, JsonOption, TokenOption, UrlOption, flag
 from evenbeat.humanize import count
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ _SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "
 
 def migrate(
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit with 1 when something is missing.")
+        bool, flag("--check", "Change nothing; exit with 1 when something is missing.")
     ] = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
@@ -94,24 +93,18 @@ def doctor(
         report = {"worst": worst(findings), "findings": [one._asdict() for one in findings]}
     if as_json:
         print_json(report)
-    else:
-        show(*_report_lines(report["findings"]))
-    return 1 if report["worst"] == "error" else 0
-
-
-def _report_lines(findings: list[Document]) -> Iterator[RenderableType]:
-    for finding in findings:
-        sign, style = _SIGNS[finding["severity"]]
-        yield Text.assemble((f"{sign} ", style), safe(finding["title"]))
-        if finding["severity"] != "ok":
-            for part in ("detail", "remedy"):
-                if finding[part]:
-                    yield Text(f"    {safe(finding[part])}")
-    severities = [finding["severity"] for finding in findings]
+        return 1 if report["worst"] == "error" else 0
+    severities = [finding["severity"] for finding in report["findings"]]
     errors, warnings = severities.count("error"), severities.count("warning")
+    lines = []
+    for finding in report["findings"]:
+        sign, style = _SIGNS[finding["severity"]]
+        lines.append(Text.assemble((f"{sign} ", style), safe(finding["title"])))
+        more = () if finding["severity"] == "ok" else (finding["detail"], finding["remedy"])
+        lines += [Text(f"    {safe(text)}") for text in more if text]
     summary = f"{count(errors, 'error')}, {count(warnings, 'warning')}."
-    yield Text()
-    yield Text(summary if errors or warnings else "All is well.", style="bold")
+    show(*lines, "", Text(summary if errors or warnings else "All is well.", style="bold"))
+    return 1 if errors else 0
 
 
 @contextmanager

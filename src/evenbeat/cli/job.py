@@ -16,8 +16,7 @@ from evenbeat.cli.session import (
     LimitOption,
     OffsetOption,
     argument,
-    find_execution,
-    find_job,
+    find,
     flag,
     option,
 )
@@ -73,7 +72,7 @@ def show_job(session: ApiSession, job: JobArgument) -> None:
     """Show a job: its definition, its next runs, its last executions, and why it did or did not
     run."""
     client = session.client
-    document = find_job(client, job)
+    document = find(client, "job", job)
     path = f"/api/v1/jobs/{document['id']}"
     explanation = client.get(f"{path}/explain")
     plans = client.get(f"{path}/plans", count=_SHOWN)["plans"]
@@ -103,7 +102,7 @@ def logs(
     each line with its `job_id`.
     """
     client = session.client
-    path = f"/api/v1/jobs/{find_job(client, job)['id']}/executions"
+    path = f"/api/v1/jobs/{find(client, 'job', job)['id']}/executions"
     history = client.get(path, status="failed" if failed else None, limit=limit)
     views = []
     for one in reversed(history["executions"]):
@@ -130,7 +129,7 @@ def watch(
     Of a recurring job, the run in progress or the next one is followed. The exit code is 0 when it
     completed and 1 when not. Ctrl-C stops the watching; the job goes on.
     """
-    first = find_job(session.client, job)
+    first = find(session.client, "job", job)
     pause = parse_duration(every, field="every").total_seconds()
     limit = None if timeout is None else parse_duration(timeout, field="timeout").total_seconds()
     report = _WatchReport(first, session.as_json)
@@ -248,7 +247,7 @@ def list_executions(  # noqa: PLR0917 - the options are named on the command lin
     if job is not None:
         if since is not None:
             raise ApiError("--since goes with all jobs, not with --job.", 2)
-        page = client.get(f"/api/v1/jobs/{find_job(client, job)['id']}/executions", **query)
+        page = client.get(f"/api/v1/jobs/{find(client, 'job', job)['id']}/executions", **query)
     else:
         page = client.get("/api/v1/executions", since=since, **query)
         labels = {}
@@ -271,5 +270,5 @@ def show_execution(
     execution: Annotated[str, argument("ID", "The id, or the beginning that lists show.")],
 ) -> None:
     """Show one execution: its times, its result or its error with the trace."""
-    document = find_execution(session.client, execution)
+    document = find(session.client, "execution", execution)
     session.show(document, execution_facts(document, session.client.now()))

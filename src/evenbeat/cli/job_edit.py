@@ -14,7 +14,7 @@ from evenbeat.cli.session import (
     YesOption,
     api_command,
     argument,
-    find_job,
+    find,
     flag,
     is_id,
     option,
@@ -130,7 +130,7 @@ def _edit(
     A changed schedule is planned anew; a run in progress ends under the old definition.
     """
     text, unset = options.pop("payload"), options.pop("unset")
-    present = find_job(session.client, job)
+    present = find(session.client, "job", job)
     changes = _body(options) | dict.fromkeys(unset or (), None)
     if (payload := payload_of(text, arguments)) is not None:
         changes["payload"] = payload if text is not None else present["payload"] | payload
@@ -262,7 +262,7 @@ def _command(verb: str) -> Callable[..., int]:
             parts: list[Document] = [{"filter": filters}]
         else:
             # All are found before anything is done to one.
-            ids = [one if is_id(one) else find_job(client, one)["id"] for one in jobs or ()]
+            ids = [one if is_id(one) else find(client, "job", one)["id"] for one in jobs or ()]
             ids = list(dict.fromkeys(ids))
             number, about = len(ids), ""
             parts = [{"ids": ids[at : at + _BATCH]} for at in range(0, len(ids), _BATCH)]
@@ -315,7 +315,7 @@ def backfill(  # noqa: PLR0917 - the options are named on the command line
     Times are written as 2030-01-31T09:00:00Z.
     """
     body = {"from": since, "to": until, "limit": limit, "include_completed": include_completed}
-    job_id = find_job(session.client, job)["id"]
+    job_id = find(session.client, "job", job)["id"]
     result = session.client.post(f"/api/v1/jobs/{job_id}/backfill", stated(body))
     existing = f", {result['existing']:,} existed already" if result["existing"] else ""
     plans = result["plans"]

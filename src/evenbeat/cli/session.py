@@ -24,6 +24,13 @@ _JOBS = "Which jobs"
 _CANDIDATES = 5
 _ID_START = re.compile(r"[0-9a-f]{4,8}(-|$)|[0-9a-f]{9,}$", re.IGNORECASE)
 
+_UNKNOWN = {
+    "job": "There is no job with the id or the name {!r}. `evenbeat job list --search …` finds "
+    "jobs by parts of their name or task.",
+    "execution": "There is no execution whose id begins with {!r}. `evenbeat execution list` shows "
+    "the newest.",
+}
+
 
 def option(
     metavar: str | None, text: str, *names: str, panel: str | None = None, **more: Any
@@ -174,29 +181,9 @@ class CommandGroup(typer.Typer):
         return lambda command: self.command(name)(api_command(command))
 
 
-def find_job(client: Client, text: str) -> Document:
-    """The one job with this id, this name, or an id that begins like this; otherwise ApiError."""
-    return _find(
-        client,
-        "job",
-        text,
-        f"There is no job with the id or the name {text!r}. `evenbeat job list --search …` "
-        "finds jobs by parts of their name or task.",
-    )
-
-
-def find_execution(client: Client, text: str) -> Document:
-    """The one execution that an id or its beginning names; otherwise ApiError."""
-    return _find(
-        client,
-        "execution",
-        text,
-        f"There is no execution whose id begins with {text!r}. `evenbeat execution list` "
-        "shows the newest.",
-    )
-
-
-def _find(client: Client, kind: str, text: str, nothing: str) -> Document:
+def find(client: Client, kind: str, text: str) -> Document:
+    """The one job or execution with this id, or with an id that begins like this; a job also by its
+    name. Otherwise ApiError."""
     path, rows = f"/api/v1/{kind}s", list[Document]()
     if is_id(text):
         return client.get(f"{path}/{path_segment(text)}")
@@ -207,7 +194,7 @@ def _find(client: Client, kind: str, text: str, nothing: str) -> Document:
     if len(rows) == 1:
         return rows[0]
     if not rows:
-        raise ApiError(nothing, 4)
+        raise ApiError(_UNKNOWN[kind].format(text), 4)
     short = short_ids(row["id"] for row in rows)
     names = [short[row["id"]] + (f" ({label(row)})" if kind == "job" else "") for row in rows]
     more = ", …" if len(rows) == _CANDIDATES else ""

@@ -25,7 +25,7 @@ from evenbeat.cli.session import (
     OffsetOption,
     YesOption,
     argument,
-    find_job,
+    find,
     find_listed,
     is_id,
     option,
@@ -51,7 +51,7 @@ def list_(
     job: Annotated[str | None, option("JOB", "Only those for this job alone.")] = None,
 ) -> None:
     """List the endpoints, newest first."""
-    job_id = None if job is None else find_job(session.client, job)["id"]
+    job_id = None if job is None else find(session.client, "job", job)["id"]
     page = session.client.get(_PATH, job_id=job_id, limit=_MOST)
     session.show_list(
         page,
@@ -101,7 +101,7 @@ def add(  # noqa: PLR0917 - the options are named on the command line
 ) -> None:
     """Add an endpoint, and print the secret that its messages are signed with. It is shown only
     this once."""
-    job_id = None if job is None else find_job(session.client, job)["id"]
+    job_id = None if job is None else find(session.client, "job", job)["id"]
     options = {"job_id": job_id, "tasks": task, "queues": queue, "tags": tag}
     options |= {"url": endpoint, "events": event, "description": description}
     added = session.client.post(_PATH, stated(options))

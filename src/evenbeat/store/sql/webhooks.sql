@@ -14,7 +14,7 @@ RETURNING {webhook};
 -- Every endpoint, or those of one job, newest first.
 SELECT {webhook} FROM evenbeat.webhooks w
 WHERE %(job_id)s::uuid IS NULL OR w.job_id = %(job_id)s::uuid
-ORDER BY w.id DESC
+ORDER BY w.created_at DESC, w.id DESC
 LIMIT %(limit)s OFFSET %(offset)s;
 
 -- name: count_webhooks

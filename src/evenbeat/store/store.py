@@ -243,6 +243,8 @@ class Store:
     ) -> set[UUID]:
         """Write how runs ended; returns the tokens that still held their lease. For the others
         nothing was written: those runs are lost. The reaper passes `expired_only`."""
+        if not ends:
+            return set()
         params = {**finish_params(ends), "expired_only": expired_only, "now": now}
         rows = self.database.rows("finish", params)
         waiting = list(rows[0][1] or ()) if rows else []

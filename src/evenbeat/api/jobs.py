@@ -131,7 +131,7 @@ def get_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobDocumen
 def update_job(
     job_id: UUID, body: JobEdit, service: ServiceDep, _principal: Operator
 ) -> JobDocument:
-    """Change what is given and leave the rest. A changed schedule is planned anew; a run in
+    """Change what is given and leave the rest. A changed schedule is planned again; a run in
     progress ends under the old definition."""
     store = service.app.store
     job = store.read.job(job_id)

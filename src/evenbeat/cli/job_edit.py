@@ -127,7 +127,7 @@ def _edit(
 ) -> int:
     """Change a job: only what is given changes.
 
-    A changed schedule is planned anew; a run in progress ends under the old definition.
+    A changed schedule is planned again; a run in progress ends under the old definition.
     """
     text, unset = options.pop("payload"), options.pop("unset")
     present = find(session.client, "job", job)

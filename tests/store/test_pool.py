@@ -87,7 +87,7 @@ def test_when_all_are_lent_one_waits_and_gets_the_next(pool):
 
 def test_who_waits_in_vain_is_told(pool):
     lent = [pool.take(10), pool.take(10)]
-    with pytest.raises(NoConnection, match="none of 2 connections was free"):
+    with pytest.raises(NoConnection, match="None of 2 connections to the database was free"):
         pool.take(0.05)
     assert pool.figures()["failed"] == 1
     pool.give(lent[0])

@@ -186,7 +186,7 @@ def _http(request: Request, error: HTTPException) -> JSONResponse:
 
 def _no_database(request: Request, error: Exception) -> JSONResponse:
     logger.warning("The database did not answer a request", extra={"error": type(error).__name__})
-    never_sent = isinstance(error, NoConnection) or isinstance(error.__cause__, NoConnection)
+    never_sent = isinstance(error, NoConnection)
     detail = "The database cannot be reached right now. "
     if never_sent or request.method in ("GET", "HEAD"):
         detail += "Nothing was changed; try again shortly."

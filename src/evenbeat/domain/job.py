@@ -17,6 +17,7 @@ from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.limits import MAX_RUNNING, Limits, RateLimit
 from evenbeat.domain.retry import LONGEST_CAP, RetryPolicy
 from evenbeat.domain.schedule import (
+    KINDS,
     Once,
     Recurring,
     Schedule,
@@ -358,8 +359,8 @@ def schedule_of(job: Job) -> Schedule:
 
 def recurring_of(job: Job) -> Recurring | None:
     """The schedule if it has plans of its own, otherwise None."""
-    schedule = schedule_from_row(job)
-    return schedule if isinstance(schedule, Recurring) else None
+    kind = KINDS[job.schedule_kind]
+    return kind.from_row(job) if issubclass(kind, Recurring) else None
 
 
 def retry_of(job: Job) -> RetryPolicy:

@@ -17,7 +17,7 @@ from psycopg.types.json import set_json_loads
 from pydantic_core import from_json
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
-from evenbeat.store.pool import CONNECT_SECONDS, NoConnection, Pool
+from evenbeat.store.pool import CONNECT_SECONDS, Pool, unreachable
 from evenbeat.store.prepared import PreparedConnection
 from evenbeat.store.statements import Statement, bind, load_statements, with_columns
 
@@ -72,7 +72,6 @@ class Database:
         self.schema = schema
         self.channel = schema
         self.statements = load_statements(schema)
-        self.closed = False
         self._inserts: dict[tuple[str, ...], Statement] = {}
         self._numbers = count()
         self._timeout = timeout
@@ -87,9 +86,12 @@ class Database:
             configure=_configure_hot,
         )
 
+    @property
+    def closed(self) -> bool:
+        return self._pool.closed
+
     def close(self) -> None:
         """Close every connection that is free, and the others when their statements end."""
-        self.closed = True
         for pool in (self._pool, self._hot_pool):
             pool.close()
 
@@ -98,10 +100,34 @@ class Database:
         return {"general": self._pool.figures(), "journey": self._hot_pool.figures()}
 
     def rows(
-        self, name: str, params: Mapping[str, Any], connection: Connection | None = None
+        self,
+        name: str | Statement,
+        params: Mapping[str, Any],
+        connection: Connection | None = None,
     ) -> list[Row]:
-        """Run one statement; in its own transaction, or in that of the `connection` given."""
-        return self._run(self.statements[name], params, connection)
+        """Run one statement; in its own transaction, or in that of the `connection` given. What was
+        surely not done is repeated: any deadlock victim, and a read cut off by a restart."""
+        statement = self.statements[name] if isinstance(name, str) else name
+        if connection is not None:
+            with _bad_input_explained():
+                return _execute(connection, statement, params)
+        pool: Pool[Any] = self._hot_pool if statement.hot else self._pool
+        for attempt in range(1, _ATTEMPTS + 1):
+            connection = pool.take(min(connection_timeout.get(), self._timeout))
+            try:
+                return _execute(connection, statement, params)
+            except psycopg.DataError as error:
+                raise _explained(error) from error
+            except psycopg.errors.DeadlockDetected:
+                if attempt == _ATTEMPTS:
+                    raise
+                logger.info("deadlock in %s, trying again", statement.name)
+            except psycopg.OperationalError as error:
+                if statement.writes or attempt == _ATTEMPTS:
+                    raise DatabaseUnavailable(unreachable(error)) from error
+            finally:
+                pool.give(connection)
+        raise AssertionError("unreachable")
 
     def row(
         self, name: str, params: Mapping[str, Any], connection: Connection | None = None
@@ -129,7 +155,7 @@ class Database:
                 statement = self._inserts.setdefault(key, statement)
             else:
                 statement = statement._replace(hot=False)
-        return self._run(statement, {**columns, **params}, connection)
+        return self.rows(statement, {**columns, **params}, connection)
 
     def clock(self, now: datetime | None, connection: Connection | None = None) -> datetime:
         """The database's time, unless another `now` is given."""
@@ -144,7 +170,7 @@ class Database:
         connection: Connection | None = None,
     ) -> list[Row]:
         """Run a composed SELECT, written like the named statements."""
-        return self._run(bind(name, text, self.schema, hot=False), params, connection)
+        return self.rows(bind(name, text, self.schema, hot=False), params, connection)
 
     @contextmanager
     def transaction(
@@ -155,14 +181,17 @@ class Database:
         if connection is not None:
             yield connection
             return
+        pool: Pool[Any] = self._hot_pool if hot else self._pool
+        own = pool.take(min(connection_timeout.get(), self._timeout))
         try:
-            pool: Pool[Any] = self._hot_pool if hot else self._pool
-            with self._connection(pool) as own, _bad_input_explained(), own.transaction():
+            with _bad_input_explained(), own.transaction():
                 yield own
         except psycopg.errors.DeadlockDetected:
             raise
         except psycopg.OperationalError as error:
-            raise DatabaseUnavailable(_unreachable(error)) from error
+            raise DatabaseUnavailable(unreachable(error)) from error
+        finally:
+            pool.give(own)
 
     def atomically(self, work: Callable[[Connection], _Result]) -> _Result:
         """Do `work` in a transaction of its own; from the start again when a deadlock undid it."""
@@ -184,49 +213,8 @@ class Database:
             )
             _configure_hot(connection)
         except psycopg.OperationalError as error:
-            raise DatabaseUnavailable(_unreachable(error)) from error
+            raise DatabaseUnavailable(unreachable(error)) from error
         return connection
-
-    def _run(
-        self, statement: Statement, params: Mapping[str, Any], connection: Connection | None
-    ) -> list[Row]:
-        """Repeat what was surely not done: any deadlock victim, and a read cut off by a restart."""
-        if connection is not None:
-            with _bad_input_explained():
-                return _execute(connection, statement, params)
-        pool: Pool[Any] = self._hot_pool if statement.hot else self._pool
-        for attempt in range(1, _ATTEMPTS + 1):
-            connection = self._take(pool)
-            try:
-                return _execute(connection, statement, params)
-            except psycopg.DataError as error:
-                raise _explained(error) from error
-            except psycopg.errors.DeadlockDetected:
-                if attempt == _ATTEMPTS:
-                    raise
-                logger.info("deadlock in %s, trying again", statement.name)
-            except psycopg.OperationalError as error:
-                if statement.writes or attempt == _ATTEMPTS:
-                    raise DatabaseUnavailable(_unreachable(error)) from error
-            finally:
-                pool.give(connection)
-        raise AssertionError("unreachable")
-
-    @contextmanager
-    def _connection(self, pool: Pool[Any]) -> Iterator[Connection]:
-        connection = self._take(pool)
-        try:
-            yield connection
-        finally:
-            pool.give(connection)
-
-    def _take(self, pool: Pool[Any]) -> Any:
-        if self.closed:
-            raise DatabaseUnavailable("This application has closed its database.")
-        try:
-            return pool.take(min(connection_timeout.get(), self._timeout))
-        except NoConnection as error:
-            raise DatabaseUnavailable(_unreachable(error)) from error
 
 
 def _configure_cold(connection: Connection) -> None:
@@ -290,8 +278,3 @@ def place_of(url: str) -> str:
     parts = conninfo_to_dict(url)
     host = parts.get("host") or parts.get("hostaddr") or "localhost"
     return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
-
-
-def _unreachable(error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return f"The database cannot be reached ({reason}). Is it running, and is its URL right?"

@@ -158,7 +158,7 @@ class LimitTable(StorePart):
 
 
 @dataclass(slots=True)
-class _ClaimMemory:
+class ClaimMemory:
     """What one kind of claim (by its queues and tasks) remembers."""
 
     look_after: float = 0.0
@@ -170,6 +170,7 @@ class _ClaimMemory:
     was_full: bool = False
     held: bool = False
     takes_turn: bool = False
+    taken: int = 0
 
 
 class KeyedClaims:
@@ -179,7 +180,7 @@ class KeyedClaims:
     def __init__(self, database: Database, table: LimitTable) -> None:
         self._database = database
         self._table = table
-        self._views: dict[_Filter, _ClaimMemory] = {}
+        self._views: dict[_Filter, ClaimMemory] = {}
         self._freed: dict[str, float] = {}
         self._last_seen = 0.0
 
@@ -197,32 +198,31 @@ class KeyedClaims:
 
     def claim_share(
         self, jobs: list[Job], params: Mapping[str, Any], limit: int, connection: Connection | None
-    ) -> None:
+    ) -> ClaimMemory:
         """Add up to half of `limit`, of one every other time, so that neither kind of job can keep
         the other waiting; nothing when it is not yet time to look."""
-        view = self._view(params)
+        view = self._views.setdefault(_filter(params), ClaimMemory())
         view.looked = False
         soon = time.monotonic() < view.look_after and not self._freed_keys()
-        if soon and params["now"] is None:
-            return
-        view.takes_turn = not view.takes_turn
-        share = (limit + 1) // 2 if limit > 1 or view.takes_turn else 0
-        if share:
-            self._look(jobs, view, params, share, connection)
+        if not soon or params["now"] is not None:
+            view.takes_turn = not view.takes_turn
+            share = (limit + 1) // 2 if limit > 1 or view.takes_turn else 0
+            if share:
+                self._look(jobs, view, params, share, connection)
+        view.taken = len(jobs)
+        return view
 
     def claim_remaining(
         self,
         jobs: list[Job],
+        view: ClaimMemory,
         params: Mapping[str, Any],
         limit: int,
         connection: Connection | None,
-        *,
-        taken: int,
     ) -> None:
-        """Fill up to `limit` after an ordinary claim that left room: when the share was used up
-        (`taken` of it), or nothing was found at all though such jobs have been seen recently."""
-        view = self._view(params)
-        used_up = taken > 0 and taken >= (limit + 1) // 2
+        """Fill up to `limit` after an ordinary claim that left room: when the share was used up,
+        or nothing was found at all though such jobs have been seen recently."""
+        used_up = view.taken > 0 and view.taken >= (limit + 1) // 2
         seen_recently = time.monotonic() - self._last_seen < RECENT_SECONDS
         unseen = not jobs and not view.looked and seen_recently
         if used_up or unseen:
@@ -272,7 +272,7 @@ class KeyedClaims:
     def _look(
         self,
         jobs: list[Job],
-        view: _ClaimMemory,
+        view: ClaimMemory,
         params: Mapping[str, Any],
         limit: int,
         connection: Connection | None,
@@ -295,7 +295,7 @@ class KeyedClaims:
 
     def _claim(
         self,
-        view: _ClaimMemory,
+        view: ClaimMemory,
         params: Mapping[str, Any],
         limit: int,
         connection: Connection | None,
@@ -329,9 +329,6 @@ class KeyedClaims:
             # What this stretch could give has been taken, or was less urgent than what was.
             view.walk_from, view.walk_after = walked_to, time.monotonic() + WALK_SECONDS
         return jobs, unknown or []
-
-    def _view(self, params: Mapping[str, Any]) -> _ClaimMemory:
-        return self._views.setdefault(_filter(params), _ClaimMemory())
 
     def _look_again(self) -> None:
         for view in list(self._views.values()):

@@ -9,6 +9,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from evenbeat.errors import DatabaseUnavailable
+
 LIFETIME_SECONDS = 3600.0
 """A connection is replaced after that: servers move, and their sessions grow."""
 IDLE_SECONDS = 600.0
@@ -26,8 +28,14 @@ logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 Lent = TypeVar("Lent", bound=psycopg.Connection[Any])
 
 
-class NoConnection(psycopg.OperationalError):
+class NoConnection(DatabaseUnavailable):
     """No connection was free or could be opened in time, so nothing was sent to the database."""
+
+
+def unreachable(error: Exception) -> str:
+    """What to say about a database that does not answer."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return f"The database cannot be reached ({reason}). Is it running, and is its URL right?"
 
 
 class Pool(Generic[Lent]):
@@ -45,6 +53,7 @@ class Pool(Generic[Lent]):
         self._url = url
         self._size = size
         self._failed = 0
+        self.closed = False
         self._pool = ConnectionPool(
             url,
             connection_class=kind,
@@ -64,7 +73,7 @@ class Pool(Generic[Lent]):
         while True:
             left = deadline - time.monotonic()
             try:
-                if self._pool.closed:
+                if self._pool.closed and not self.closed:
                     self._pool.open()
                 return self._pool.getconn(min(left, RETRY_SECONDS))
             except PoolTimeout:
@@ -72,7 +81,7 @@ class Pool(Generic[Lent]):
                     self._failed += 1
                     raise NoConnection(self._reason()) from None
             except psycopg.OperationalError as error:
-                raise NoConnection("the pool is closed") from error
+                raise NoConnection("This application has closed its database.") from error
 
     def give(self, connection: Lent) -> None:
         """Take one back, in whatever state it is."""
@@ -83,6 +92,7 @@ class Pool(Generic[Lent]):
 
     def close(self) -> None:
         """Lend no more. What is lent is closed when it is given back."""
+        self.closed = True
         self._pool.close()
 
     def figures(self) -> dict[str, float]:
@@ -102,5 +112,5 @@ class Pool(Generic[Lent]):
         try:
             psycopg.connect(self._url, connect_timeout=2).close()
         except psycopg.OperationalError as error:
-            return str(error)
-        return f"none of {self._size} connections was free in time"
+            return unreachable(error)
+        return f"None of {self._size} connections to the database was free in time."

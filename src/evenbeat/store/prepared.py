@@ -38,17 +38,15 @@ class PreparedConnection(psycopg.Connection[Row]):
                 self._answer()
                 self._known.add(name)
             self.pgconn.send_query_prepared(name.encode(), values, result_format=pq.Format.BINARY)
-            return self._rows(name, self._answer())
-
-    def _rows(self, name: str, result: pq.abc.PGresult) -> list[Row]:
-        loaders = self._loaders.get(name)
-        if loaders is None:
-            loaders = self._loaders[name] = Transformer(self)
-            loaders.set_pgresult(result)
-        else:
-            loaders.set_pgresult(result, set_loaders=False)
-        rows: list[Row] = loaders.load_rows(0, result.ntuples, tuple)
-        loaders.set_pgresult(None, set_loaders=False)
+            result = self._answer()
+            loaders = self._loaders.get(name)
+            if loaders is None:
+                loaders = self._loaders[name] = Transformer(self)
+                loaders.set_pgresult(result)
+            else:
+                loaders.set_pgresult(result, set_loaders=False)
+            rows: list[Row] = loaders.load_rows(0, result.ntuples, tuple)
+            loaders.set_pgresult(None, set_loaders=False)
         return rows
 
     def _answer(self) -> pq.abc.PGresult:

@@ -11,7 +11,8 @@ import psycopg
 from evenbeat.domain.decision import RunEnd
 from evenbeat.domain.first_run import FirstRun, first_run
 from evenbeat.domain.ids import uuid7
-from evenbeat.domain.job import Job, JobSpec, NewJob
+from evenbeat.domain.job import Job, NewJob
+from evenbeat.domain.limits import Limits
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import Conflict, DatabaseUnavailable, NameTaken, StoreError
@@ -99,7 +100,8 @@ class Store:
         if connection is None and isinstance(job.spec.schedule, After):
             return self.database.atomically(lambda own: self.add(job, connection=own, now=now))
         job_id = job.id or uuid7()
-        self._note_limits([job.spec], now)
+        if (limits := job.spec.limits) is not None:
+            self._note_limits([limits], now)
         first = self._first_run(job_id, job, now, connection)
         columns = new_job_columns(job_id, job, first, self._max_json_bytes)
         params = {"now": now, "channel": self.database.channel}
@@ -130,7 +132,8 @@ class Store:
         if not jobs:
             return []
         specs = {id(job.spec): job.spec for job in jobs}.values()  # of many jobs, few differ here
-        self._note_limits(specs, now)
+        if any_limits := [limits for spec in specs if (limits := spec.limits) is not None]:
+            self._note_limits(any_limits, now)
         ids = with_ids(jobs)
         requests = self._requests(ids, jobs)
         places = self._places(requests, now, connection)
@@ -181,13 +184,12 @@ class Store:
         jobs: list[Job] = []
         stays = connection is None or commits_at_once(connection)
         try:
-            self._keyed.claim_share(jobs, params, limit, connection)
-            taken = len(jobs)
-            if taken < limit:
-                free = self.database.rows("claim", {**params, "limit": limit - taken}, connection)
+            view = self._keyed.claim_share(jobs, params, limit, connection)
+            if (room := limit - len(jobs)) > 0:
+                free = self.database.rows("claim", {**params, "limit": room}, connection)
                 jobs += map(Job._make, free)
             if len(jobs) < limit:
-                self._keyed.claim_remaining(jobs, params, limit, connection, taken=taken)
+                self._keyed.claim_remaining(jobs, view, params, limit, connection)
         except psycopg.errors.UniqueViolation:
             # Cannot happen by any verb of ours; if it ever does, one row must not stop all claims.
             stuck = self.database.rows("set_aside_doubled", {"now": now})
@@ -341,11 +343,9 @@ class Store:
         places = placer.place(requests, self.database.clock(now, connection))
         return {request.job_id: place for request, place in zip(requests, places, strict=True)}
 
-    def _note_limits(self, specs: Iterable[JobSpec], now: datetime | None) -> None:
-        limits = [limits for spec in specs if (limits := spec.limits) is not None]
-        if limits:
-            self.limits.note(limits, now=now)
-            self._keyed.job_added()
+    def _note_limits(self, limits: Sequence[Limits], now: datetime | None) -> None:
+        self.limits.note(limits, now=now)
+        self._keyed.job_added()
 
     def _confirm(self, first: FirstRun, **outcome: Any) -> None:
         if first.placed_at is not None and self._placer is not None:

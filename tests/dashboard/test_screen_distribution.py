@@ -74,7 +74,7 @@ def test_it_shows_the_day_the_week_and_both_measures(site: Site) -> None:
     expect(page.locator("#day .chart-peak")).to_have_count(1)
     expect(page.locator("#day")).to_contain_text("starts by hour, UTC")
     assert page.locator("#day rect").count() == 24
-    assert page.locator("#week .tip").count() == 168
+    assert page.locator("#week .chart-tip").count() == 168
     assert "12 at once" in page.locator("#week .chart").get_attribute("aria-label")
     page.locator("#day").get_by_role("link", name="Load").click()
     expect(page.locator("#day")).to_contain_text("expected load by quarter of an hour")

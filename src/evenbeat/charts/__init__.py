@@ -5,18 +5,18 @@ Every function takes values and returns a whole `<svg>`. See `svg.py` for classe
 path: with a shape for each, a page of jobs or an uneven week would weigh 130 KB.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
-from html import escape
 from itertools import pairwise
 from typing import NamedTuple
 
-from evenbeat.charts.svg import LEVELS, Drawing, amount, clean, finite, num, ticks, ticks_of_time
+from evenbeat.charts.svg import Drawing, amount, num, ticks, ticks_of_time
 from evenbeat.humanize import count, duration
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 SLOTS_A_DAY = 96
 
+_LEVELS = 8
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40.0, 12.0, 14.0, 22.0
 
 
@@ -43,54 +43,49 @@ class DurationPoint(NamedTuple):
 
     at: float
     seconds: float
-    ok: bool = True
-    tip: str = ""
+    ok: bool
+    tip: str
 
 
 def bars(
     values: Sequence[float],
     *,
     title: str,
-    labels: Sequence[str] = (),
-    peak_index: int | None = None,
-    unit: str = "jobs",
-    width: float = 720,
-    height: float = 200,
+    labels: Sequence[str],
+    unit: str,
+    width: float,
+    height: float,
 ) -> str:
-    """A bar for each value, the peak (by default the highest) in another colour with its figure."""
-    drawing = Drawing("bars", title, width, height)
-    heights = finite(values)
-    if not any(heights):
+    """A bar for each value, the first of the highest in another colour with its figure."""
+    drawing, most = Drawing("bars", title, width, height), max(values)
+    if not most:
         return _nothing(drawing)
-    peak = heights.index(max(heights)) if peak_index is None else peak_index
-    panel = _panel(drawing, max(heights), (_LEFT, _TOP + 6, _RIGHT, _BOTTOM))
-    step = panel.width / len(heights)
-    for n, value in enumerate(heights):
+    peak = values.index(most)
+    panel = _panel(drawing, most, (_LEFT, _TOP + 6, _RIGHT, _BOTTOM))
+    step = panel.width / len(values)
+    for n, value in enumerate(values):
         y = panel.y_of(value)
-        tip = f"{_label(labels, n)}: {amount(value)} {unit}"
         box = (panel.x + step * (n + 0.1), y, step * 0.8, panel.floor - y)
+        tip = f"{labels[n]}: {amount(value)} {unit}"
         drawing.rect("peak" if n == peak else "bar", box, tip, min(2.0, step / 6))
-    x = panel.x + step * (peak + 0.5)
-    y = panel.y_of(heights[peak]) - 5
-    drawing.text((x, y), amount(heights[peak]), name="heading", anchor="middle")
+    at = panel.x + step * (peak + 0.5), panel.y_of(most) - 5
+    drawing.text(at, amount(most), name="heading", anchor="middle")
     _label_axis(drawing, panel, labels)
     return str(drawing)
 
 
 def stacked(
-    ok: Sequence[float], failed: Sequence[float], *, title: str, labels: Sequence[str] = ()
+    ok: Sequence[float], failed: Sequence[float], *, title: str, labels: Sequence[str]
 ) -> str:
     """What went well and, on top of it, what failed, for each hour."""
-    drawing = Drawing("stacked", title, 720, 180)
-    pairs = list(zip(finite(ok), finite(failed), strict=True))
-    top = max((good + bad for good, bad in pairs), default=0)
+    drawing, top = Drawing("stacked", title, 720, 180), max(map(sum, zip(ok, failed, strict=True)))
     if not top:
         return _nothing(drawing)
     panel = _panel(drawing, top)
-    step = panel.width / len(pairs)
-    for n, (good, bad) in enumerate(pairs):
+    step = panel.width / len(ok)
+    for n, (good, bad) in enumerate(zip(ok, failed, strict=True)):
         x, wide = panel.x + step * (n + 0.1), step * 0.8
-        tip = f"{_label(labels, n)}: {amount(good)} ok, {amount(bad)} failed"
+        tip = f"{labels[n]}: {amount(good)} ok, {amount(bad)} failed"
         low, high = panel.y_of(good), panel.y_of(good + bad)
         if good:
             drawing.rect("ok", (x, low, wide, panel.floor - low), tip)
@@ -105,7 +100,7 @@ def before_after(
     after: Sequence[float],
     *,
     title: str,
-    notes: tuple[str, str] = ("before", "after"),
+    notes: tuple[str, str],
     height: float = 470,
     alone: bool = False,
 ) -> str:
@@ -114,13 +109,12 @@ def before_after(
     Each column shows the highest value of its time, so that no spike is lost to the width.
     """
     drawing = Drawing("before-after", title, 960, height, alone)
-    both = finite(before), finite(after)
-    top = max([*both[0], *both[1]], default=0)
+    top = max([*before, *after], default=0)
     if not top:
         return _nothing(drawing)
     drawing.text((_LEFT, 24), title, name="heading", size=15)
     each = (height - 40) / 2
-    for n, (name, load) in enumerate(zip(("before", "after"), both, strict=True)):
+    for n, (name, load) in enumerate((("before", before), ("after", after))):
         y = 40 + each * n
         drawing.text((_LEFT, y + 16), notes[n], name="heading", size=12)
         panel = _panel(drawing, top, (_LEFT, y + 28, _RIGHT, height - y - each + _BOTTOM))
@@ -141,65 +135,46 @@ def before_after(
     return str(drawing)
 
 
-def heatmap(
-    week: Sequence[float],
-    *,
-    title: str,
-    unit: str = "at once",
-    now: int | None = None,
-    width: float = 1080,
-    height: float = 238,
-) -> str:
+def heatmap(week: Sequence[float], *, title: str, unit: str, now: int) -> str:
     """A week of 7 x 96 quarter hours from Monday midnight: the darker, the more. Pointing at it
     shows the figures by the hour; the slot `now` has a frame."""
-    drawing = Drawing("heatmap", title, width, height)
-    load = finite(week)
-    if not load:
-        return _nothing(drawing)
-    top = max(load)
-    left, right, above = 34.0, 4.0, 18.0
-    row, cell = (height - 46) / 7, (width - left - right) / SLOTS_A_DAY
+    width, height, left, above = 1080.0, 238.0, 34.0, 18.0
+    drawing, top = Drawing("heatmap", title, width, height), max(week)
+    row, cell = (height - 46) / 7, (width - left - 4) / SLOTS_A_DAY
     shades: dict[int, list[str]] = {}
     for day, weekday in enumerate(WEEKDAYS):
         y = above + row * day
         drawing.text((left - 8, y + row / 2 + 4), weekday, anchor="end")
-        slots = load[day * SLOTS_A_DAY :][:SLOTS_A_DAY]
-        levels = [min(LEVELS - 1, int(v / top * LEVELS)) if top else 0 for v in slots]
+        slots = week[day * SLOTS_A_DAY :][:SLOTS_A_DAY]
+        levels = [min(_LEVELS - 1, int(v / top * _LEVELS)) if top else 0 for v in slots]
         changes = [n for n, (one, next_) in enumerate(pairwise(levels), start=1) if one != next_]
         for first, end in pairwise([0, *changes, len(levels)]):
             wide = num(cell * (end - first))
             piece = f"M{num(left + cell * first)} {num(y + 1)}h{wide}v{num(row - 2)}h-{wide}z"
             shades.setdefault(levels[first], []).append(piece)
     for level, pieces in sorted(shades.items()):
-        drawing.path(f"level-{level}", "".join(pieces), 0)
+        drawing.path(f"level-{level}", "".join(pieces))
     for n in range(7 * 24):
         day, hour = divmod(n, 24)
-        most = amount(max(load[n * 4 : n * 4 + 4], default=0))
-        tip = clean(f"{WEEKDAYS[day]} {hour:02d}:00: up to {most} {unit}")
-        drawing.parts.append(
-            f'<rect class="tip" x="{num(left + cell * 4 * hour)}" y="{num(above + row * day)}" '
-            f'width="{num(cell * 4)}" height="{num(row)}"><title>{tip}</title></rect>'
-        )
-    if now is not None:
-        day, slot = divmod(now, SLOTS_A_DAY)
-        corner = f"M{num(left + cell * slot)} {num(above + row * day)}"
-        drawing.path("now", f"{corner}h{num(cell)}v{num(row)}h-{num(cell)}z", 1.5)
+        most = amount(max(week[n * 4 : n * 4 + 4]))
+        box = (left + cell * 4 * hour, above + row * day, cell * 4, row)
+        drawing.rect("tip", box, f"{WEEKDAYS[day]} {hour:02d}:00: up to {most} {unit}")
+    day, slot = divmod(now, SLOTS_A_DAY)
+    drawing.rect("now", (left + cell * slot, above + row * day, cell, row))
     for hour in range(0, 24, 3):
         drawing.text((left + cell * 4 * hour, 12), f"{hour:02d}:00", size=10)
     words = f"{amount(top)} {unit}"
-    x, y = width - right - 14 * LEVELS - 6.2 * len(words) - 8, height - 14
+    x, y = width - 4 - 14 * _LEVELS - 6.2 * len(words) - 8, height - 14
     drawing.text((x - 6, y + 9), "0", anchor="end", size=10)
-    for level in range(LEVELS):
+    for level in range(_LEVELS):
         drawing.rect(f"level-{level}", (x + 14 * level, y, 14, 10))
-    drawing.text((x + 14 * LEVELS + 6, y + 9), words, size=10)
+    drawing.text((x + 14 * _LEVELS + 6, y + 9), words, size=10)
     return str(drawing)
 
 
-def score_line(
-    points: Sequence[tuple[datetime, float]], zone: tzinfo, *, width: float = 460
-) -> str:
+def score_line(points: Sequence[tuple[datetime, float]], zone: tzinfo) -> str:
     """The score from 0 to 1 over time, from (moment, score), with gaps where none was noted."""
-    height, most, gap = 150.0, 300, timedelta(hours=2)
+    width, height, most, gap = 460.0, 150.0, 300, timedelta(hours=2)
     (first, _), (last, score) = points[0], points[-1]
     drawing = Drawing("score", f"The score since {first:%d %B}: now {score:.2f}", width, height)
     panel = _panel(drawing, 1, (30, 10, 10, 20), at=(0, 0.5, 1))
@@ -210,7 +185,7 @@ def score_line(
         joined = before is not None and at - before <= gap
         commands.append(f"{'L' if joined else 'M'}{num(place[0])} {num(place[1])}")
         before = at
-    drawing.path("line", "".join(commands), 1.75)
+    drawing.path("line", "".join(commands))
     drawing.circle("peak", place, 3, f"{last.astimezone(zone):%d %b %H:%M}: {score:.2f}")
     for at, anchor, x in ((first, "start", panel.x), (last, "end", width - 10)):
         there = at.astimezone(zone)
@@ -224,35 +199,28 @@ def durations(
     points: Sequence[DurationPoint],
     *,
     title: str,
-    median: float | None = None,
-    p95: float | None = None,
-    labels: Sequence[str] = (),
+    lines: Mapping[str, float],
+    labels: Sequence[str],
 ) -> str:
-    """A dot for each run at its time and duration, failures filled and larger."""
+    """A dot for each run at its time and duration, failures larger and on top, and a line with its
+    name for each of `lines`, in seconds and from the lowest."""
     drawing = Drawing("durations", title, 720, 200)
-    if not points:
-        return _nothing(drawing)
-    lasting = finite([point.seconds for point in points])
-    right = 88.0 if median is not None or p95 is not None else _RIGHT
-    top = max(*lasting, median or 0, p95 or 0, 1e-3) * 1.08
-    panel = _panel(drawing, top, (_LEFT + 6, _TOP, right, _BOTTOM), duration, ticks_of_time(top))
+    top = max(*(point.seconds for point in points), *lines.values(), 1e-3) * 1.08
+    margins = _LEFT + 6, _TOP, 88.0 if lines else _RIGHT, _BOTTOM
+    panel = _panel(drawing, top, margins, duration, ticks_of_time(top))
     _label_axis(drawing, panel, labels, between=True)
     begin, end = min(p.at for p in points), max(p.at for p in points)
     across = panel.width / (end - begin or 1)
-    dots = sorted(zip(points, lasting, strict=True), key=lambda pair: not pair[0].ok)
-    for point, seconds in dots:
-        centre = (panel.x + (point.at - begin) * across, panel.y_of(seconds))
-        tip = point.tip or f"{duration(seconds)}, {'ok' if point.ok else 'failed'}"
-        drawing.circle("ok" if point.ok else "failed", centre, 2.6 if point.ok else 3.6, tip)
-    label_y = panel.floor + 4
-    for name, words, value in (("mean", "median", median), ("p95", "p95", p95)):
-        if value is None:
-            continue
+    for point in sorted(points, key=lambda point: not point.ok):
+        centre = (panel.x + (point.at - begin) * across, panel.y_of(point.seconds))
+        name, radius = ("ok", 2.6) if point.ok else ("failed", 3.6)
+        drawing.circle(name, centre, radius, point.tip)
+    right, label_y = panel.x + panel.width, drawing.height
+    for name, value in lines.items():
         y = panel.y_of(value)
-        drawing.line(name, (panel.x, y), (panel.x + panel.width, y))
-        label_y = min(y + 4, label_y - 12) if name == "p95" else y + 4
-        text = f"{words} {duration(value)}"
-        drawing.text((panel.x + panel.width + 5, label_y), text, size=10)
+        drawing.line(name, (panel.x, y), (right, y))
+        label_y = min(y + 4, label_y - 12)
+        drawing.text((right + 5, label_y), f"{name} {duration(value)}", size=10)
     return str(drawing)
 
 
@@ -266,7 +234,7 @@ def outcome_strip(outcomes: Sequence[str], most: int) -> str:
         top = 0 if name == "failed" else 4
         marks.setdefault(name, []).append(f"M{place * 6 + 1} {top}h4V16h-4z")
     paths = "".join(f'<path class="{name}" d="{"".join(d)}"/>' for name, d in marks.items())
-    title = escape(f"{count(len(shown), 'run')}, {shown.count('failed')} failed")
+    title = f"{count(len(shown), 'run')}, {shown.count('failed')} failed"
     return (
         f'<svg class="strip" viewBox="0 0 {most * 6} 16" role="img" aria-label="{title}">'
         f"<title>{title}</title>{paths}</svg>"
@@ -307,10 +275,6 @@ def _label_axis(
         if between and n:
             x = panel.x + step * n
             drawing.line("grid", (x, panel.y), (x, panel.floor))
-
-
-def _label(labels: Sequence[str], n: int) -> str:
-    return labels[n] if n < len(labels) else str(n)
 
 
 def _nothing(drawing: Drawing) -> str:

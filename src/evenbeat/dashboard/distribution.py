@@ -61,7 +61,6 @@ def distribution(page: PageDep, _viewer: Viewer) -> Response:
         values,
         title=f"{what}; the most at {labels[peak]}: {values[peak]:,.4g}",
         labels=labels,
-        peak_index=peak,
         unit=unit,
         width=1080,
         height=210,

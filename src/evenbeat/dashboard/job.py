@@ -86,11 +86,11 @@ def _chart(past: list[PastRun], figures: RunFigures, zone: tzinfo) -> str:
         middles = (begin + length * (part + 0.5) / 6 for part in range(6))
         labels = [f"{datetime.fromtimestamp(at, zone):{pattern}}" for at in middles]
     shown = humanize.count(len(points), "run")
+    lines = {"median": figures.median_ms, "p95": figures.p95_ms}
     return charts.durations(
         points,
         title=f"How long the last {shown} took; {figures.failed} failed",
-        median=None if figures.median_ms is None else figures.median_ms / 1000,
-        p95=None if figures.p95_ms is None else figures.p95_ms / 1000,
+        lines={name: ms / 1000 for name, ms in lines.items() if ms is not None},
         labels=labels,
     )
 

@@ -41,12 +41,11 @@ def overview(page: PageDep, _viewer: Viewer) -> Response:
     ended = sum(completed) + sum(failed)
     distribution, distribution_chart = service.app.balancer.recent_distribution(), None
     if distribution is not None:
-        peak = distribution.peak_hour
+        most_at = f"the most at {distribution.peak_hour}:00"
         distribution_chart = charts.bars(
             distribution.jobs_per_hour,
-            title=f"Runs planned in each hour of the next day; the most at {peak}:00",
+            title=f"Runs planned in each hour of the next day; {most_at}",
             labels=[f"{hour:02d}" for hour in range(24)],
-            peak_index=peak,
             unit="runs",
             width=460,
             height=150,

@@ -11,7 +11,7 @@ from fastapi import Response
 
 from evenbeat import humanize
 from evenbeat.api.dependencies import Viewer
-from evenbeat.charts.timeline import Bar, Lane, TimelinePeriod, draw, together
+from evenbeat.charts.timeline import Bar, Lane, TimelinePeriod, arrange, together
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import PageDep, PageRequest
 from evenbeat.dashboard.workers import name_of
@@ -43,16 +43,6 @@ class Planned(NamedTuple):
     lasting: timedelta
 
 
-class TimelineRuns(NamedTuple):
-    """What there is in a period, and how much of it is not shown."""
-
-    ran: list[TimelineRun]
-    planned: list[Planned]
-    planned_in_all: int
-    more_runs: bool
-    more_planned: bool
-
-
 @router.get("/timeline", name="timeline")
 def timeline(page: PageDep, _viewer: Viewer) -> Response:
     hours = int(_choice(page, "hours", "6", ("1", "6", "24")))
@@ -60,24 +50,29 @@ def timeline(page: PageDep, _viewer: Viewer) -> Response:
     view = _choice(page, "view", "chart", ("chart", "table"))
     since = page.now - timedelta(hours=hours) * _PAST
     period = TimelinePeriod(since, since + timedelta(hours=hours), page.now, page.zone)
-    runs = _runs(page, period)
+    ran, upcoming = _ran(page, period), page.store.read.upcoming(_MOST_JOBS)
+    jobs = [job for job in upcoming if _first_due(job, period) < period.until]
+    planned = list(islice(merge(*(_plans(job, period) for job in jobs)), MOST_PLANNED))
     workers = {one.id: name_of(one) for one in page.store.upkeep.workers()}
-    lanes, bars, outlines = _drawable(page, runs, workers, by, period)
+    lanes, bars, outlines = _drawable(page, ran, planned, workers)
     shown = {lane.key for lane in lanes[:MOST_LANES]}
     drawn = [
-        *together([bar for bar in bars if bar.lane in shown], MOST_BARS, period),
-        *together([bar for bar in outlines if bar.lane in shown], MOST_OUTLINES, period),
+        *together((bar for bar in bars if bar.lane in shown), MOST_BARS, period),
+        *together((bar for bar in outlines if bar.lane in shown), MOST_OUTLINES, period),
     ]
-    chart, crowded_out = draw(lanes[:MOST_LANES], drawn, period)
     options: dict[str, Any] = {"hours": hours, "by": by, "view": view}
     return page.render(
         "timeline.html",
         period=period,
-        runs=runs,
+        ran=ran,
+        more_runs=len(ran) >= MOST_RUNS,
+        planned=planned,
+        planned_in_all=sum(_number_of_plans(job, period) for job in jobs),
+        more_planned=len(jobs) == _MOST_JOBS,
         workers=workers,
-        chart=chart,
-        missing=_missing(runs, len(lanes), len(drawn), crowded_out),
-        failed=sum(run.status == "failed" for run in runs.ran),
+        lanes=arrange(lanes[:MOST_LANES], drawn, period),
+        lanes_in_all=len(lanes),
+        merged=len(drawn) < len(bars) + len(outlines),
         most_rows=_MOST_ROWS,
         short=_short,
         at=lambda **changes: page.url("timeline", query=options | changes),
@@ -92,28 +87,16 @@ def _choice(page: PageRequest, name: str, default: str, allowed: tuple[str, ...]
     raise InvalidInput(f"{name} is one of {', '.join(allowed)}, not {value[:20]!r}.", field=name)
 
 
-def _runs(page: PageRequest, period: TimelinePeriod) -> TimelineRuns:
-    read, until = page.store.read, period.now + timedelta(seconds=1)
-    ran: dict[UUID, TimelineRun] = {}
-    while len(ran) < MOST_RUNS and until > period.since:  # the newest, a page at a time
-        newest = read.timeline(period.since, until, MAX_PAGE)
+def _ran(page: PageRequest, period: TimelinePeriod) -> list[TimelineRun]:
+    """The newest runs, read a page at a time."""
+    ran, until = dict[UUID, TimelineRun](), period.now + timedelta(seconds=1)
+    while len(ran) < MOST_RUNS and until > period.since:
+        newest = page.store.read.timeline(period.since, until, MAX_PAGE)
         ran |= {run.id: run for run in newest}
         if len(newest) < MAX_PAGE or newest[-1].started_at >= until:
             break
         until = newest[-1].started_at
-    jobs = [job for job in read.upcoming(_MOST_JOBS) if _first_due(job, period) < period.until]
-    planned_in_all = len(jobs)
-    for job in jobs:
-        if (schedule := recurring_of(job)) is not None:
-            plan = max(job.plan_time or period.now, period.now)
-            planned_in_all += schedule.count(plan, period.until)
-    return TimelineRuns(
-        list(ran.values()),
-        list(islice(merge(*(_plans(job, period) for job in jobs)), MOST_PLANNED)),
-        planned_in_all,
-        more_runs=len(ran) >= MOST_RUNS,
-        more_planned=len(jobs) == _MOST_JOBS,
-    )
+    return list(ran.values())
 
 
 def _first_due(job: Job, period: TimelinePeriod) -> datetime:
@@ -140,62 +123,46 @@ def _plans(job: Job, period: TimelinePeriod) -> Iterator[Planned]:
             last = due
 
 
-def _missing(runs: TimelineRuns, lanes: int, bars: int, crowded_out: int) -> str:
-    """What the picture leaves out, in words; empty if it shows everything."""
-    parts = []
-    if runs.more_runs:
-        parts.append(f"the newest {len(runs.ran):,} runs")
-    if len(runs.planned) < runs.planned_in_all or runs.more_planned:
-        more = "more than " if runs.more_planned else ""
-        parts.append(f"the next {len(runs.planned):,} of {more}{runs.planned_in_all:,} to come")
-    if lanes > MOST_LANES:
-        parts.append(f"{MOST_LANES} of {lanes} lanes")
-    sentences = [f"Shown are {' and '.join(parts)}."] if parts else []
-    if bars < len(runs.ran) + len(runs.planned):
-        sentences.append("Dense runs are merged into one bar.")
-    if crowded_out:
-        sentences.append(f"There was no room for {humanize.count(crowded_out, 'bar')}.")
-    return " ".join(sentences)
+def _number_of_plans(job: Job, period: TimelinePeriod) -> int:
+    schedule, plan = recurring_of(job), max(job.plan_time or period.now, period.now)
+    return 1 if schedule is None else 1 + schedule.count(plan, period.until)
 
 
 def _drawable(
-    page: PageRequest, runs: TimelineRuns, workers: dict[UUID, str], by: str, period: TimelinePeriod
+    page: PageRequest, ran: list[TimelineRun], planned: list[Planned], workers: dict[UUID, str]
 ) -> tuple[list[Lane], list[Bar], list[Bar]]:
     """The lanes, the runs as bars, and the runs to come as outlines."""
-    run_url = page.urls("execution", "execution_id")
-    job_url = page.urls("job", "job_id")
-    by_job, zone = by == "job", period.zone
+    run_url, job_url = page.urls("execution", "execution_id"), page.urls("job", "job_id")
+    by_job, zone = page.query.text("by") == "job", page.zone
     bars = []
-    for run in runs.ran:
-        end = run.completed_at or period.now
-        tip = f"{run.name or run.task or 'deleted job'}: {run.status}, "
-        tip += f"{run.started_at.astimezone(zone):%H:%M:%S}, "
-        tip += humanize.duration(end - run.started_at)
+    for run in ran:
+        end = run.completed_at or page.now
+        started, length = run.started_at.astimezone(zone), humanize.duration(end - run.started_at)
+        tip = f"{run.name or run.task or 'deleted job'}: {run.status}, {started:%H:%M:%S}, {length}"
         if run.error_code:
             tip += f", {run.error_code}"
         if by_job:
             tip += f", on {workers.get(run.worker_id, 'a worker that is gone')}"
         lane = str(run.job_id if by_job else run.worker_id)
         href = run_url(run.id) if run.task else ""
-        bars.append(Bar(lane, run.started_at, end, run.status, tip, href))
+        bars.append(Bar(lane, run.status, [(run.started_at, end)], tip, href))
     outlines = []
-    for one in runs.planned:
+    for one in planned:
         tip = f"{one.job.name or one.job.task}: expected at {one.at.astimezone(zone):%H:%M:%S}, "
         tip += f"about {humanize.duration(one.lasting)}"
-        lane = str(one.job_id) if by_job else _TO_COME.key
-        end = one.at + one.lasting
-        outlines.append(Bar(lane, one.at, end, "planned", tip, job_url(one.job_id)))
+        lane, times = str(one.job_id) if by_job else _TO_COME.key, [(one.at, one.at + one.lasting)]
+        outlines.append(Bar(lane, "planned", times, tip, job_url(one.job_id)))
     if by_job:  # those that ran or will run the nearest, by name, then the others
-        names = {run.job_id: run.name or run.task or "deleted job" for run in runs.ran}
-        names |= {one.job_id: one.job.name or one.job.task for one in runs.planned}
+        names = {run.job_id: run.name or run.task or "deleted job" for run in ran}
+        names |= {one.job_id: one.job.name or one.job.task for one in planned}
         near, rest = list(names)[:MOST_LANES], list(names)[MOST_LANES:]
         ids = [*sorted(near, key=lambda id_: names[id_].casefold()), *rest]
         return [Lane(str(id_), names[id_], job_url(id_)) for id_ in ids], bars, outlines
     # A lane for each worker, the gone ones last, and one for what no worker has yet.
-    used = {run.worker_id: None for run in runs.ran} | dict.fromkeys(workers)
+    used = {run.worker_id: None for run in ran} | dict.fromkeys(workers)
     lanes = [Lane(str(id_), workers.get(id_, _short(id_))) for id_ in used]
     lanes.sort(key=lambda lane: (lane.label.startswith("gone"), lane.label))
-    return [*lanes, _TO_COME] if runs.planned else lanes, bars, outlines
+    return [*lanes, _TO_COME] if planned else lanes, bars, outlines
 
 
 def _short(worker_id: UUID) -> str:

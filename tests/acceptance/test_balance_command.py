@@ -139,4 +139,4 @@ def test_simulate_reads_the_live_database(evenbeat, bunch):
 def test_simulate_of_an_empty_database_says_so(evenbeat):
     said = evenbeat("simulate", "--live")
     assert said.code == 2
-    assert "holds no recurring jobs yet" in said.err
+    assert "There is no recurring job to simulate" in said.err

@@ -291,7 +291,7 @@ def test_nothing_is_asked_of_wrong_input(evenbeat: Command, tmp_path: Path) -> N
         (("crontab", "crontab", "--timezone", "Nowhere"), "'Nowhere' is not a time zone"),
         (("celery", "no_such_module"), "There is no module 'no_such_module'"),
         (("apscheduler", "sqlite:///x"), "If you know who can write into this store"),
-        (("apscheduler", "sqlite:///x", "--trust"), "There is no file x"),
+        (("apscheduler", "sqlite:///x", "--trust"), "sqlite:///x cannot be read"),
         (("json", "crontab"), "crontab is not JSON"),
         (("yaml", "crontab"), "crontab is not YAML"),
     ):

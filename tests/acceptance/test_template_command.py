@@ -147,4 +147,4 @@ def test_a_file_of_templates_alone(evenbeat: Command, tmp_path: Path) -> None:
     done(evenbeat("import", "json", "t.json", "--apply"))
     assert done(evenbeat("template", "show", "x", "--json")).json["version"] == 1
     (tmp_path / "t.json").write_text(json.dumps({"templates": [{"body": {}}]}))
-    assert "template 1 has no name" in evenbeat("import", "json", "t.json").err
+    assert "each template needs a name" in evenbeat("import", "json", "t.json").err

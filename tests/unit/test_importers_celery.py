@@ -104,14 +104,15 @@ CRONTABS = [
     (crontab(), "* * * * *"),
     (crontab(minute="*/15"), "*/15 * * * *"),
     (crontab(minute=0, hour="*/6"), "0 */6 * * *"),
-    (crontab(minute="0,30", hour="8-17", day_of_week="mon-fri"), "0,30 8-17 * * 1,2,3,4,5"),
-    (crontab(minute=0, hour=4, day_of_week="thu-mon"), "0 4 * * 0,1,4,5,6"),
+    (crontab(minute="0,30", hour="8-17", day_of_week="mon-fri"), "0,30 8-17 * * 1-5"),
+    (crontab(minute=0, hour=4, day_of_week="thu-mon"), "0 4 * * 0-1,4-6"),
     (crontab(minute=0, hour=4, day_of_week="1-3"), "0 4 * * 1-3"),
-    (crontab(minute=0, hour="22-4"), "0 0,1,2,3,4,22,23 * * *"),
+    (crontab(minute=0, hour="22-4"), "0 0-4,22-23 * * *"),
     (crontab(minute=0, hour=0, day_of_month="1-7,15-21"), "0 0 1-7,15-21 * *"),
     (crontab(minute=0, hour=0, day_of_month="*/2", day_of_week=1), "0 0 */2 * 1"),
     (crontab(minute=0, hour=0, day_of_month=1, month_of_year="jan,jul"), "0 0 1 1,7 *"),
-    (crontab(minute={5, 10}, hour=[1, 2]), "5,10 1,2 * * *"),
+    (crontab(minute=0, hour=0, day_of_month=13, day_of_week="*/2"), "0 0 13 * */2"),
+    (crontab(minute={5, 10}, hour=[1, 2]), "5,10 1-2 * * *"),
 ]
 
 
@@ -148,7 +149,7 @@ def test_crontabs_fire_on_the_same_minutes(app: Celery, given: crontab, expressi
         (entry(60, task="shop.anything", args=(1,)), "arguments that have no names"),
         (entry(60, kwargs={"kind": object()}), "cannot be written as JSON"),
         (entry(60, kwargs={"kind": float("nan")}), "cannot be written as JSON"),
-        (entry(60, task=None), "names no task"),
+        (entry(60, task=None), "needs a task"),
     ],
 )
 def test_what_has_no_counterpart_is_told(app: Celery, given: dict[str, Any], why: str) -> None:
@@ -190,15 +191,14 @@ def test_the_application_of_a_module(app: Celery) -> None:
     assert celery_app_in(module_of(x=1, whatever=app), None) is app
     assert celery_app_in(module_of(other=Celery(set_as_current=False), celery=app), None) is app
     assert celery_app_in(module_of(inner=module_of(it=app)), "inner.it") is app
+    assert celery_app_in(module_of(a=app, b=Celery(set_as_current=False)), None) is app
 
 
-def test_no_application_or_too_many(app: Celery) -> None:
+def test_no_application(app: Celery) -> None:
     with pytest.raises(InvalidInput, match="no Celery application in shop"):
         celery_app_in(module_of(app="x"), None)
-    with pytest.raises(InvalidInput, match=r"shop:app is no Celery application\. Give one: shop:a"):
+    with pytest.raises(InvalidInput, match=r"no Celery application app in shop\. .* shop:a\."):
         celery_app_in(module_of(a=app, app=3), "app")
-    with pytest.raises(InvalidInput, match=r"several .*\. Give one: shop:a, shop:b"):
-        celery_app_in(module_of(a=app, b=Celery(set_as_current=False)), None)
 
 
 def test_reading_it_does_not_take_celery() -> None:

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -15,11 +14,10 @@ from evenbeat.cli.client import ApiError, Client, Document, path_segment
 from evenbeat.cli.output import Column, exact, heading, safe, say, table
 from evenbeat.cli.session import ApiSession
 from evenbeat.domain.schedule import After
-from evenbeat.errors import InvalidInput, validation_message
 from evenbeat.humanize import count
 from evenbeat.importers.files import template_of
 from evenbeat.importers.plan import Existing, Plan, Step, key_of, plan_of, schedule_of
-from evenbeat.importers.source import ImportSource, NeedsReview, ParsedJob, Remark, moment_text
+from evenbeat.importers.source import ImportSource, Remark, moment_text
 
 _PAGE = 1000
 _MOST_JOBS = 1000
@@ -31,7 +29,7 @@ _RECURRING = ("schedule", "interval_seconds", "interval_minutes", "schedule_time
 
 def run_import(session: ApiSession, source: ImportSource, *, apply: bool) -> int:
     """Show what would be done, or do it."""
-    client, source = session.client, _checked(source)
+    client = session.client
     plan = plan_of(source, _existing(client, source), client.now())
     present = all_of(client, "templates") if source.templates else ()
     existing = {one["name"]: template_of(one) for one in present}
@@ -54,36 +52,6 @@ def run_import(session: ApiSession, source: ImportSource, *, apply: bool) -> int
     text = ", ".join(f"{numbers[word]:,} {word}" for word in words if numbers[word])
     session.show(_document(plan, result), Text(f"{text or 'Nothing to do'}."), *_reviews(plan))
     return 1 if result["refused"] else 0
-
-
-def _checked(source: ImportSource) -> ImportSource:
-    """The source without documents that the API would refuse. Where others wrote them, they need
-    review; where they are ours, the file is wrong."""
-    from pydantic import ValidationError  # noqa: PLC0415 - the API's own rules, when needed
-
-    from evenbeat.api.requests import JobCreate, new_job, task_of  # noqa: PLC0415
-    from evenbeat.domain.job import JobSpec  # noqa: PLC0415
-
-    valid: list[ParsedJob] = []
-    reviews = list(source.reviews)
-    for job in source.jobs:
-        try:
-            request = JobCreate.model_validate(job.document)
-            new_job(request, JobSpec(task=task_of(request)), {}, "import")
-            valid.append(job)
-            continue
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"]))
-            problem = f"{field}: {validation_message(first)}"
-            if first["type"] == "extra_forbidden":
-                problem = f"there is no field {field!r}."
-        except InvalidInput as error:
-            problem = str(error)
-        if source.tag is None:
-            raise InvalidInput(f"{job.where}: {problem}", field="jobs")
-        reviews.append(NeedsReview(job.where, job.text, problem))
-    return replace(source, jobs=valid, reviews=reviews)
 
 
 def _existing(client: Client, source: ImportSource) -> Existing:

@@ -1,7 +1,7 @@
 """`evenbeat simulate`: the load of a week as it is, and as Evenbeat would place it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from pathlib import Path
@@ -12,40 +12,31 @@ from rich.text import Text
 
 from evenbeat import charts
 from evenbeat.cli.app_loader import database_app
-from evenbeat.cli.output import console, heading, print_json
+from evenbeat.cli.client import Document, stated
+from evenbeat.cli.output import console, heading, print_json, say
 from evenbeat.cli.session import DatabaseOption, JsonOption, flag, option
 from evenbeat.domain.duration import format_duration, parse_duration
-from evenbeat.domain.moments import zone_named
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.humanize import count
-from evenbeat.importers.crontab import CrontabEntry, UnusableLine, lines
-from evenbeat.importers.files import LINE, job_rows, line_of, load_file, read_text
-from evenbeat.importers.source import excerpt, moment_of
+from evenbeat.importers.crontab import is_system, read_crontab
+from evenbeat.importers.files import read_job_file, read_text
+from evenbeat.importers.plan import schedule_of
+from evenbeat.importers.source import ImportSource
 from evenbeat.placement.simulate import Curve, Forecast, RecurringJob, forecast
 
 _SPARKS = " ▁▂▃▄▅▆▇█"
 _MOST_NAMED = 10
-_FORMS = ("every", "cron", "interval_minutes")
-_FIELDS = ("name", *_FORMS, "interval_type", "timezone", "duration", "next_run_at", "placement")
-_UNITS = {"minutes": 60, "hours": 3600, "days": 86_400}
-_PLACEMENTS = ("balanced", "grid", "pinned")
-_LISTED = '[{"name": "report", "every": "6h", "duration": "90s"}, {"cron": "0 0 * * *"}]'
 
 
 def simulate(  # noqa: PLR0917 - the options are named on the command line
     crontab: Annotated[Path | None, option("FILE", "Read the jobs of a crontab.")] = None,
     jobs: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "Read a JSON or YAML list: name, every (or cron, or interval_minutes and "
-            "interval_type), timezone, duration, next_run_at, placement.",
-        ),
+        Path | None, option("FILE", "Read a JSON or YAML list of jobs, as `evenbeat import` does.")
     ] = None,
     live: Annotated[bool, flag("--live", "Read the jobs of the database.")] = False,
     duration: Annotated[
-        str, option("DURATION", "How long a run takes unless its job says so.")
+        str, option("DURATION", "How long a run takes unless the cost of its job says so.")
     ] = "60s",
     timezone: Annotated[
         str, option("ZONE", "The time zone of cron unless its job says so.")
@@ -57,24 +48,26 @@ def simulate(  # noqa: PLR0917 - the options are named on the command line
 ) -> int:
     """Show what balancing would gain: replay a week second by second, before and after.
 
-    Before, jobs run where they are; intervals without a next_run_at all start together. After,
+    Before, jobs run where they are; intervals without an anchor_at all start together. After,
     intervals are placed, and so are cron jobs that only mean an interval, such as `0 * * * *` or
     `0 0 * * *`. Other cron jobs keep their times.
     """
     lasting = parse_duration(duration, field="duration")
-    zone_named(timezone, error=InvalidInput)
     if (crontab is not None) + (jobs is not None) + live != 1:
         raise InvalidInput("Give one of --crontab FILE, --jobs FILE and --live.", field="jobs")
     if crontab is not None:
-        recurring = read_crontab(crontab, lasting, timezone)
+        origin, system = str(crontab), is_system(crontab.absolute())
+        text = read_text(crontab)
+        source = read_crontab(text, origin=origin, timezone=timezone, user=None, system=system)
+        recurring = recurring_jobs(source, lasting, timezone)
     elif jobs is not None:
-        recurring = read_list(jobs, lasting, timezone)
+        recurring = recurring_jobs(read_job_file(jobs), lasting, timezone)
     else:
         with database_app(database) as app:
             snapshot = app.store.placement.load_snapshot()
-        if not snapshot:
-            raise InvalidInput("The database holds no recurring jobs yet.", field="live")
         recurring = [RecurringJob.of(job) for job in snapshot if job.status != "paused"]
+    if not recurring:
+        raise InvalidInput("There is no recurring job to simulate.", field="jobs")
     result = forecast(recurring, datetime.now(UTC))
     if svg is not None:
         if svg.suffix != ".svg":
@@ -90,73 +83,19 @@ def simulate(  # noqa: PLR0917 - the options are named on the command line
     return 0
 
 
-def read_crontab(path: Path, lasting: timedelta, timezone: str) -> list[RecurringJob]:
-    """The jobs of a crontab, of a user or of the system: who runs a command does not matter here.
-    `@reboot` has no place in a week."""
+def recurring_jobs(source: ImportSource, lasting: timedelta, timezone: str) -> list[RecurringJob]:
+    """The jobs of a source that run again and again."""
+    for review in source.reviews:
+        say(f"{review.where}: {review.why}")
     jobs: list[RecurringJob] = []
-    for line in lines(read_text(path), timezone):
-        if isinstance(line, UnusableLine) and not line.at_start:
-            raise InvalidInput(f"{path}, line {line.number}: {line.why}", field="crontab")
-        if isinstance(line, CrontabEntry):
-            jobs.append(RecurringJob(line.raw, line.cron, line.duration or lasting))
-    if not jobs:
-        raise InvalidInput(f"{path} holds no jobs, such as: 0 * * * * /usr/local/bin/sync.")
+    for one in source.jobs:
+        fields: Document = {"timezone": timezone, "cost": lasting, "placement": "balanced"}
+        fields |= stated(one.document)
+        schedule, cost = schedule_of(fields), parse_duration(fields["cost"], field="cost")
+        if isinstance(schedule, Interval | Cron):
+            stays = fields["placement"] != "balanced" or fields.get("window") is not None
+            jobs.append(RecurringJob(fields.get("name") or one.where, schedule, cost, stays))
     return jobs
-
-
-def read_list(path: Path, lasting: timedelta, timezone: str) -> list[RecurringJob]:
-    """The jobs of a JSON or YAML list, or of one under the key `jobs`."""
-    jobs: list[RecurringJob] = []
-    for number, row in enumerate(job_rows(load_file(path), path, _LISTED), start=1):
-        try:
-            jobs.append(_recurring(row, f"job {number}", lasting, timezone))
-        except InvalidInput as error:
-            where = f"{path}, job {number}{line_of(row)}"
-            raise InvalidInput(f"{where}: {error}", field="jobs") from error
-    if not jobs:
-        raise InvalidInput(f"{path} holds no jobs, such as {_LISTED}.")
-    return jobs
-
-
-def _recurring(row: Any, name: str, lasting: timedelta, timezone: str) -> RecurringJob:
-    if not isinstance(row, Mapping):
-        raise InvalidInput(f"a job is a set of fields, not {excerpt(row)}.")
-    row = {"name": name, "timezone": timezone, "duration": lasting, **row}
-    row.pop(LINE, None)
-    if unknown := [str(key) for key in row if key not in _FIELDS]:
-        raise InvalidInput(f"there is no field {unknown[0]!r}. Fields are {', '.join(_FIELDS)}.")
-    forms = [key for key in _FORMS if row.get(key) is not None]
-    if len(forms) != 1:
-        not_these = f", not {' and '.join(forms)}" if forms else ""
-        raise InvalidInput(f"give exactly one of every, cron and interval_minutes{not_these}.")
-    value, unit = row[forms[0]], row.get("interval_type", "minutes")
-    placement, next_run_at = row.get("placement", "balanced"), row.get("next_run_at")
-    texts = {key: row[key] for key in ("name", "timezone")}
-    if forms == ["cron"]:
-        texts["cron"] = value
-    for key, text in texts.items():
-        if not isinstance(text, str) or not text.strip():
-            raise InvalidInput(f"{key} must be text, not {excerpt(text)}.")
-    for key, word, words in (
-        ("placement", placement, _PLACEMENTS),
-        ("interval_type", unit, tuple(_UNITS)),
-    ):
-        if word not in words:
-            raise InvalidInput(f"{key} is {', '.join(words)}, not {excerpt(word)}.")
-    if forms == ["interval_minutes"]:
-        if type(value) is not int or value < 1:
-            raise InvalidInput(
-                f"interval_minutes is a whole number from 1 on, not {excerpt(value)}."
-            )
-        value *= _UNITS[unit]
-    first = None if next_run_at is None else moment_of(next_run_at, "next_run_at")
-    schedule = (
-        Cron(value, row["timezone"])
-        if forms == ["cron"]
-        else Interval(parse_duration(value, field=forms[0]), first)
-    )
-    duration = parse_duration(row["duration"], field="duration")
-    return RecurringJob(row["name"], schedule, duration, placement != "balanced")
 
 
 def document(result: Forecast) -> dict[str, Any]:

@@ -11,16 +11,13 @@ import io
 import pickle
 import re
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urlsplit
-from zoneinfo import ZoneInfo
 
 import psycopg
-from psycopg import sql
 
 from evenbeat.domain.moments import as_utc, zone_named
 from evenbeat.domain.schedule import Cron, Interval
@@ -28,10 +25,8 @@ from evenbeat.errors import InvalidInput
 from evenbeat.importers.source import (
     Document,
     ImportSource,
-    Timing,
     check_days,
     cron_timing,
-    interval_text,
     moment_text,
     name_of,
     payload_of,
@@ -44,8 +39,6 @@ _RANDOM_ID = re.compile(r"[0-9a-f]{32}")
 _TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
 _NTH_WEEKDAY = re.compile(r"\d(#\d|L)")
 _LAST_OF_MONTH = 5
-_LARGEST_PICKLE = 2**20
-_QUERY = "SELECT id, next_run_time, job_state FROM {} ORDER BY id"
 
 
 def read_apscheduler(
@@ -53,22 +46,32 @@ def read_apscheduler(
 ) -> ImportSource:
     """The jobs of a store. The caller vouches for it: its pickles are read."""
     source = ImportSource(tag=tag_of("apscheduler", shown(url)))
-    for row in _rows(url, table):
-        text = row.id
+    for job_id, next_run_time, data in _rows(url, table):
+        text, remarks = job_id, []
         try:
-            state = _unpickled(row.state)
-            trigger: Any = state.get("trigger")
-            text = f"{row.id}: {state.get('func')}, {getattr(trigger, 'kind', '') or 'no trigger'}"
-            source.add(row.id, text, *_job(row, state, now, balance))
+            state = _Unpickler(io.BytesIO(data)).load()
+            trigger = state["trigger"]
+            text = f"{job_id}: {state['func']}, {trigger.kind}"
+            document, remark = _job(job_id, state, now, balance)
+            if next_run_time is None:
+                document["paused"] = True
+            source.add(job_id, text, document, remark)
+            if trigger.get("jitter"):
+                remarks.append(
+                    "It is imported without its jitter: balanced intervals spread runs by "
+                    "themselves."
+                )
+            if (most := state.get("max_instances") or 1) > 1:
+                remarks.append(
+                    f"It may run {most} times at once there; here a job never overlaps itself."
+                )
         except InvalidInput as error:
-            source.review(row.id, text, str(error))
-            continue
-        if trigger.get("jitter"):
-            why = "It is imported without its jitter: balanced intervals spread runs by themselves."
-            source.review(row.id, text, why)
-        if isinstance(most := state.get("max_instances"), int) and most > 1:
-            why = f"It may run {most} times at once there; here a job never overlaps itself."
-            source.review(row.id, text, why)
+            remarks.append(str(error))
+        except Exception as error:  # a pickle may hold anything, and be broken anywhere
+            problem = f"{type(error).__name__}: {error}"
+            remarks.append(f"It cannot be read as a job of APScheduler 3 ({problem}).")
+        for why in remarks:
+            source.review(job_id, text, why)
     return source
 
 
@@ -78,67 +81,42 @@ def shown(url: str) -> str:
     return f"{scheme}{sign}{rest.rpartition('@')[2].partition('?')[0]}"
 
 
-class _StoredJob(NamedTuple):
-    id: str
-    next_run_time: float | None
-    state: bytes
-
-    @classmethod
-    def of(cls, row: Any) -> "_StoredJob":
-        id_, next_run_time, state = row
-        return cls(str(id_), next_run_time, bytes(state))
-
-
-def _rows(url: str, table: str) -> Iterator[_StoredJob]:
+def _rows(url: str, table: str) -> list[tuple[str, float | None, bytes]]:
+    """Id, next run and pickle of every job."""
     if not _TABLE_NAME.fullmatch(table):
         raise InvalidInput(f"{table!r} is not the name of a table, such as {TABLE}.", field="table")
-    scheme = urlsplit(url).scheme.partition("+")[0]
+    name = ".".join(f'"{part}"' for part in table.split("."))
     try:
-        if scheme == "sqlite":
-            # Four slashes begin an absolute path, three a relative one, as in SQLAlchemy.
-            path = Path(unquote(urlsplit(url).path.removeprefix("/")))
-            if not path.is_file():
-                raise InvalidInput(
-                    f"There is no file {path}. Write sqlite:///jobs.sqlite.", field="url"
-                )
-            place = f"{path.absolute().as_uri()}?mode=ro"
-            with closing(sqlite3.connect(place, uri=True)) as database:
-                yield from map(_StoredJob.of, database.execute(_QUERY.format(table)))
-        elif scheme in {"postgresql", "postgres"}:
-            plain_url = re.sub(r"^\w+(\+\w+)?://", "postgresql://", url)
-            with psycopg.connect(plain_url, connect_timeout=10) as connection:
-                query = sql.SQL(_QUERY).format(sql.Identifier(*table.split(".")))
-                yield from map(_StoredJob.of, connection.execute(query))
-        else:
-            yield from _rows_by_sqlalchemy(url, table)
-    except (sqlite3.Error, psycopg.Error, OSError) as error:
+        connection: Any
+        match urlsplit(url).scheme.partition("+")[0]:
+            case "sqlite":
+                # Four slashes begin an absolute path, three a relative one, as in SQLAlchemy.
+                path = Path(unquote(urlsplit(url).path.removeprefix("/")))
+                connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+                query = connection.execute
+            case "postgresql" | "postgres":
+                plain_url = re.sub(r"^\w+(\+\w+)?://", "postgresql://", url)
+                connection = psycopg.connect(plain_url, connect_timeout=10)
+                query = connection.execute
+            case _:
+                import sqlalchemy  # noqa: PLC0415 - anyone with such a store has it
+
+                connection = sqlalchemy.create_engine(url).connect()
+                query, name = connection.exec_driver_sql, table
+        with closing(connection):
+            rows = query(f"SELECT id, next_run_time, job_state FROM {name} ORDER BY id")  # noqa: S608
+            return [(str(job_id), at, bytes(state)) for job_id, at, state in rows]
+    except Exception as error:  # drivers have no error in common
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidInput(
-            f"{shown(url)} cannot be read: {str(error).strip() or type(error).__name__}. Is it the "
-            f"job store, and is {table} its table? --table names another.",
+            f"{shown(url)} cannot be read: {reason}. Is it the job store, such as "
+            f"sqlite:///jobs.sqlite, and is {table} its table? --table names another.",
             field="url",
         ) from None
 
 
-def _rows_by_sqlalchemy(url: str, table: str) -> Iterator[_StoredJob]:
-    try:
-        import sqlalchemy  # noqa: PLC0415 - anyone with such a store has it, Evenbeat need not
-    except ImportError:
-        raise InvalidInput(
-            f"{shown(url)} takes SQLAlchemy to read, which is not installed here.", field="url"
-        ) from None
-    try:
-        engine = sqlalchemy.create_engine(url)
-        with engine.connect() as connection:
-            rows = connection.execute(sqlalchemy.text(_QUERY.format(table)))
-            yield from map(_StoredJob.of, rows)
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidInput(f"{shown(url)} cannot be read: {reason}", field="url") from None
-
-
 class Record:
-    """An object of the pickle as the fields it had; `kind` is the name of its class. The items of
-    one that is a container are dropped."""
+    """An object of the pickle as the fields it had; `kind` is the name of its class."""
 
     kind = ""
 
@@ -154,25 +132,9 @@ class Record:
     def __call__(self, *_args: Any) -> "Record":
         return self
 
-    def append(self, _item: Any) -> None: ...
-    def extend(self, _items: Any) -> None: ...
-    def __setitem__(self, _key: Any, _value: Any) -> None: ...
-
     def get(self, name: str) -> Any:
         """A field; None if there is no such field."""
         return self.fields.get(name)
-
-
-def _unpickled(data: bytes) -> dict[str, Any]:
-    if len(data) > _LARGEST_PICKLE:
-        raise InvalidInput("It takes more than a mebibyte, which no job does.")
-    try:
-        state = _Unpickler(io.BytesIO(data)).load()
-    except (Exception, RecursionError) as error:  # a broken pickle may raise anything
-        raise InvalidInput(f"It cannot be unpickled: {type(error).__name__}.") from None
-    if not isinstance(state, dict):
-        raise InvalidInput("It is not the state of an APScheduler 3 job.")
-    return state
 
 
 class _Unpickler(pickle.Unpickler):
@@ -182,16 +144,9 @@ class _Unpickler(pickle.Unpickler):
         kind = name if module.startswith("apscheduler.triggers.") else f"{module}.{name}"
         return type(name.rpartition(".")[2] or "?", (Record,), {"kind": kind})
 
-    def persistent_load(self, _pid: Any) -> Any:
-        return Record()
-
 
 def _zone(key: Any = "UTC", *_rest: Any) -> tzinfo:
     return zone_named(str(key))
-
-
-def _utc(*_rest: Any) -> tzinfo:
-    return UTC
 
 
 def _getattr(owner: Any, name: Any) -> Any:
@@ -201,47 +156,36 @@ def _getattr(owner: Any, name: Any) -> Any:
 
 _HARMLESS: dict[tuple[str, str], Any] = {
     ("datetime", "datetime"): datetime,
-    ("datetime", "date"): date,
-    ("datetime", "time"): time,
     ("datetime", "timedelta"): timedelta,
     ("datetime", "timezone"): timezone,
     ("zoneinfo", "ZoneInfo"): _zone,
     ("zoneinfo", "ZoneInfo._unpickle"): _zone,
     ("backports.zoneinfo", "ZoneInfo._unpickle"): _zone,
     ("pytz", "_p"): _zone,
-    ("pytz", "_UTC"): _utc,
-    ("dateutil.tz.tz", "tzutc"): _utc,
+    ("pytz", "_UTC"): _zone,
     ("builtins", "getattr"): _getattr,
-    ("builtins", "set"): set,
-    ("builtins", "frozenset"): frozenset,
 }
 
 
 def _job(
-    row: _StoredJob, state: dict[str, Any], now: datetime, balance: bool
+    job_id: str, state: dict[str, Any], now: datetime, balance: bool
 ) -> tuple[Document, str | None]:
     """The document, and a remark on it."""
-    reference, trigger = state.get("func"), state.get("trigger")
-    if not isinstance(reference, str) or ":" not in reference:
-        raise InvalidInput("It does not say which function it calls.")
-    if not isinstance(trigger, Record):
-        raise InvalidInput("It has no trigger.")
-    args, kwargs = tuple(state.get("args") or ()), dict(state.get("kwargs") or {})
-    timing = _timing(trigger, now, balance)
+    reference, args = state["func"], tuple(state.get("args") or ())
+    timing, remark = _timing(state["trigger"], now, balance)
+    function = _function(reference) if args else None
     # The id, unless nobody chose it: then the job's name and the beginning of the id.
-    named = _RANDOM_ID.fullmatch(row.id) and isinstance(state.get("name"), str)
+    named = _RANDOM_ID.fullmatch(job_id) and isinstance(state.get("name"), str)
     document: Document = {
-        "name": name_of(f"{state['name']}-{row.id[:8]}" if named else row.id),
+        "name": name_of(f"{state['name']}-{job_id[:8]}" if named else job_id),
         "task": reference.rpartition(":")[2].rpartition(".")[2],
         "description": f"{reference} of APScheduler",
-        "payload": payload_of(args, kwargs, _function(reference) if args else None),
-        **timing.fields,
+        "payload": payload_of(args, state.get("kwargs") or {}, function),
+        **timing,
     }
     if state.get("coalesce") is False:
         document["catch_up"] = "every_plan"
-    if row.next_run_time is None:
-        document["paused"] = True
-    return document, timing.remark
+    return document, remark
 
 
 def _function(reference: str) -> Any:
@@ -256,7 +200,7 @@ def _function(reference: str) -> Any:
     return function
 
 
-def _timing(trigger: Record, now: datetime, balance: bool) -> Timing:
+def _timing(trigger: Record, now: datetime, balance: bool) -> tuple[Document, str | None]:
     if trigger.get("end_date") is not None:
         raise InvalidInput(
             f"It ends at {trigger.get('end_date')}, and schedules here have no end. Import it "
@@ -265,31 +209,27 @@ def _timing(trigger: Record, now: datetime, balance: bool) -> Timing:
     start = _moment(trigger.get("start_date"))
     match trigger.kind:
         case "CronTrigger":
-            zone = trigger.get("timezone") or UTC
-            if not isinstance(zone, ZoneInfo) or not zone.key:
-                if not isinstance(zone, tzinfo) or zone.utcoffset(None) != timedelta(0):
-                    raise InvalidInput("Its time zone has no IANA name, such as Europe/Berlin.")
-                zone = ZoneInfo("UTC")
-            cron = Cron(_expression(trigger.get("fields") or []), zone.key)
-            timing = cron_timing(cron, balance=balance)
+            zone = trigger.get("timezone")
+            name = "UTC" if zone in (None, UTC) else getattr(zone, "key", None)
+            if name is None:
+                raise InvalidInput("Its time zone has no IANA name, such as Europe/Berlin.")
+            cron = Cron(_expression(trigger.get("fields")), name)
+            timing, remark = cron_timing(cron, balance=balance)
             if start is not None and start > now:
                 first = cron.next_after(start - timedelta(microseconds=1))
-                timing.fields["run_at"] = moment_text(first)
-            return timing
+                timing["run_at"] = moment_text(first)
+            return timing, remark
         case "IntervalTrigger":
-            every = trigger.get("interval")
-            if not isinstance(every, timedelta):
-                raise InvalidInput("Its interval cannot be read.")
-            when: Document = {"schedule": interval_text(Interval(every).every)}
+            when: Document = {"schedule": Interval(trigger.get("interval")).text}
             if not balance and start is not None:
                 anchor = moment_text(start.replace(microsecond=0))
                 when |= {"anchor_at": anchor, "placement": "pinned"}
-            return Timing(when)
+            return when, None
         case "DateTrigger":
             moment = _moment(trigger.get("run_date"))
             if moment is None or moment <= now:
                 raise InvalidInput(f"Its moment, {trigger.get('run_date')}, has passed.")
-            return Timing({"run_at": moment_text(moment)})
+            return {"run_at": moment_text(moment)}, None
         case kind:
             raise InvalidInput(f"Its trigger is a {kind}, which has no counterpart here.")
 
@@ -298,17 +238,15 @@ def _moment(value: Any) -> datetime | None:
     return as_utc(value) if isinstance(value, datetime) else None
 
 
-def _expression(fields: list[Any]) -> str:
+def _expression(fields: list[Record]) -> str:
     texts: dict[str, str] = {}
     for field in fields:
-        if isinstance(field, Record):
-            name = str(field.get("name"))
-            parts = [one for one in field.get("expressions") or () if isinstance(one, Record)]
-            texts[name] = ",".join(_part(name, part) for part in parts) or "*"
+        name = field.get("name")
+        texts[name] = ",".join(_part(name, part) for part in field.get("expressions"))
     for name, default in (("year", "*"), ("week", "*"), ("second", "0")):
         if texts.get(name, default) != default:
             raise InvalidInput(f"It has a condition on the {name}, which cron has not.")
-    day, weekday = texts.get("day", "*"), texts.get("day_of_week", "*")
+    day, weekday = texts["day"], texts["day_of_week"]
     check_days(day, weekday)
     if _NTH_WEEKDAY.search(day):  # a day of the month there, a day of the week here
         if not all(map(_NTH_WEEKDAY.fullmatch, day.split(","))):
@@ -330,13 +268,10 @@ def _part(field: str, part: Record) -> str:
         case "WeekdayPositionExpression":
             number, weekday = part.get("option_num"), (part.get("weekday") + 1) % 7
             return f"{weekday}L" if number == _LAST_OF_MONTH else f"{weekday}#{number + 1}"
-    first, last = part.get("first"), part.get("last")
-    if not isinstance(first, int):
-        raise InvalidInput(f"Its condition on the {field} cannot be read.")
-    if last is None:
-        ends = {"minute": 59, "hour": 23, "day": 31, "month": 12, "day_of_week": 6}
-        last = ends.get(field)
+    ends = {"minute": 59, "hour": 23, "day": 31, "month": 12, "day_of_week": 6}
     shift = 1 if field == "day_of_week" else 0
+    first = part.get("first") + shift
+    last = (ends[field] if part.get("last") is None else part.get("last")) + shift
     if last == first:
-        return str(first + shift)
-    return f"{first + shift}-{(last or first) + shift}" + (f"/{step}" if step else "")
+        return str(first)
+    return f"{first}-{last}" + (f"/{step}" if step else "")

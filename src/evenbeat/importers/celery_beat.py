@@ -4,7 +4,6 @@ Celery itself is not imported here: the caller's module did that. Schedules are 
 they have, as Celery's own classes document it.
 """
 
-import re
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
@@ -13,11 +12,10 @@ from evenbeat.domain.moments import zone_named
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.source import (
+    Document,
     ImportSource,
-    Timing,
     check_days,
     cron_timing,
-    interval_text,
     name_of,
     payload_of,
     tag_of,
@@ -31,33 +29,23 @@ _FIELDS = {
     "month_of_year": range(1, 13),
     "day_of_week": range(7),
 }
-_SAME_IN_CRON = re.compile(r"\*/\d+|\d+(-\d+)?(,\d+(-\d+)?)*")
-_IMPORTED_OPTIONS = {"queue"}
 
 
 def celery_app_in(module: ModuleType, attribute: str | None) -> Any:
     """The Celery application of a module: the one that is named, or the one that is there."""
     names = [name for name, value in vars(module).items() if _is_app(value)]
-    choices = ", ".join(f"{module.__name__}:{name}" for name in names)
-    suggestion = f" Give one: {choices}." if names else ""
-    if attribute is not None:
-        app: Any = module
-        for part in attribute.split("."):
-            app = getattr(app, part, None)
-        if not _is_app(app):
-            raise InvalidInput(
-                f"{module.__name__}:{attribute} is no Celery application.{suggestion}",
-                field="module",
-            )
-        return app
-    if not names:
-        raise InvalidInput(f"There is no Celery application in {module.__name__}.", field="module")
     usual = [name for name in _USUAL_NAMES if name in names]
-    if not usual and len({id(getattr(module, name)) for name in names}) > 1:
+    app: Any = module
+    for part in (attribute or "".join((usual or names)[:1])).split("."):
+        app = getattr(app, part, None)
+    if not _is_app(app):
+        choices = " or ".join(f"{module.__name__}:{name}" for name in names)
         raise InvalidInput(
-            f"{module.__name__} has several Celery applications.{suggestion}", field="module"
+            f"There is no Celery application{f' {attribute}' if attribute else ''} in "
+            f"{module.__name__}. Name one, such as {choices or 'shop.celery:app'}.",
+            field="module",
         )
-    return getattr(module, (usual or names)[0])
+    return app
 
 
 def _is_app(value: object) -> bool:
@@ -78,27 +66,25 @@ def read_celery(app: Any, *, origin: str, balance: bool = False) -> ImportSource
     for key, entry in sorted(app.conf.beat_schedule.items(), key=lambda item: str(item[0])):
         name, task, options = str(key), entry.get("task"), dict(entry.get("options") or {})
         text = f"{name}: {task}, {entry.get('schedule')!r}"
-        if not isinstance(task, str) or not task:
-            source.review(name, text, "It names no task.")
-            continue
         args, kwargs = tuple(entry.get("args") or ()), dict(entry.get("kwargs") or {})
         try:
-            timing = _timing(entry.get("schedule"), zone, balance)
+            timing, remark = _timing(entry.get("schedule"), zone, balance)
             payload = payload_of(args, kwargs, getattr(app.tasks.get(task), "run", None))
+            document = {"name": name_of(name), "task": task, "payload": payload, **timing}
+            if isinstance(queue := options.pop("queue", None), str):
+                document["queue"] = queue
+            source.add(name, text, document, remark)
         except InvalidInput as error:
             source.review(name, text, str(error))
             continue
-        document = {"name": name_of(name), "task": task, "payload": payload, **timing.fields}
-        if isinstance(options.get("queue"), str):
-            document["queue"] = options["queue"]
-        source.add(name, text, document, timing.remark)
-        if others := sorted(str(option) for option in options if option not in _IMPORTED_OPTIONS):
-            why = f"It is imported, but without its options {', '.join(others)}: set them here."
+        if options:
+            others = ", ".join(sorted(map(str, options)))
+            why = f"It is imported, but without its options {others}: set them here."
             source.review(name, text, why)
     return source
 
 
-def _timing(schedule: Any, zone: str, balance: bool) -> Timing:
+def _timing(schedule: Any, zone: str, balance: bool) -> tuple[Document, str | None]:
     if _is_instance(schedule, "celery.schedules", "crontab"):
         fields = [_field(schedule, name, allowed) for name, allowed in _FIELDS.items()]
         check_days(fields[2], fields[4])
@@ -109,28 +95,22 @@ def _timing(schedule: Any, zone: str, balance: bool) -> Timing:
     elif _is_instance(schedule, "celery.schedules", "schedule"):
         every = getattr(schedule, "run_every", None)
     if isinstance(every, timedelta):
-        return Timing({"schedule": interval_text(Interval(every).every)})
-    kind = type(schedule).__name__
-    if kind == "solar":
-        raise InvalidInput(
-            "It follows the sun, which Evenbeat does not. Choose a time, or let a job of each day "
-            "add one for the right moment."
-        )
-    raise InvalidInput(f"Its schedule is a {kind}, which has no counterpart here.")
+        return {"schedule": Interval(every).text}, None
+    raise InvalidInput(
+        f"Its schedule is a {type(schedule).__name__}, which has no counterpart here."
+    )
 
 
 def _field(schedule: Any, name: str, allowed: range) -> str:
-    """A field of cron: as it was written where cron reads it alike, otherwise value by value.
-    Celery lets ranges wrap around, cron does not."""
-    values = set(getattr(schedule, name))
-    if values == set(allowed):
-        return "*"
-    written = str(getattr(schedule, f"_orig_{name}", "")).replace(" ", "")
-    if _SAME_IN_CRON.fullmatch(written) and (name != "day_of_week" or "/" not in written):
-        if written.startswith("*"):
-            return written
-        ends = [part.split("-") for part in written.split(",")]
-        ranges = [range(int(first), int((last or [first])[0]) + 1) for first, *last in ends]
-        if values == {value for numbers in ranges for value in numbers}:
-            return written
-    return ",".join(map(str, sorted(values)))
+    """A field of cron, from the set of values that Celery has made of it."""
+    values = sorted(getattr(schedule, name))
+    for step in range(1, (len(allowed) + 1) // 2):
+        if values == list(allowed[::step]):
+            return "*" if step == 1 else f"*/{step}"
+    ranges: list[list[int]] = []
+    for value in values:
+        if ranges and ranges[-1][-1] == value - 1:
+            ranges[-1].append(value)
+        else:
+            ranges.append([value])
+    return ",".join(f"{one[0]}-{one[-1]}" if len(one) > 1 else f"{one[0]}" for one in ranges)

@@ -6,7 +6,7 @@ happened since. So `import json` reads it back.
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -81,46 +81,26 @@ _LineLoader.add_constructor(
 )
 
 
-def line_of(row: object) -> str:
-    """Where a mapping began, if that is known."""
-    return f" (line {row[LINE]})" if isinstance(row, dict) and LINE in row else ""
-
-
-def job_rows(content: Any, path: Path, example: str) -> list[Any]:
-    """The list of jobs in a file's content, at the top or under the key `jobs`."""
-    rows = content.get("jobs") if isinstance(content, dict) else content
-    if not isinstance(rows, list):
-        raise InvalidInput(f"{path} is not a list of jobs, such as {example}.", field="jobs")
-    return rows
-
-
 def as_json(value: Any) -> Any:
-    """A value from YAML as JSON has it: without line marks, times and dates as text.
-
-    Aliases of aliases may stand for more than fits into memory, or for themselves, so parts are
-    counted first.
-    """
-    parts, pending = 0, [(value, 1)]
-    while pending:
-        part, depth = pending.pop()
-        parts += 1
-        if parts > _MOST_PARTS:
-            raise InvalidInput(f"it has more than {_MOST_PARTS:,} parts.")
-        if depth > _DEEPEST:
-            raise InvalidInput(f"it is nested deeper than {_DEEPEST} levels.")
-        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-        pending.extend((one, depth + 1) for one in inner)
-    return _converted(value)
+    """A value from YAML as JSON has it: without line marks, times and dates as text."""
+    return _converted(value, _DEEPEST, iter(range(_MOST_PARTS)))
 
 
-def _converted(value: Any) -> Any:
+def _converted(value: Any, levels: int, parts: Iterator[int]) -> Any:
+    """Aliases of aliases may stand for more than fits into memory, or for themselves, so levels and
+    parts are counted."""
+    if not levels or next(parts, None) is None:
+        raise InvalidInput(
+            f"it has more than {_MOST_PARTS:,} parts, or is nested deeper than {_DEEPEST} levels."
+        )
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
                 raise InvalidInput(f"{key!r} cannot be a field; fields are text.")
-        return {key: _converted(inner) for key, inner in value.items() if key != LINE}
+        inner = ((key, one) for key, one in value.items() if key != LINE)
+        return {key: _converted(one, levels - 1, parts) for key, one in inner}
     if isinstance(value, list):
-        return [_converted(inner) for inner in value]
+        return [_converted(one, levels - 1, parts) for one in value]
     if isinstance(value, datetime | date):
         return value.isoformat()
     if value is None or isinstance(value, str | int | float | bool):
@@ -128,53 +108,34 @@ def _converted(value: Any) -> Any:
     raise InvalidInput(f"a {type(value).__name__} cannot be part of a job; JSON has none.")
 
 
-def read_job_file(path: Path, form: str) -> ImportSource:
-    """The jobs of a file. A name or a dedup_key that occurs twice is refused: it means one job."""
+def read_job_file(path: Path, form: str | None = None) -> ImportSource:
+    """The jobs and templates of a file: a list of jobs, or what `written` writes."""
     content = load_file(path, form)
-    source = ImportSource(templates=_templates(content, path))
-    rows = job_rows({"jobs": [], **content} if source.templates else content, path, _EXAMPLE)
-    if not rows and not source.templates:
-        raise InvalidInput(f"{path} holds no jobs, such as {_EXAMPLE}.", field="jobs")
-    owners: dict[object, str] = {}
-    for number, row in enumerate(rows, start=1):
-        where = f"job {number}{line_of(row)}"
-        place = f"{path}, {where}"
-        if not isinstance(row, Mapping):
-            kind = type(row).__name__
-            raise InvalidInput(f"{place}: a job is a set of fields, not {kind}.", field="jobs")
+    parts = content if isinstance(content, dict) else {"jobs": content}
+    source, jobs, templates = ImportSource(), parts.get("jobs", []), parts.get("templates") or []
+    if not isinstance(jobs, list) or not isinstance(templates, list) or not (jobs or templates):
+        raise InvalidInput(f"{path} holds no list of jobs, such as {_EXAMPLE}.", field="jobs")
+    for number, row in enumerate(jobs, start=1):
+        line = row.get(LINE) if isinstance(row, dict) else None
+        where = f"job {number} (line {line})" if line else f"job {number}"
         try:
-            document: Document = as_json(row)
+            document: Document = _fields(row)
+            label = document.get("name") or document.get("task") or document.get("url") or ""
+            source.add(where, str(label), document)
         except InvalidInput as error:
-            raise InvalidInput(f"{place}: {error}", field="jobs") from error
-        scope = document.get("scope")
-        scope = scope if isinstance(scope, dict) else {}
-        owner = str(scope.get("kind", "global")), str(scope.get("id", "global"))
-        for key in (
-            ("name", *owner, document.get("name")),
-            ("dedup_key", document.get("dedup_key")),
-        ):
-            if isinstance(key[-1], str) and key in owners:
-                problem = f"{key[0]} {key[-1]!r} was given to {owners[key]} already."
-                raise InvalidInput(f"{place}: {problem}", field="jobs")
-            if isinstance(key[-1], str):
-                owners[key] = where
-        label = document.get("name") or document.get("task") or document.get("url") or ""
-        source.add(where, str(label), document)
+            raise InvalidInput(f"{path}, {where}: {error}", field="jobs") from error
+    for template in map(_fields, templates):
+        if not isinstance(template.get("name"), str):
+            raise InvalidInput(f"{path}: each template needs a name.", field="templates")
+        source.templates.append(template)
     return source
 
 
-def _templates(content: Any, path: Path) -> list[Document]:
-    rows = content.get("templates") if isinstance(content, Mapping) else None
-    if rows is None:
-        return []
-    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
-        raise InvalidInput(f"{path}: templates are a list of sets of fields.", field="templates")
-    templates: list[Document] = [as_json(row) for row in rows]
-    for number, template in enumerate(templates, start=1):
-        if not isinstance(template.get("name"), str):
-            where = f"template {number}{line_of(rows[number - 1])}"
-            raise InvalidInput(f"{path}, {where} has no name.", field="templates")
-    return templates
+def _fields(row: Any) -> Document:
+    if not isinstance(row, Mapping):
+        raise InvalidInput(f"it is not a set of fields, but {type(row).__name__}.")
+    document: Document = as_json(row)
+    return document
 
 
 def definition_of(job: Mapping[str, Any]) -> Document:

@@ -40,7 +40,6 @@ Key = tuple[str, str, str]
 FINISHED = ("completed", "failed", "cancelled")
 _FROM_ELSEWHERE = ("task", "payload", "schedule", "timezone", "anchor_at", "run_at", "after")
 _NOT_COMPARED = {"delay", "scope", "name", "schedule_enabled"}
-_ONLY_WHEN_ADDED = {"dedup_key"}
 
 
 class Step(NamedTuple):
@@ -97,19 +96,12 @@ def plan_of(source: ImportSource, existing: Existing, now: datetime) -> Plan:
     """What importing the source would do to the jobs that are there."""
     reviews = list(source.reviews)
     steps: list[Step] = []
-    keys: set[Key | None] = set()
+    keys: set[Key] = set()
     for parsed in source.jobs:
-        key, why = key_of(parsed.document), None
-        if key is not None and key in keys:
-            why = f"Another one of this source gets the name {key[2]!r}, too. Rename one there."
-        else:
-            try:
-                steps.append(_step(parsed, source.tag, existing, now))
-            except InvalidInput as error:
-                why = str(error)
-        if why is not None:
-            reviews.append(NeedsReview(parsed.where, parsed.text, why))
-        keys.add(key)
+        try:
+            steps.append(_step(parsed, source.tag, existing, keys, now))
+        except InvalidInput as error:
+            reviews.append(NeedsReview(parsed.where, parsed.text, str(error)))
     # What was imported from here once and is no longer there would still run.
     for key, job in existing.named.items():
         if source.tag in job["tags"] and key not in keys and job["status"] not in FINISHED:
@@ -121,9 +113,17 @@ def plan_of(source: ImportSource, existing: Existing, now: datetime) -> Plan:
     return Plan(steps, reviews, list(source.remarks))
 
 
-def _step(parsed: ParsedJob, tag: str | None, existing: Existing, now: datetime) -> Step:
-    """What to do about one job; raises InvalidInput where a person has to decide."""
+def _step(
+    parsed: ParsedJob, tag: str | None, existing: Existing, keys: set[Key], now: datetime
+) -> Step:
+    """What to do about one job; raises InvalidInput where a person has to decide. `keys` are those
+    of the jobs before it, and gets its own."""
     document, key = parsed.document, key_of(parsed.document)
+    if key is not None and key in keys:
+        raise InvalidInput(
+            f"Another one of this source gets the name {key[2]!r}, too. Rename one there."
+        )
+    keys |= {key} if key else set()
     job = existing.named.get(key) if key else _alike(document, existing)
     if job is None:
         schedule = schedule_of(document)
@@ -134,8 +134,8 @@ def _step(parsed: ParsedJob, tag: str | None, existing: Existing, now: datetime)
             "Rename one of them."
         )
     changes = _changes(document, job, tag)
-    for name in _ONLY_WHEN_ADDED & changes.keys():
-        raise InvalidInput(f"Its {name} differs, which cannot be changed.")
+    if "dedup_key" in changes:
+        raise InvalidInput("Its dedup_key differs, which cannot be changed.")
     next_run = None if job["next_run_at"] is None else datetime.fromisoformat(job["next_run_at"])
     if not changes:
         return Step(parsed, "unchanged", job["schedule_text"], next_run, {}, job["id"])

@@ -8,14 +8,17 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
-from evenbeat.domain.duration import format_duration
+from pydantic import ValidationError
+
+from evenbeat.api.requests import JobCreate, new_job, task_of
+from evenbeat.domain.job import JobSpec
 from evenbeat.domain.moments import as_utc
-from evenbeat.domain.schedule import Cron
+from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.setting_kinds import MAX_NAME
-from evenbeat.errors import InvalidInput
+from evenbeat.errors import InvalidInput, validation_message
 
 Document = dict[str, Any]
 
@@ -60,7 +63,17 @@ class ImportSource:
     templates: list[Document] = field(default_factory=list)
 
     def add(self, where: str, text: str, document: Document, remark: str | None = None) -> None:
-        """A job of the source, marked with its tag."""
+        """A job of the source, marked with its tag. Raises InvalidInput for a document that the API
+        would refuse."""
+        try:
+            request = JobCreate.model_validate(document)
+            new_job(request, JobSpec(task=task_of(request)), {}, "import")
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            if first["type"] == "extra_forbidden":
+                raise InvalidInput(f"there is no field {name!r}.") from None
+            raise InvalidInput(f"{name}: {validation_message(first)}") from None
         tags = {} if self.tag is None else {"tags": [self.tag]}
         self.jobs.append(ParsedJob(where, text, document | tags, remark))
 
@@ -69,26 +82,19 @@ class ImportSource:
 
 
 def tag_of(kind: str, origin: str) -> str:
-    """The tag of jobs imported from `origin`; an overlong one is cut, but stays distinct. Commas
-    would split it where filters list tags."""
-    return _shortened(f"imported:{kind}:{_printable(origin).replace(',', '_')}")
+    """The tag of jobs imported from `origin`. Commas would split it where filters list tags."""
+    return name_of(f"imported:{kind}:{origin.replace(',', '_')}")
 
 
 def name_of(text: str) -> str:
-    return _shortened(_printable(text))
+    """The text as a name: printable, and cut where it is overlong, but still distinct."""
+    name = "".join(sign if sign.isprintable() else "?" for sign in text).strip() or "?"
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - _HASH - 1]}-{digest(name)}"
 
 
 def digest(text: str) -> str:
     """A few letters that tell texts apart."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
-
-
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else "?" for sign in text).strip() or "?"
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - _HASH - 1]}-{digest(name)}"
 
 
 def moment_text(moment: datetime) -> str:
@@ -101,20 +107,10 @@ def moment_of(value: object, name: str) -> datetime:
     try:
         return as_utc(datetime.fromisoformat(str(value)), field=name)
     except ValueError:
+        shown = reprlib.repr(value)[:60]  # aliases of YAML may stand for more than fits into memory
         raise InvalidInput(
-            f"{name} is a moment such as 2030-01-31T09:00:00Z, not {excerpt(value)}.", field=name
+            f"{name} is a moment such as 2030-01-31T09:00:00Z, not {shown}.", field=name
         ) from None
-
-
-def excerpt(value: object) -> str:
-    """A value in a message: never all of it, as what aliases of aliases stand for would not fit
-    into memory."""
-    text = reprlib.repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def interval_text(every: timedelta) -> str:
-    return f"@every {format_duration(every)}"
 
 
 def payload_of(
@@ -151,23 +147,17 @@ def payload_of(
     return payload
 
 
-class Timing(NamedTuple):
-    """The fields of a document that say when, and a remark on how they came about."""
-
-    fields: Document
-    remark: str | None = None
-
-
-def cron_timing(cron: Cron, *, balance: bool) -> Timing:
-    """Cron as it stands or, if `balance` is set and it only says how often, a balanced interval."""
+def cron_timing(cron: Cron, *, balance: bool) -> tuple[Document, str | None]:
+    """The fields that say when, and a remark: cron as it stands or, if `balance` is set and it only
+    says how often, a balanced interval."""
     unchanged = {"schedule": cron.expression, "timezone": cron.timezone}
     if not balance:
-        return Timing(unchanged)
+        return unchanged, None
     from evenbeat.placement.simulate import equivalent_interval  # noqa: PLC0415 - NumPy
 
     every = equivalent_interval(cron)
     if every is not None:
-        return Timing({"schedule": interval_text(every)}, f"was {cron.expression}")
+        return {"schedule": Interval(every).text}, f"was {cron.expression}"
     minute, hour, *days = [*cron.expression.split(), "", ""][:5]
     if days != ["*", "*", "*"]:  # names such as @weekly are one word
         reason = "it names certain days"
@@ -177,17 +167,7 @@ def cron_timing(cron: Cron, *, balance: bool) -> Timing:
         reason = "its runs are not evenly spaced, or do not start at midnight"
     else:
         reason = "it names a minute of the hour"
-    return Timing(unchanged, f"stays cron: {reason}")
-
-
-def checked_cron(expression: str, timezone: str) -> Cron:
-    """The schedule, or InvalidInput that says what is wrong with it."""
-    if "~" in expression:
-        raise InvalidInput(
-            f"{expression!r} asks for a random minute, which Evenbeat does by balancing: choose an "
-            "interval, such as --every 1d, or a fixed minute."
-        )
-    return Cron(expression, timezone)
+    return unchanged, f"stays cron: {reason}"
 
 
 def check_days(day_of_month: str, day_of_week: str) -> None:

@@ -363,7 +363,7 @@ def test_a_time_and_jobs_to_wait_for_do_not_go_together(store):
 
 
 def test_nothing_to_wait_for_is_refused(store):
-    with pytest.raises(InvalidSchedule, match="needs at least one"):
+    with pytest.raises(InvalidSchedule, match="names at least one"):
         store.add(NewJob(JobSpec("noop", schedule=After())), now=T0)
 
 

@@ -113,7 +113,7 @@ def test_what_a_form_shows_is_read_back_as_the_same(settings: dict[str, Any]):
         value = setting.of(spec)
         if value not in (None, ()):
             text = setting.kind.to_text(value)
-            again = setting.kind.parse(setting.name, setting.kind.from_text(setting.name, text))
+            again = setting.kind.parse(setting.name, setting.kind.from_text(text))
             assert again == value, setting.name
 
 

@@ -25,7 +25,7 @@ json_values = st.recursive(
 
 
 def filled(body: Any, rules: dict[str, dict[str, Any]], **values: Any) -> Any:
-    return fill(read_parameters(rules), {"it": body}, values).job.get("it")
+    return fill(read_parameters(rules), {"it": body}, values)[0].get("it")
 
 
 STRING = {"a": {"type": "string"}}
@@ -71,9 +71,8 @@ def test_truth_is_written_as_json_has_it() -> None:
 def test_nothing_in_a_value_is_ever_read(value: str) -> None:
     """A value that looks like a placeholder stays what it is, wherever it lands."""
     rules = {"a": {"type": "string"}, "b": {"type": "string", "default": "SECRET"}}
-    made = fill(
-        read_parameters(rules), {"only": "{{a}}", "within": "<{{a}}|{{b}}>"}, {"a": value}
-    ).job
+    body = {"only": "{{a}}", "within": "<{{a}}|{{b}}>"}
+    made, _ = fill(read_parameters(rules), body, {"a": value})
     assert made == {"only": value, "within": f"<{value}|SECRET>"}
 
 
@@ -84,7 +83,7 @@ def test_a_body_without_holes_comes_out_as_it_went_in(body: dict[str, Any]) -> N
     except InvalidInput:
         return
     if not holes and "\\{{" not in repr(body).replace("\\\\", "\\"):
-        assert fill({}, body, {}).job == {k: v for k, v in body.items() if v is not None}
+        assert fill({}, body, {})[0] == {k: v for k, v in body.items() if v is not None}
 
 
 def test_what_is_not_given_takes_its_default_or_leaves_nothing() -> None:
@@ -92,9 +91,10 @@ def test_what_is_not_given_takes_its_default_or_leaves_nothing() -> None:
         "a": {"type": "integer", "default": 3},
         "b": {"type": "string", "required": False},
     }
-    use = fill(read_parameters(rules), {"x": "{{a}}", "y": "{{b}}", "z": "<{{b}}>"}, {"a": None})
-    assert use.job == {"x": 3, "z": "<>"}
-    assert use.values == {"a": 3}
+    body = {"x": "{{a}}", "y": "{{b}}", "z": "<{{b}}>"}
+    job, values = fill(read_parameters(rules), body, {"a": None})
+    assert job == {"x": 3, "z": "<>"}
+    assert values == {"a": 3}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,6 @@ def test_a_small_body_does_not_grow_huge_before_it_is_refused() -> None:
         ({"pattern": "a)|(b"}, "can be used: unopened group"),
         ({"pattern": r"(a)\1"}, "backreferences are not supported"),
         ({"pattern": "((a{100}){100}){100}"}, "exceeds size limit"),
-        ({"pattern": "x" * 201}, "at most 200"),
         ({"type": "integer", "pattern": "x"}, "pattern is for texts"),
         ({"type": "boolean", "min": 0}, "no min and max"),
         ({"type": "integer", "min": 3, "max": 2}, "min (3) is above max (2)"),
@@ -191,11 +190,6 @@ def test_wrong_rules_are_refused_when_they_are_kept(rules: dict[str, Any], words
 def test_wrong_names_of_parameters(name: str) -> None:
     with pytest.raises(InvalidInput, match="a name has letters, digits and underscores"):
         read_parameters({name: {}})
-
-
-def test_there_are_not_too_many() -> None:
-    with pytest.raises(InvalidInput, match="at most 50 parameters, got 51"):
-        read_parameters({f"a{n}": {} for n in range(51)})
 
 
 def test_holes_and_parameters_must_match() -> None:

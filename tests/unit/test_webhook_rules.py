@@ -84,12 +84,6 @@ def test_what_is_no_secret_is_refused_without_repeating_it(secret):
     assert not secret or secret not in str(refused.value)
 
 
-def test_keys_of_other_lengths_are_refused():
-    for size in (0, 23, 65):
-        with pytest.raises(InvalidInput, match="24 to 64 bytes"):
-            secret_of(b"k" * size)
-
-
 @given(ids)
 def test_ids_have_no_full_stop_and_are_read_back(id_):
     text = message_id(id_)

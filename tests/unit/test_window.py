@@ -277,8 +277,3 @@ def test_due_after_the_delay_and_inside_the_window() -> None:
     assert due_at(plan, timedelta(minutes=5), None) == utc(2025, 1, 6, 12, 5)
     assert due_at(plan, timedelta(minutes=5), window) == utc(2025, 1, 6, 22)
     assert due_at(plan, timedelta(hours=11), window) == utc(2025, 1, 6, 23)
-
-
-def test_a_negative_delay_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="must not be negative"):
-        due_at(utc(2025, 1, 1), timedelta(seconds=-1), None)

@@ -27,7 +27,6 @@ from evenbeat.domain.templates import (
     LONGEST_NAME,
     LONGEST_PATTERN,
     MOST_PARAMETERS,
-    Use,
     check_template,
     check_template_name,
     fill,
@@ -165,10 +164,10 @@ def preview_template(
     name: NamePath, body: TemplateUse, service: ServiceDep, _principal: Viewer
 ) -> TemplatePreview:
     """The job that these values make; nothing is added."""
-    use, request = _fill(service.app.store.templates.get(name), body.parameters)
+    document, request, used = _fill(service.app.store.templates.get(name), body.parameters)
     job = new_job(request, JobSpec(task=task_of(request)), {}, "preview")
     schedule_text = job.spec.schedule.describe()
-    return TemplatePreview(job=use.job, parameters=use.values, schedule_text=schedule_text)
+    return TemplatePreview(job=document, parameters=used, schedule_text=schedule_text)
 
 
 @router.post(
@@ -188,17 +187,18 @@ def use_template(  # noqa: PLR0917 - FastAPI's own way
 ) -> Response:
     """Add the job that these values make. It is answered as POST /api/v1/jobs does, and its
     metadata names the template."""
-    _, job = _fill(service.app.store.templates.get(name), body.parameters)
+    _, job, _ = _fill(service.app.store.templates.get(name), body.parameters)
     return create(job, request, service, principal, idempotency_key, asked=(name, body))
 
 
-def _fill(template: Template, values: Json) -> tuple[Use, JobCreate]:
-    use = fill(read_parameters(template.parameters), template.body, values)
-    metadata = use.job.get("metadata")
+def _fill(template: Template, values: Json) -> tuple[Json, JobCreate, Json]:
+    """The job as a document and checked, and the values that went into it."""
+    document, used = fill(read_parameters(template.parameters), template.body, values)
+    metadata = document.get("metadata")
     if metadata is None or isinstance(metadata, dict):
         marks = {"template": template.name, "template_version": template.version}
-        use.job["metadata"] = {**(metadata or {}), **marks}
-    return use, _job(use.job)
+        document["metadata"] = {**(metadata or {}), **marks}
+    return document, _job(document), used
 
 
 def _checked(name: str, body: TemplateFields, by: str) -> NewTemplate:
@@ -212,7 +212,7 @@ def _checked(name: str, body: TemplateFields, by: str) -> NewTemplate:
     parameters, document = read_parameters(rules), body.body
     check_template(parameters, document)
     if not any(one.required for one in parameters.values()):
-        job = _job(fill(parameters, document, {}).job)
+        job = _job(fill(parameters, document, {})[0])
         new_job(job, JobSpec(task=task_of(job)), {}, "check")
     else:
         if document.get("task") is None and document.get("url") is None:

@@ -170,10 +170,7 @@ def _fields(form: Form) -> dict[str, Any]:
     fields: dict[str, Any] = {name: form.text(name) or None for name in _TEXTS}
     for setting in SETTINGS:
         text: Any = form.text(setting.name) or None
-        try:
-            fields[setting.name] = text and setting.kind.from_text(setting.name, text)
-        except InvalidInput:
-            fields[setting.name] = text  # which the request refuses, with whatever else is wrong
+        fields[setting.name] = text and setting.kind.from_text(text)
     fields["tags"] = [tag for part in form.text("tags").split(",") if (tag := part.strip())] or None
     try:
         fields["payload"] = json.loads(form.text("payload") or "{}")

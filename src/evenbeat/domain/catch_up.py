@@ -5,10 +5,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from evenbeat.domain.duration import format_duration
 from evenbeat.domain.moments import as_utc
 from evenbeat.domain.schedule import Recurring
-from evenbeat.errors import InvalidInput
 
 # How late a plan of mode `skip` may still start: claiming it takes a moment even without downtime.
 SKIP_GRACE = timedelta(seconds=60)
@@ -30,29 +28,6 @@ class CatchUp:
     mode: CatchUpMode = CatchUpMode.LATEST_ONLY
     window: timedelta | None = None
     max_plans_per_tick: int = 10
-
-    def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "mode", CatchUpMode(self.mode))
-        except ValueError:
-            raise InvalidInput(
-                f"{self.mode!r} is not a catch-up mode; choose one of {', '.join(CatchUpMode)}, "
-                "for example 'latest_only'.",
-                field="catch_up",
-            ) from None
-        if self.window is not None and self.window <= timedelta(0):
-            raise InvalidInput(
-                f"The catch-up window {format_duration(self.window)!r} must be longer than zero; "
-                "for example '6h', or none for no limit.",
-                field="catch_up_window",
-            )
-        most: object = self.max_plans_per_tick
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise InvalidInput(
-                f"max_plans_per_tick is {most!r}; it must be a whole number above zero, "
-                "for example 10.",
-                field="max_plans_per_tick",
-            )
 
 
 class Upcoming(NamedTuple):

@@ -70,10 +70,12 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         check_name("task", self.task)
-        for setting in _OWN_SETTINGS:
-            value = getattr(self, setting.name)
+        for setting in SETTINGS:
+            value = setting.of(self)
             if value is not None or setting.name not in _OPTIONAL:
-                object.__setattr__(self, setting.name, setting.kind.parse(setting.name, value))
+                parsed = setting.kind.parse(setting.name, value)
+                if not setting.path:
+                    object.__setattr__(self, setting.name, parsed)
 
     @property
     def limits(self) -> Limits | None:
@@ -163,8 +165,7 @@ SETTINGS = (
             "How often a job with the key may start, such as 10/s."),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in SETTINGS}
-_OPTIONAL = frozenset(one.name for one in fields(JobSpec) if one.default is None)
-_OWN_SETTINGS = tuple(setting for setting in SETTINGS if not setting.path)
+_OPTIONAL = {one.name for one in fields(JobSpec) if one.default is None} | {"catch_up_window"}
 
 DurationLike = timedelta | float | str
 
@@ -397,6 +398,6 @@ def spec_of(job: Job) -> JobSpec:
     for setting in SETTINGS:
         stored = getattr(job, setting.column)
         if stored is not None:
-            values[setting.name] = setting.kind.from_column(setting.name, stored)
+            values[setting.name] = setting.kind.from_column(stored)
     values["priority"] = job.priority - job.aging_bonus
     return _with_values(JobSpec(job.task, schedule=schedule_from_row(job)), values)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from evenbeat.errors import InvalidInput
+from evenbeat.humanize import shorten
 
 LONGEST_PART = 200
-_EXAMPLE = 'for example Scope("tenant", "acme")'
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,19 +18,15 @@ class Scope:
     def __post_init__(self) -> None:
         parts: dict[str, object] = {"kind": self.kind, "id": self.id}
         for field, value in parts.items():
-            shown, problem = repr(value), ""
-            if not isinstance(value, str) or not value.strip():
-                problem = "must be a text that is not empty"
-            elif len(value) > LONGEST_PART:
-                shown = repr(value[:40] + "…")
-                problem = f"has {len(value)} characters; at most {LONGEST_PART} are allowed"
-            elif not value.isprintable():
-                problem = "must contain printable characters only"
-            elif field == "kind" and "/" in value:
-                # The first slash of the text form ends the kind; the id may hold more of them.
-                problem = "must not contain '/', which separates kind and id"
-            if problem:
-                raise InvalidInput(f"The scope {field} {shown} {problem}; {_EXAMPLE}.", field=field)
+            text = value if isinstance(value, str) and value.isprintable() else ""
+            # The first slash of the text form ends the kind; the id may hold more of them.
+            if not text.strip() or len(text) > LONGEST_PART or (field == "kind" and "/" in text):
+                raise InvalidInput(
+                    f"The scope {field} must be 1 to {LONGEST_PART} printable characters (the kind "
+                    f"without '/'), got {shorten(repr(value), 60)}; "
+                    'for example Scope("tenant", "acme").',
+                    field=field,
+                )
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.id}"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from jsonschema import Draft202012Validator, ValidationError, validators
 from pydantic_core import SchemaError, SchemaValidator, core_schema
@@ -87,13 +87,6 @@ class Parameter:
 _RULES = {field.name for field in fields(Parameter)} - {"name"}
 
 
-class Use(NamedTuple):
-    """A template, filled in: the document of the job, and the values that went into it."""
-
-    job: dict[str, Any]
-    values: dict[str, Any]
-
-
 # -- saving ----------------------------------------------------------------------------------------
 
 
@@ -110,11 +103,6 @@ def check_template_name(name: str) -> None:
 
 def read_parameters(rules_by_name: Mapping[str, Mapping[str, Any]]) -> dict[str, Parameter]:
     """The parameters that a document declares, by name; all their rules are checked."""
-    if len(rules_by_name) > MOST_PARAMETERS:
-        raise InvalidInput(
-            f"A template has at most {MOST_PARAMETERS} parameters, got {len(rules_by_name)}.",
-            field="parameters",
-        )
     return {name: _parameter(name, rules) for name, rules in rules_by_name.items()}
 
 
@@ -172,8 +160,6 @@ def _parameter(name: str, rules: Mapping[str, Any]) -> Parameter:
     if pattern is not None:
         if kind != "string":
             raise refused("pattern is for texts")
-        if len(pattern) > LONGEST_PATTERN:
-            raise refused(f"pattern has at most {LONGEST_PATTERN} characters")
         try:
             _compiled(pattern)
         except SchemaError as error:
@@ -194,8 +180,11 @@ def _parameter(name: str, rules: Mapping[str, Any]) -> Parameter:
 # -- using -----------------------------------------------------------------------------------------
 
 
-def fill(parameters: Mapping[str, Parameter], body: Mapping[str, Any], values: Values) -> Use:
-    """The job that the body describes with these values. Null counts as not given."""
+def fill(
+    parameters: Mapping[str, Parameter], body: Mapping[str, Any], values: Values
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The document of the job that the body describes with these values, and all the values that
+    went into it. Null counts as not given."""
     values = {name: value for name, value in values.items() if value is not None}
     for name in values:
         if name not in parameters:
@@ -214,20 +203,16 @@ def fill(parameters: Mapping[str, Parameter], body: Mapping[str, Any], values: V
         name: parameter.checked(values[name]) if name in values else parameter.default
         for name, parameter in parameters.items()
     }
-    # Before filling in, too: a small body with many placeholders can grow huge.
-    _check_size(sum(len(_written(values[name])) for name in placeholders_in(body)))
-    job = {name: _filled(part, values) for name, part in body.items()}
-    job = {name: part for name, part in job.items() if part is not None}
-    _check_size(len(json.dumps(job)))
-    return Use(job, {name: value for name, value in values.items() if value is not None})
-
-
-def _check_size(size: int) -> None:
+    # Before filling in: a small body with many placeholders can grow huge.
+    size = sum(len(_written(values[name])) for name in placeholders_in(body))
     if size > LONGEST_JOB:
         raise TooLarge(
-            f"Filled in, the job takes {size:,} bytes; at most {LONGEST_JOB:,} are allowed.",
+            f"Filled in, the values take {size:,} bytes; at most {LONGEST_JOB:,} are allowed.",
             field="parameters",
         )
+    job = {name: _filled(part, values) for name, part in body.items()}
+    job = {name: part for name, part in job.items() if part is not None}
+    return job, {name: value for name, value in values.items() if value is not None}
 
 
 def _filled(part: Any, values: Values) -> Any:

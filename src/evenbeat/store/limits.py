@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from psycopg.pq import TransactionStatus
 
-from evenbeat.domain.job import Job
-from evenbeat.domain.limits import KeyLimit, Limits, RateLimit, check_running, parse_rate
+from evenbeat.domain.job import BY_NAME, Job
+from evenbeat.domain.limits import KeyLimit, Limits, RateLimit, parse_rate
 from evenbeat.domain.setting_kinds import check_name
 from evenbeat.errors import InvalidInput, NotFound, StoreError
 from evenbeat.store.database import Connection, Database
@@ -94,7 +94,7 @@ class LimitTable(StorePart):
                 field="concurrency_limit",
             )
         if max_running is not None:
-            check_running(max_running)
+            BY_NAME["concurrency_limit"].kind.parse("concurrency_limit", max_running)
         figures = _figures(Limits(key, max_running, None if rate is None else parse_rate(rate)))
         self._database.rows("set_limit", {**figures, "key": key, "now": now})
         self._hint([key], now)

@@ -30,7 +30,14 @@ class Awaited:
     on: AfterCondition = AfterCondition.SUCCESS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "job", _reference(self.job))
+        id_ = parse_id(self.job)
+        name = self.job if isinstance(self.job, str) and self.job.isprintable() else ""
+        if id_ is None and not name.strip():
+            raise InvalidSchedule(
+                f"{self.job!r} cannot be waited for: give the id or the name of a job.",
+                field="after",
+            )
+        object.__setattr__(self, "job", id_ or name)
         object.__setattr__(self, "on", _condition(self.on))
 
 
@@ -61,15 +68,10 @@ class After(Schedule):
         return f"after {jobs} {verb}"
 
     def first_plan(self, start: datetime | None, now: datetime, *, on_grid: bool) -> FirstPlan:  # noqa: ARG002
-        if not self.jobs:
+        if start is not None or not self.jobs:
             raise InvalidSchedule(
-                'A job that runs after others needs at least one, for example after=["load-data"].',
-                field="after",
-            )
-        if start is not None:
-            raise InvalidSchedule(
-                "A job that runs after others starts when they have ended, not at a time. Leave "
-                "out run_at and delay; schedule_delay makes it wait a while after them.",
+                "A job that runs after others names at least one and starts when they have ended, "
+                "not at a time. Leave out run_at and delay; schedule_delay makes it wait a while.",
                 field="after",
             )
         return FirstPlan(None)
@@ -100,28 +102,13 @@ def after_jobs(
                 "Name it once; any stands for every end.",
                 field="after",
             )
-    if not awaited_jobs:
+    if not 1 <= len(awaited_jobs) <= MOST_AWAITED:
         raise InvalidSchedule(
-            'There is no job to wait for: name at least one, for example after=["load-data"].',
-            field="after",
-        )
-    if len(awaited_jobs) > MOST_AWAITED:
-        raise InvalidSchedule(
-            f"{len(awaited_jobs)} jobs are too many to wait for; at most {MOST_AWAITED} are "
-            "allowed. Let some wait for a job in between.",
+            f"A job can wait for 1 to {MOST_AWAITED} others, got {len(awaited_jobs)}. Name at least"
+            ' one, for example after=["load-data"]; of very many, let some wait for a job between.',
             field="after",
         )
     return After(tuple(awaited_jobs.values()))
-
-
-def _reference(job: object) -> UUID | str:
-    if (id_ := parse_id(job)) is not None:
-        return id_
-    if not isinstance(job, str) or not job.strip() or not job.isprintable():
-        raise InvalidSchedule(
-            f"{job!r} cannot be waited for: give the id or the name of a job.", field="after"
-        )
-    return job
 
 
 def _condition(on: str) -> AfterCondition:

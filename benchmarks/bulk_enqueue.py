@@ -15,7 +15,7 @@ from common import empty, fresh_store, rates, seconds
 from evenbeat.domain.first_run import first_run
 from evenbeat.domain.ids import uuid7_many
 from evenbeat.domain.job import JobSpec, NewJob
-from evenbeat.store.copying import copy_rows
+from evenbeat.store.bulk import copy_lines
 from evenbeat.store.rows import MAX_JSON_BYTES
 from evenbeat.store.store import Store
 
@@ -44,8 +44,9 @@ def prepared(store: Store, count: int) -> tuple[str, bytes]:
     now = store.clock()
     run = first_run(SPEC, None, now)
     jobs = make_jobs(count)
-    rows = copy_rows(uuid7_many(count), jobs, [run] * count, now=now, limit=MAX_JSON_BYTES)
-    return ", ".join(rows.columns), "".join(rows.lines).encode()
+    ids, limit = uuid7_many(count), MAX_JSON_BYTES
+    columns, lines = copy_lines(ids, jobs, [run] * count, now=now, limit=limit)
+    return ", ".join(columns), "".join(lines).encode()
 
 
 def main(count: int = 100_000, rounds: int = 5) -> None:

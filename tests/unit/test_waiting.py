@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from evenbeat.cli.run_import import in_dependency_order
 from evenbeat.domain.dependencies import (
     Dependency,
-    Mark,
     circle,
-    may_start,
 )
 from evenbeat.importers.plan import Step
 from evenbeat.importers.source import ParsedJob
@@ -28,21 +26,6 @@ def awaited(name: str | None = "load", **values: object) -> Dependency:
     standard = {"id": UUID(int=1), "name": name, "task": "noop", "wanted": "success",
                 "satisfied": False, "status": "pending"}  # fmt: skip
     return Dependency(**(standard | values))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("marks", "starts"),
-    [
-        ([], False),
-        ([Mark(True, True)], True),
-        ([Mark(True, False)], False),
-        ([Mark(True, True), Mark(False, False)], False),
-        ([Mark(True, True), Mark(True, False)], True),
-        ([Mark(True, False), Mark(True, False)], False),
-    ],
-)
-def test_all_have_ended_and_one_since_the_last_start(marks: list[Mark], starts: bool) -> None:
-    assert may_start(marks) is starts
 
 
 # -- circles ---------------------------------------------------------------------------------------

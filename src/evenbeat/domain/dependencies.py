@@ -1,18 +1,11 @@
-"""Jobs that run after others: when one may start, and what closes a circle."""
+"""Jobs that run after others, and what closes a circle."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
 _LIVE = ("pending", "scheduled", "running", "paused")
-
-
-class Mark(NamedTuple):
-    """Whether a job that is waited for has ended as wanted, and whether that was used already."""
-
-    satisfied: bool
-    fresh: bool
 
 
 class Dependency(NamedTuple):
@@ -53,11 +46,6 @@ class Dependent(NamedTuple):
     def label(self) -> str:
         """What people call it."""
         return self.name or f"{self.task} {self.id}"
-
-
-def may_start(marks: Sequence[Mark]) -> bool:
-    """Whether an idle job starts: all have ended as wanted, one of them since its last start."""
-    return all(mark.satisfied for mark in marks) and any(mark.fresh for mark in marks)
 
 
 def circle(edges: Iterable[tuple[UUID, UUID]], through: Iterable[UUID]) -> list[UUID] | None:

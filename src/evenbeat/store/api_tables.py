@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from evenbeat.errors import Conflict, NotFound
-from evenbeat.store.database import Connection, Database
+from evenbeat.store.database import Connection
 from evenbeat.store.part import BATCH, StorePart, containing
-from evenbeat.store.rows import MAX_JSON_BYTES, encode_json
+from evenbeat.store.rows import encode_json
 
 LIFETIME = timedelta(hours=24)
 """How long an idempotency key stands for its request."""
@@ -46,45 +46,27 @@ class AccessTables(StorePart):
         params = {**issued, "id": token_id, "expires_at": expires_at, "now": now}
         self._database.rows("add_token", params)
 
-    def tokens(
-        self,
-        *,
-        active: bool = False,
-        limit: int = 100,
-        offset: int = 0,
-        now: datetime | None = None,
-    ) -> list[Token]:
+    def tokens(self, *, active: bool = False, limit: int = 100, offset: int = 0) -> list[Token]:
         """The newest tokens; with `active`, only those that still count."""
-        params = {"active": active, "limit": limit, "offset": offset, "now": now}
+        params = {"active": active, "limit": limit, "offset": offset}
         return self._all(Token._make, "tokens", params)
 
-    def count_tokens(self, *, active: bool = False, now: datetime | None = None) -> int:
-        return int(self._database.rows("count_tokens", {"active": active, "now": now})[0][0])
+    def count_tokens(self, *, active: bool = False) -> int:
+        return int(self._database.rows("count_tokens", {"active": active})[0][0])
 
-    def revoke_token(
-        self, token_id: UUID, *, session_only: bool = False, now: datetime | None = None
-    ) -> bool:
+    def revoke_token(self, token_id: UUID, *, session_only: bool = False) -> bool:
         """End a token; False if there is none with this id (and, if asked, of this kind)."""
-        params = {"id": token_id, "session_only": session_only, "now": now}
+        params = {"id": token_id, "session_only": session_only}
         return bool(self._database.rows("revoke_token", params))
 
     def revoked_tokens(self) -> frozenset[UUID]:
         """Every token that was ended before its time."""
         return frozenset(self._ids("revoked_tokens", {}))
 
-    def add_login_code(
-        self,
-        code_hash: bytes,
-        *,
-        subject: str,
-        role: str,
-        ttl: timedelta,
-        now: datetime | None = None,
-    ) -> None:
+    def add_login_code(self, code_hash: bytes, *, subject: str, role: str, ttl: timedelta) -> None:
         """Keep a one-time code by its hash."""
         code = {"code_hash": code_hash, "subject": subject, "role": role}
-        params = {**code, "ttl_seconds": ttl.total_seconds(), "now": now}
-        self._database.rows("add_login_code", params)
+        self._database.rows("add_login_code", code | {"ttl_seconds": ttl.total_seconds()})
 
     def redeem_login_code(
         self, code_hash: bytes, token_id: UUID, *, expires_at: datetime, now: datetime | None = None
@@ -164,10 +146,6 @@ class NewTemplate(NamedTuple):
 
 class Templates(StorePart):
     """The kept templates, by name."""
-
-    def __init__(self, database: Database, *, max_json_bytes: int = MAX_JSON_BYTES) -> None:
-        super().__init__(database)
-        self._max_json_bytes = max_json_bytes
 
     def page(
         self, *, search: str | None = None, limit: int = 50, offset: int = 0

@@ -23,9 +23,8 @@ from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.domain.window import due_at
 from evenbeat.errors import InvalidInput
 from evenbeat.store.bulk import add_in_bulk, with_ids
-from evenbeat.store.database import Connection, Database
+from evenbeat.store.database import Connection
 from evenbeat.store.part import StorePart, check_period
-from evenbeat.store.rows import MAX_JSON_BYTES
 
 MOST_PLANS = 10_000
 _MICROSECOND = timedelta(microseconds=1)
@@ -43,10 +42,6 @@ class Backfilled(NamedTuple):
 
 class Backfill(StorePart):
     """Makes children for the plans of a period."""
-
-    def __init__(self, database: Database, *, max_json_bytes: int = MAX_JSON_BYTES) -> None:
-        super().__init__(database)
-        self._max_json_bytes = max_json_bytes
 
     def add(
         self,

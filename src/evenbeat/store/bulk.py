@@ -1,20 +1,24 @@
-"""Adding many jobs in one stream."""
+"""Adding many jobs in one stream, as lines of COPY's text format."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
 
 from evenbeat.domain.first_run import FirstRun
 from evenbeat.domain.ids import uuid7_many
-from evenbeat.domain.job import NewJob
+from evenbeat.domain.job import NewJob, spec_columns
 from evenbeat.errors import Conflict
-from evenbeat.store.copying import CopyRows, copy_rows
 from evenbeat.store.database import Connection, Database
+from evenbeat.store.rows import DEFAULTS, encode_json
 
+_JOB_COLUMNS = (
+    "id", "created_at", "updated_at", "payload", "metadata",
+    "name", "dedup_key", "parent_id", "created_by", "scope_kind", "scope_id", *FirstRun._fields,
+)  # fmt: skip
 _LINES_PER_WRITE = 500
 
 
@@ -40,10 +44,18 @@ def add_in_bulk(
     now: datetime,
     limit: int,
 ) -> list[Added]:
-    """Add jobs with these ids and first runs in the transaction that is open on `connection`."""
-    rows = copy_rows(ids, jobs, runs, now=now, limit=limit)
+    """Add jobs with these ids and first runs in the transaction that is open on `connection`.
+    `limit` is the most bytes that a payload may have."""
+    columns, lines = copy_lines(ids, jobs, runs, now=now, limit=limit)
+
+    def copy(table: str) -> None:
+        text = f"/* evenbeat:add_many */ COPY {table} ({', '.join(columns)}) FROM STDIN"
+        with psycopg.Cursor(connection) as cursor, cursor.copy(text) as stream:
+            while chunk := "".join(islice(lines, _LINES_PER_WRITE)):
+                stream.write(chunk)
+
     if not any(job.dedup_key is not None or job.name is not None for job in jobs):
-        _copy(connection, f'"{database.schema}".jobs', rows)
+        copy(f'"{database.schema}".jobs')
         return list(map(Added, ids, repeat(True)))
     # Rows go beside the table first, so that those whose keys or names are taken can be left out.
     connection.execute("DROP TABLE IF EXISTS pg_temp.evenbeat_stage", prepare=False)
@@ -52,13 +64,12 @@ def add_in_bulk(
         "ON COMMIT DROP",
         prepare=False,
     )
-    _copy(connection, "pg_temp.evenbeat_stage", rows)
+    copy("pg_temp.evenbeat_stage")
     inserted = {row[0] for row in database.rows("add_from_stage", {}, connection)}
     pairs = list(zip(ids, jobs, strict=True))
     keys = [j.dedup_key for id_, j in pairs if j.dedup_key is not None and id_ not in inserted]
-    live: dict[str | None, UUID] = dict(
-        database.rows("live_by_dedup_key", {"keys": keys}, connection)
-    )
+    taken = database.rows("live_by_dedup_key", {"keys": keys}, connection)
+    live: dict[str | None, UUID] = dict(taken)
     added = []
     for id_, job in pairs:
         existing = None
@@ -79,8 +90,52 @@ def named(database: Database, job: NewJob, connection: Connection | None) -> UUI
     return row[0] if row else None
 
 
-def _copy(connection: Connection, table: str, rows: CopyRows) -> None:
-    statement = f"/* evenbeat:add_many */ COPY {table} ({', '.join(rows.columns)}) FROM STDIN"
-    with psycopg.Cursor(connection) as cursor, cursor.copy(statement) as copy:
-        while chunk := "".join(islice(rows.lines, _LINES_PER_WRITE)):
-            copy.write(chunk)
+def copy_lines(
+    ids: Sequence[UUID],
+    jobs: Sequence[NewJob],
+    runs: Iterable[FirstRun],
+    *,
+    now: datetime,
+    limit: int,
+) -> tuple[tuple[str, ...], Iterator[str]]:
+    """The columns that are written, and a line for each job.
+
+    A setting that every job of the batch leaves at its default is the table's default as well."""
+    distinct = {id(job.spec): job.spec for job in jobs}
+    columns = {key: spec_columns(spec) for key, spec in distinct.items()}
+    settings = [
+        name
+        for name, default in DEFAULTS.items()
+        if name == "task" or any(values[name] != default for values in columns.values())
+    ]
+    specs = {key: _line(values[name] for name in settings) for key, values in columns.items()}
+
+    def lines() -> Iterator[str]:
+        # The jobs of a batch are mostly alike: what one shares with the one before is written once.
+        moment, previous, rest = now.isoformat(), None, ""
+        for job_id, job, run in zip(ids, jobs, runs, strict=True):
+            spec, scope = job.spec, job.scope
+            own = (job.name, job.dedup_key, job.parent_id, job.created_by, scope, run, spec)
+            if own != previous:
+                previous = own
+                rest = f"{_line((*own[:4], scope.kind, scope.id, *run))}\t{specs[id(spec)]}\n"
+            payload = _text(encode_json("payload", job.payload, limit))
+            metadata = _text(encode_json("metadata", job.metadata, limit)) if job.metadata else "{}"
+            yield f"{job_id.hex}\t{moment}\t{moment}\t{payload}\t{metadata}\t{rest}"
+
+    return (*_JOB_COLUMNS, *settings), lines()
+
+
+def _line(values: Iterable[Any]) -> str:
+    return "\t".join(map(_text, values))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "\\N"
+    if isinstance(value, str):
+        text = value.replace("\\", "\\\\").replace("\t", "\\t")
+        return text.replace("\n", "\\n").replace("\r", "\\r")
+    if isinstance(value, list):
+        return "{" + ",".join(map(str, value)) + "}"
+    return value.isoformat() if isinstance(value, datetime) else str(value)

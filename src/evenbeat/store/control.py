@@ -18,7 +18,7 @@ from evenbeat.domain.first_run import (
 )
 from evenbeat.domain.job import BY_NAME, Job, JobSpec, scope_of, spec_columns, spec_of
 from evenbeat.domain.schedule import After, Once
-from evenbeat.domain.setting_kinds import check_name
+from evenbeat.domain.setting_kinds import Count, check_name
 from evenbeat.domain.states import (
     CANCEL,
     DELETE,
@@ -31,17 +31,18 @@ from evenbeat.domain.states import (
     JobStatus,
     Verb,
 )
-from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
+from evenbeat.errors import Conflict, IllegalTransition, NameTaken, NotFound
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.dependencies import Dependencies, refusal_to_delete
 from evenbeat.store.limits import LimitTable
 from evenbeat.store.lists import JobFilter
 from evenbeat.store.part import StorePart
 from evenbeat.store.placement import (
-    PlacementRequest,
+    NoPlacer,
     PlacerFactory,
     placed_run,
     placement_request,
+    places_for,
     rescheduled,
     resume_request,
 )
@@ -95,13 +96,6 @@ class Changes(NamedTuple):
         return self.changed[0]
 
 
-class Tally(NamedTuple):
-    """How many jobs a verb over a filter changed and left alone."""
-
-    changed: int
-    refused: int
-
-
 # An edited job in these states waits for a verb, which finds it a place then.
 _AT_REST = (FINISHED - {JobStatus.COMPLETED}) | {JobStatus.PAUSED}
 
@@ -114,13 +108,12 @@ class Control(StorePart):
         database: Database,
         *,
         max_json_bytes: int = MAX_JSON_BYTES,
-        placer: PlacerFactory | None = None,
+        placer: PlacerFactory = NoPlacer,
     ) -> None:
-        super().__init__(database)
+        super().__init__(database, max_json_bytes=max_json_bytes)
         self._reads = Reads(database)
         self._dependencies = Dependencies(database)
         self._limits = LimitTable(database)
-        self._max_json_bytes = max_json_bytes
         self._placer = placer
 
     def apply(self, verb: Verb, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
@@ -146,7 +139,8 @@ class Control(StorePart):
             paused = self._all(Job._make, "paused_for_update", {"ids": list(ids)}, connection)
             moment = self._database.clock(now, connection)
             requests = [resume_request(job, moment) for job in paused]
-            places = self._places([one for one in requests if one is not None], moment)
+            wishes = [request for request in requests if request is not None]
+            places = places_for(self._placer, wishes, moment)
             runs = [
                 resumed_run(job, moment)._replace(placed_at=job.placed_at)
                 if places.get(job.id) is None
@@ -164,7 +158,8 @@ class Control(StorePart):
             }
             return self._with_hint("resume", params, connection)
 
-        self._get_ready(now)
+        # Before a transaction is open: the placer must not wait for a connection that waits for it.
+        self._placer().refresh(now)
         changed = self._database.atomically(work)
         self._confirm(changed)
         waiting = [job.id for job in changed if job.schedule_kind == After.kind]
@@ -200,10 +195,7 @@ class Control(StorePart):
 
     def boost(self, ids: Sequence[UUID], by: int, *, now: datetime | None = None) -> Changes:
         """Raise the priority by `by`, at most to 100."""
-        if type(by) is not int or not 1 <= by <= 100:
-            raise InvalidInput(
-                f"boost must be a whole number from 1 to 100, got {by!r}.", field="boost"
-            )
+        Count(1, 100).parse("boost", by)
         params = {"ids": list(ids), "by": by, "now": now}
         return self._with_refused(ids, self._all(Job._make, "boost", params), DELETE)
 
@@ -271,15 +263,19 @@ class Control(StorePart):
             self._dependencies.start(only=[job_id], connection=connection, now=now)
             return self._all(Job._make, "jobs", {"ids": [job_id]}, connection)[0]
 
-        self._get_ready(now)
+        # Before a transaction is open: the placer must not wait for a connection that waits for it.
+        self._placer().refresh(now)
         edited = self._database.atomically(work)
         self._confirm([edited])
         if (limits := spec_of(edited).limits) is not None:
             self._limits.note([limits], now=now)
         return edited
 
-    def everywhere(self, job_filter: JobFilter, act: Callable[[Sequence[UUID]], Changes]) -> Tally:
-        """Apply a verb to all that match, in chunks: `everywhere(failed, control.retry)`."""
+    def everywhere(
+        self, job_filter: JobFilter, act: Callable[[Sequence[UUID]], Changes]
+    ) -> tuple[int, int]:
+        """Apply a verb to all that match, in chunks: `everywhere(failed, control.retry)`. Returns
+        how many jobs were changed and how many were left alone."""
         changed = refused = 0
         after: UUID | None = None
         while ids := self._reads.ids(job_filter, after=after, limit=_CHUNK):
@@ -287,7 +283,7 @@ class Control(StorePart):
             changed += len(done.changed)
             refused += len(done.refused)
             after = ids[-1]
-        return Tally(changed, refused)
+        return changed, refused
 
     def pause_queue(self, name: str, *, paused: bool = True, now: datetime | None = None) -> None:
         """Claim nothing more from this queue; what runs goes on."""
@@ -354,30 +350,15 @@ class Control(StorePart):
             run = first_run(spec, start, now)
             run = run._replace(placed_at=job.placed_at if run.anchor_at == job.anchor_at else None)
         else:
-            places = self._places([rescheduled(job, request)], now)
+            places = places_for(self._placer, [rescheduled(job, request)], now)
             run = placed_run(spec, places.get(job.id), now)
         run = run._replace(status=status_after_edit(JobStatus(job.status), run.status, spec))
         if run.status in FINISHED:
             run = FirstRun(run.status, None, None, run.anchor_at)
         return {**run._asdict(), "schedule_version": job.schedule_version + 1}
 
-    def _get_ready(self, now: datetime | None) -> None:
-        """Let the placer read what it needs before a transaction is open: it must not wait for a
-        connection that waits for the placer."""
-        if self._placer is not None:
-            self._placer().refresh(now)
-
-    def _places(
-        self, requests: Sequence[PlacementRequest], now: datetime
-    ) -> dict[UUID, datetime | None]:
-        if not requests or self._placer is None:
-            return {}
-        places = self._placer().place(requests, now)
-        return {request.job_id: place for request, place in zip(requests, places, strict=True)}
-
     def _confirm(self, jobs: Sequence[Job]) -> None:
-        if self._placer is not None:
-            self._placer().confirm([job.id for job in jobs if job.placed_at is not None])
+        self._placer().confirm([job.id for job in jobs if job.placed_at is not None])
 
 
 def _stands_already(error: psycopg.errors.UniqueViolation) -> Conflict:

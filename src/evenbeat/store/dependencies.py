@@ -7,7 +7,6 @@ loses nothing, the next one that looks starts what is marked.
 
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from uuid import UUID
 import psycopg
 
 from evenbeat.domain.decision import due_time
-from evenbeat.domain.dependencies import Dependency, Dependent, Mark, circle, may_start
+from evenbeat.domain.dependencies import Dependency, Dependent, circle
 from evenbeat.domain.job import Job, NewJob, scope_of
 from evenbeat.domain.schedule import After
 from evenbeat.domain.scope import Scope
@@ -114,15 +113,9 @@ class Dependencies(StorePart):
             idle = self._all(Job._make, "startable_dependents", selection, open_)
             if not idle:
                 return 0, 0
-            # Read after the jobs are locked, so that what another has just used is not used again;
-            # where a mark is being written, its writer looks next.
-            marks: defaultdict[UUID, list[Mark]] = defaultdict(list)
-            number: dict[UUID, int] = {}
+            # Read after the jobs are locked, so that what another has just used is not used again.
             ids = [job.id for job in idle]
-            for id_, satisfied, fresh, total in rows("marks_of", {"ids": ids}, open_):
-                marks[id_].append(Mark(satisfied, fresh))
-                number[id_] = total
-            ready = {id_ for id_, of in marks.items() if len(of) == number[id_] and may_start(of)}
+            ready = {row[0] for row in rows("ready_among", {"ids": ids}, open_)}
             moment = self._database.clock(now, open_)
             # Of ended jobs with one dedup key only one can live; the others come after it.
             starting = {job.dedup_key or job.id: job for job in idle if job.id in ready}.values()

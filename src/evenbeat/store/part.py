@@ -8,6 +8,7 @@ from uuid import UUID
 
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.database import Connection, Database
+from evenbeat.store.rows import MAX_JSON_BYTES
 
 MAX_PAGE = 1000
 BATCH = 5000
@@ -20,8 +21,9 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class StorePart:
     """Statements about one subject, on one database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, max_json_bytes: int = MAX_JSON_BYTES) -> None:
         self._database = database
+        self._max_json_bytes = max_json_bytes
 
     def _all(
         self,

@@ -52,6 +52,19 @@ PlacerFactory = Callable[[], Placer]
 """Gives the placer when it is needed, as making one takes a while."""
 
 
+class NoPlacer:
+    """Has no place to suggest: every interval begins one interval from now."""
+
+    def refresh(self, now: datetime | None) -> None: ...
+
+    def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:  # noqa: ARG002
+        return [None for _ in requests]
+
+    def confirm(
+        self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
+    ) -> None: ...
+
+
 def placement_request(
     job_id: UUID, spec: JobSpec, start: datetime | timedelta | None
 ) -> PlacementRequest | None:
@@ -81,6 +94,14 @@ def rescheduled(job: Job, request: PlacementRequest) -> PlacementRequest:
     """The same request of a job that exists: what it costs may be known by its runs."""
     cost = job.average_duration_ms if request.cost_ms is None else request.cost_ms
     return request._replace(cost_ms=cost, kind="reschedule")
+
+
+def places_for(
+    placer: PlacerFactory, requests: Sequence[PlacementRequest], now: datetime
+) -> dict[UUID, datetime | None]:
+    """Where these jobs should begin, by their ids."""
+    places = placer().place(requests, now) if requests else ()
+    return {request.job_id: place for request, place in zip(requests, places, strict=True)}
 
 
 def placed_run(spec: JobSpec, at: datetime | None, now: datetime) -> FirstRun:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -27,11 +26,13 @@ from evenbeat.store.listener import Listener
 from evenbeat.store.migrate import migrate
 from evenbeat.store.part import as_list
 from evenbeat.store.placement import (
+    NoPlacer,
     PlacementRequest,
     Placements,
     PlacerFactory,
     placed_run,
     placement_request,
+    places_for,
 )
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import MAX_JSON_BYTES, Release, claim_keys, finish_params, new_job_columns
@@ -60,7 +61,7 @@ class Store:
         pool_size: int = 10,
         timeout: float = 30.0,
         max_json_bytes: int = MAX_JSON_BYTES,
-        placer: PlacerFactory | None = None,
+        placer: PlacerFactory = NoPlacer,
     ) -> None:
         self.database = Database(url, schema=schema, pool_size=pool_size, timeout=timeout)
         self.dependencies = Dependencies(self.database)
@@ -109,9 +110,11 @@ class Store:
             if self.database.insert("add", columns, params, connection):
                 if connection is not None and isinstance(job.spec.schedule, After):
                     self.dependencies.tie({job_id: job}, connection, now=now)
-                self._confirm(first, stored=[job_id], committed=connection is None)
+                if first.placed_at is not None:
+                    self._placer().confirm([job_id], committed=connection is None)
                 return Added(job_id, created=True)
-            self._confirm(first, dropped=[job_id])
+            if first.placed_at is not None:
+                self._placer().confirm((), [job_id])
             live = self._standing_in(job, connection)
             if live is not None:
                 return Added(live, created=False)
@@ -135,7 +138,10 @@ class Store:
         if any_limits := [limits for spec in specs if (limits := spec.limits) is not None]:
             self._note_limits(any_limits, now)
         ids = with_ids(jobs)
-        requests = self._requests(ids, jobs)
+        wishes = (
+            placement_request(id_, job.spec, job.start) for id_, job in zip(ids, jobs, strict=True)
+        )
+        requests = [wish for wish in wishes if wish is not None]
         places = self._places(requests, now, connection)
         with self.database.transaction(connection) as own:
             moment = self.database.clock(now, own)
@@ -146,14 +152,10 @@ class Store:
                 pairs = zip(added, jobs, strict=True)
                 self.dependencies.tie({a.id: job for a, job in pairs if a.created}, own, now=now)
             self.notify(*sorted({f"due:{spec.queue}" for spec in specs}), connection=own)
-        if requests and self._placer is not None:
+        if requests:
+            requested = {request.job_id for request in requests}
             new = {done.id for done in added if done.created}
-            requested = [request.job_id for request in requests]
-            self._placer().confirm(
-                [id_ for id_ in requested if id_ in new],
-                [id_ for id_ in requested if id_ not in new],
-                committed=connection is None,
-            )
+            self._placer().confirm(requested & new, requested - new, committed=connection is None)
         return added
 
     # -- claim → run -----------------------------------------------------------------------------
@@ -313,20 +315,9 @@ class Store:
             return _NOW
         moment = self.database.clock(now, connection)
         request = placement_request(job_id, job.spec, job.start)
-        if request is None or self._placer is None:
+        if request is None:
             return first_run(job.spec, job.start, moment)
         return placed_run(job.spec, self._places([request], moment)[job_id], moment)
-
-    def _requests(self, ids: Sequence[UUID], jobs: Sequence[NewJob]) -> list[PlacementRequest]:
-        """The jobs whose place is for the placer to choose."""
-        if self._placer is None:
-            return []
-        pairs = zip(ids, jobs, strict=True)
-        return [
-            w
-            for id_, job in pairs
-            if (w := placement_request(id_, job.spec, job.start)) is not None
-        ]
 
     def _places(
         self,
@@ -336,20 +327,14 @@ class Store:
     ) -> dict[UUID, datetime | None]:
         """Where these jobs should begin. Asked for before a transaction is open: the placer may
         have to read, and must not wait for a connection that waits for the placer."""
-        if not requests or self._placer is None:
+        if not requests:
             return {}
-        placer = self._placer()
-        placer.refresh(now)
-        places = placer.place(requests, self.database.clock(now, connection))
-        return {request.job_id: place for request, place in zip(requests, places, strict=True)}
+        self._placer().refresh(now)
+        return places_for(self._placer, requests, self.database.clock(now, connection))
 
     def _note_limits(self, limits: Sequence[Limits], now: datetime | None) -> None:
         self.limits.note(limits, now=now)
         self._keyed.job_added()
-
-    def _confirm(self, first: FirstRun, **outcome: Any) -> None:
-        if first.placed_at is not None and self._placer is not None:
-            self._placer().confirm(**{"stored": (), **outcome})
 
     def _standing_in(self, job: NewJob, connection: Connection | None) -> UUID | None:
         """The job because of which `job` was not inserted."""

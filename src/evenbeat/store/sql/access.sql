@@ -16,7 +16,7 @@ RETURNING id;
 SELECT t.id, t.kind, t.subject, t.role, t.created_at, t.created_by, t.expires_at, t.revoked_at
 FROM evenbeat.tokens t
 WHERE NOT %(active)s
-   OR (t.revoked_at IS NULL AND t.expires_at > {now})
+   OR (t.revoked_at IS NULL AND t.expires_at > now())
 ORDER BY t.created_at DESC, t.id DESC
 LIMIT %(limit)s OFFSET %(offset)s;
 
@@ -24,13 +24,13 @@ LIMIT %(limit)s OFFSET %(offset)s;
 -- How many tokens `tokens` would give without a limit.
 SELECT count(*) FROM evenbeat.tokens t
 WHERE NOT %(active)s
-   OR (t.revoked_at IS NULL AND t.expires_at > {now});
+   OR (t.revoked_at IS NULL AND t.expires_at > now());
 
 -- name: revoke_token
 -- Ends a token for good; one that is revoked already keeps its first date. With `session_only`,
 -- leaves alone what was not made by signing in.
 UPDATE evenbeat.tokens
-SET revoked_at = coalesce(revoked_at, %(now)s::timestamptz, now())
+SET revoked_at = coalesce(revoked_at, now())
 WHERE id = %(id)s AND (kind = 'session' OR NOT %(session_only)s)
 RETURNING id;
 
@@ -42,11 +42,11 @@ SELECT id FROM evenbeat.tokens WHERE revoked_at IS NOT NULL;
 -- Keeps the hash of a one-time code; those that have expired are forgotten.
 WITH forgotten AS (
     DELETE FROM evenbeat.login_codes
-    WHERE expires_at < {now}
+    WHERE expires_at < now()
 )
 INSERT INTO evenbeat.login_codes (code_hash, subject, role, created_at, expires_at)
-VALUES (%(code_hash)s, %(subject)s, %(role)s, {now},
-        {now} + make_interval(secs => %(ttl_seconds)s))
+VALUES (%(code_hash)s, %(subject)s, %(role)s, now(),
+        now() + make_interval(secs => %(ttl_seconds)s))
 RETURNING expires_at;
 
 -- name: redeem_login_code

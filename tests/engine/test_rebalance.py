@@ -216,7 +216,7 @@ def test_rebalances_at_once_do_not_take_each_others_connections(world):
     world.bunch(12)
     database = world.app.store.database
     store = Store(database.url, schema=database.schema, pool_size=2, timeout=5)
-    balancer = Balancer(store, world.app.settings, override=world.app._now)
+    balancer = Balancer(store, world.app.settings, override=world.app.now)
     with ThreadPoolExecutor(6) as pool:
         done = [future.result() for future in [pool.submit(balancer.rebalance) for _ in range(6)]]
     store.close()
@@ -239,7 +239,7 @@ def test_of_previews_only_so_many_moves_are_remembered(world, monkeypatch):
 def test_a_plan_of_another_process_is_applied_only_if_it_comes_out_the_same(world):
     world.bunch(12)
     app = world.app
-    elsewhere = Balancer(app.store, app.settings, override=app._now)
+    elsewhere = Balancer(app.store, app.settings, override=app.now)
     preview = elsewhere.preview()
     with pytest.raises(Conflict, match="Preview again"):
         app.balancer.rebalance(plan_id="0123456789abcdef")

@@ -140,9 +140,9 @@ def test_unknown_variables_are_ignored_and_unknown_arguments_refused(
 def test_a_bad_value_is_named_where_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "evenbeat.toml").write_text("poll_seconds = true")
+    (tmp_path / "evenbeat.toml").write_text("poll_seconds = 'now'")
     rule = "it must be a number from 0.05 to 3600."
-    assert refusal() == f"poll_seconds = True in evenbeat.toml: {rule}"
+    assert refusal() == f"poll_seconds = now in evenbeat.toml: {rule}"
     monkeypatch.setenv("EVENBEAT_POLL_SECONDS", "often")
     assert refusal() == f"EVENBEAT_POLL_SECONDS=often: {rule}"
     assert refusal(poll_seconds=-1) == f"poll_seconds=-1: {rule}"

@@ -42,7 +42,7 @@ class Service:
     @property
     def now(self) -> datetime | None:
         """The application's own time if it has one (tests travel); None means the database's."""
-        return None if self.app.clock is None else self.app.clock.override()
+        return self.app.now()
 
 
 async def service_of(request: Request) -> Service:

@@ -47,7 +47,7 @@ def load_app(target: str) -> Evenbeat:
         app = getattr(app, part)
     if not isinstance(app, Evenbeat):
         raise _wrong(f"{target} is not an Evenbeat but a {type(app).__name__}. {hint}")
-    if not len(app.registry):
+    if not app.registry.named():
         raise _wrong(
             f"{target} has no tasks, so there is nothing to run. Declare one with @{attribute}"
             ".task, or import the modules that do."

@@ -72,14 +72,6 @@ class SourceDocument(BaseModel):
     items_indexed: int
 
 
-class StaleSource(NamedTuple):
-    """A source to crawl again, and how its last crawl was asked for."""
-
-    id: str
-    payload: Mapping[str, Any]
-    queue: str
-
-
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -128,16 +120,9 @@ class Documents:
         return indexed, gone_count
 
     def end(
-        self,
-        lease: Lease,
-        source: str,
-        *,
-        items_crawled: int,
-        items_indexed: int,
-        now: datetime | None = None,
+        self, lease: Lease, source: str, *, now: datetime | None = None, **figures: int
     ) -> None:
-        """Note that a crawl has succeeded."""
-        figures = {"items_crawled": items_crawled, "items_indexed": items_indexed}
+        """Note that a crawl has succeeded, with its items_crawled and items_indexed."""
         self._write("end_crawl", lease, source=source, now=now, **figures)
 
     def _write(self, statement: str, lease: Lease, **params: Any) -> Row:
@@ -193,18 +178,12 @@ class Documents:
         rows, total = self._page("sources", "count_sources", {"limit": limit, "offset": offset})
         return [_from_row(SourceDocument, row) for row in rows], total
 
-    def stale(
-        self,
-        age: timedelta,
-        *,
-        pause: timedelta = timedelta(days=1),
-        limit: int = 100,
-        now: datetime | None = None,
-    ) -> list[StaleSource]:
-        """Sources not crawled with success for `age` that no live job is for, the oldest first;
-        those queued within `pause` are left out."""
-        params = {"age": age, "pause": pause, "limit": limit, "now": now}
-        return [StaleSource(*row) for row in self._database.rows("stale_sources", params)]
+    def stale(self, age: timedelta, *, now: datetime | None = None) -> list[Row]:
+        """Sources not crawled with success for `age` that no live job is for, the oldest first:
+        their ids, and the payloads and queues of their last crawls. Those queued within a day are
+        left out."""
+        params = {"age": age, "pause": timedelta(days=1), "limit": 100, "now": now}
+        return self._database.rows("stale_sources", params)
 
     def queued(
         self, source_id: str, connection: Connection | None = None, *, now: datetime | None = None

@@ -96,9 +96,17 @@ def definition(app: Evenbeat) -> TaskDefinition:
             )
         documents = Documents(app.store.database)
         named = source_id if source_id is not None else subreddit_id
-        start = url or await _url_of_source(documents, named)
+        if url is None and named is not None:
+            known = await asyncio.to_thread(documents.source, str(named))
+            url = known.url if known else None
+        if url is None:
+            raise Fail(
+                "There is nothing to crawl: give a url, or the source_id of a source that was "
+                "crawled before; its url is used again.",
+                code="no_url",
+            )
         try:
-            start_page = canonical_url(start)
+            start_page = canonical_url(url)
         except ValueError as error:
             raise Fail(f"The url cannot be crawled: {error}.", code="no_url") from None
         request = CrawlRequest(
@@ -116,7 +124,7 @@ def definition(app: Evenbeat) -> TaskDefinition:
         )
         source = start_page if named is None else str(named)
         writer = _PageWriter(app, documents, ctx, source, max_pages)
-        await writer.write(documents.begin, start, source_name)
+        await writer.write(documents.begin, url, source_name)
         most = settings.crawl_processes
         slot = slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(most))
         if slot.locked():
@@ -137,20 +145,6 @@ def definition(app: Evenbeat) -> TaskDefinition:
     return define(crawl, JobSpec(task=TASK))
 
 
-async def _url_of_source(documents: Documents, source: int | str | None) -> str:
-    if source is None:
-        raise Fail("There is nothing to crawl: give a url, or the source_id of a source that was "
-                   "crawled before.", code="no_url")  # fmt: skip
-    known = await asyncio.to_thread(documents.source, str(source))
-    if known is None:
-        raise Fail(
-            f"The source {str(source)!r} has no url: none was given, and it was never crawled "
-            "before. Give the job a url once; later crawls of this source find it.",
-            code="no_url",
-        )
-    return known.url
-
-
 class _PageWriter:
     """Receives what the crawler sends: keeps pages in batches, counts, and reports progress."""
 
@@ -168,15 +162,13 @@ class _PageWriter:
         self._gone: list[str] = []
         self._written_at = time.monotonic()
         self._counts: dict[str, int] = {}
-        self._reported = 0
-        self._indexed = 0
         self._known = 1
         self._problems: list[dict[str, str]] = []
         self._start_failed: dict[str, Any] | None = None
 
     async def write(self, verb: Callable[..., Any], *values: Any, **named: Any) -> Any:
         """Do something to the documents of this source, as the holder of the run's lease."""
-        now = _now(self._app)
+        now = self._app.now()
         return await asyncio.to_thread(verb, self._lease, self._source, *values, now=now, **named)
 
     async def receive(self, message: dict[str, Any]) -> None:
@@ -203,7 +195,7 @@ class _PageWriter:
         counts, summary = self._counts, self.summary or {}
         result = {name: counts.get(name, 0) for name in _COUNTS} | {
             "source": self._source,
-            "indexed": self._indexed,
+            "indexed": self._ctx.figures.get("items_indexed", 0),
             "patterns_cut": summary.get("patterns", {}),
             "ended_by": summary.get("ended_by"),
             "problems": self._problems,
@@ -217,7 +209,7 @@ class _PageWriter:
         if not counts.get("pages"):
             raise Retry("The start page led nowhere: no page was fetched.", code="no_pages",
                         result=result)  # fmt: skip
-        figures = {"items_crawled": counts["pages"], "items_indexed": self._indexed}
+        figures = {"items_crawled": counts["pages"], "items_indexed": result["indexed"]}
         await self.write(self._documents.end, **figures)
         return result
 
@@ -226,12 +218,12 @@ class _PageWriter:
         self._pages, self._gone, self._written_at = [], [], time.monotonic()
         if pages or gone:
             indexed, _ = await self.write(self._documents.save, pages, gone=gone)
-            self._indexed += indexed
             self._ctx.report(items_indexed=indexed)
         crawled, errors = self._counts.get("pages", 0), self._counts.get("errors", 0)
-        self._ctx.report(items_crawled=crawled - self._reported)
-        self._reported = crawled
-        message = f"{crawled:,} pages fetched, {self._indexed:,} new or changed"
+        figures = self._ctx.figures
+        self._ctx.report(items_crawled=crawled - figures.get("items_crawled", 0))
+        changed = figures.get("items_indexed", 0)
+        message = f"{crawled:,} pages fetched, {changed:,} new or changed"
         self._ctx.progress(
             self._counts.get("asked", 0),
             min(self._known, self._max_pages),
@@ -266,18 +258,15 @@ def queue_stale_sources(app: Evenbeat) -> int:
     succeeded on for `stale_days`; returns how many were added. A source that some job is for
     already is left to that job, even if it is paused: somebody wanted it so. One whose crawls fail
     is tried once a day."""
-    store, now = app.store, _now(app)
+    store, now = app.store, app.now()
     documents, added = Documents(store.database), 0
-    for stale in documents.stale(timedelta(days=app.settings.stale_days), now=now):
-        job = NewJob(
-            JobSpec(task=TASK, queue=stale.queue),
-            dict(stale.payload),
-            dedup_key=dedup_key(stale.id),
-            created_by=CREATED_BY,
-        )
+    age = timedelta(days=app.settings.stale_days)
+    for source, payload, queue in documents.stale(age, now=now):
+        spec = JobSpec(task=TASK, queue=queue)
+        job = NewJob(spec, payload, dedup_key=dedup_key(source), created_by=CREATED_BY)
         with store.database.transaction() as connection:
             added += store.add(job, connection=connection, now=now).created
-            documents.queued(stale.id, connection, now=now)
+            documents.queued(source, connection, now=now)
     return added
 
 
@@ -286,7 +275,3 @@ def dedup_key(source_id: str) -> str:
     key = f"crawl:{source_id}"
     usable = len(key) <= MAX_NAME and key.isprintable() and key == key.strip()
     return key if usable else f"crawl:{hashlib.sha256(source_id.encode()).hexdigest()}"
-
-
-def _now(app: Evenbeat) -> datetime | None:
-    return None if app.clock is None else app.clock.override()

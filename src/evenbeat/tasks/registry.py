@@ -2,7 +2,7 @@
 checked against its signature on both sides."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -21,7 +21,6 @@ from evenbeat.errors import InvalidInput, TaskUnknown, validation_message
 from evenbeat.tasks.context import Context
 
 Handler = Callable[..., Any]
-_Parameter = inspect.Parameter
 
 
 class RunnerKind(StrEnum):
@@ -38,24 +37,24 @@ class Signature:
 
     def __init__(self, task: str, handler: Callable[..., Any]) -> None:
         self.task = task
-        self._signature = inspect.signature(handler)
+        signature = inspect.signature(handler)
         try:
             hints = get_type_hints(handler, include_extras=True)
         except (NameError, TypeError):
             # Annotations under TYPE_CHECKING cannot be read; such arguments go unchecked.
             hints = {}
         self.context_name: str | None = None
-        for name in self._signature.parameters:
+        for name in signature.parameters:
             hint = hints.get(name, Context if name == "ctx" else None)
             if isinstance(hint, type) and issubclass(hint, Context):
                 self.context_name = name
                 break
-        self._model = _argument_model(task, self._signature, hints, self.context_name)
+        arguments = [p for name, p in signature.parameters.items() if name != self.context_name]
+        self._signature = signature.replace(parameters=arguments)
+        self._model = _argument_model(task, arguments, hints)
         self._check = self._model.__pydantic_validator__.validate_python
         self._dump = self._model.__pydantic_serializer__.to_python
-        self._arguments = [name for name in self._signature.parameters if name != self.context_name]
-        takes_any = self._model.model_config.get("extra") == "allow"
-        self._takes_nothing = not self._model.model_fields and not takes_any
+        self._takes_nothing = not arguments
         self._names = {
             field: info.alias or field for field, info in self._model.model_fields.items()
         }
@@ -93,18 +92,13 @@ class Signature:
         return self._model.model_json_schema()
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        if not args and self.context_name not in kwargs:
+        if not args:
             return dict(kwargs)
-        names = self._arguments
-        if self.context_name in kwargs or len(args) > len(names):
-            surplus = self.context_name if self.context_name in kwargs else f"{len(args)} arguments"
-            raise InvalidInput(f"{self.task} cannot be given {surplus}. {self._usage()}")
-        values = dict(zip(names, args, strict=False))
-        if not kwargs:
-            return values
-        if doubled := values.keys() & kwargs.keys():
-            raise InvalidInput(f"{self.task} was given {min(doubled)!r} twice. {self._usage()}")
-        return values | dict(kwargs)
+        try:
+            bound = self._signature.bind_partial(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidInput(f"{self.task}: {error}. {self._usage()}") from None
+        return dict(zip(self._signature.parameters, bound.args, strict=False)) | bound.kwargs
 
     def _explain(self, error: ValidationError) -> str:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -122,28 +116,28 @@ class Signature:
             parameter.replace(annotation=get_args(parameter.annotation)[0])
             if get_origin(parameter.annotation) is Annotated
             else parameter
-            for name, parameter in self._signature.parameters.items()
-            if name != self.context_name
+            for parameter in self._signature.parameters.values()
         ]
         return f"It takes {inspect.Signature(parameters)}."
 
 
 def _argument_model(
-    task: str, signature: inspect.Signature, hints: Mapping[str, Any], context: str | None
+    task: str, arguments: Iterable[inspect.Parameter], hints: Mapping[str, Any]
 ) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     extra: str = "forbid"
-    for number, (name, parameter) in enumerate(signature.parameters.items()):
-        if parameter.kind is _Parameter.VAR_KEYWORD:
+    for number, argument in enumerate(arguments):
+        name = argument.name
+        if argument.kind is argument.VAR_KEYWORD:
             extra = "allow"
-        elif parameter.kind in (_Parameter.VAR_POSITIONAL, _Parameter.POSITIONAL_ONLY):
+        elif argument.kind in (argument.VAR_POSITIONAL, argument.POSITIONAL_ONLY):
             raise InvalidInput(
-                f"The task {task!r} takes {parameter}, but a payload is made of named arguments. "
+                f"The task {task!r} takes {argument}, but a payload is made of named arguments. "
                 f"Give the parameter {name!r} a name that can be used as a keyword.",
                 field="payload",
             )
-        elif name != context:
-            default = ... if parameter.default is _Parameter.empty else parameter.default
+        else:
+            default = ... if argument.default is argument.empty else argument.default
             # Numbered fields with aliases: an argument may be called anything, even `copy`.
             fields[f"argument_{number}"] = (hints.get(name, Any), Field(default, alias=name))
     config = ConfigDict(extra=extra, arbitrary_types_allowed=False)  # type: ignore[typeddict-item]
@@ -226,9 +220,6 @@ class Registry:
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks
-
-    def __len__(self) -> int:
-        return len(self._tasks)
 
 
 def _where(handler: Handler) -> str:

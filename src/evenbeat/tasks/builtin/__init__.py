@@ -8,9 +8,7 @@ from evenbeat.tasks.registry import Registry, TaskDefinition
 
 
 def register(
-    registry: Registry,
-    settings: Settings,
-    others: Iterable[TaskDefinition] = (),
+    registry: Registry, settings: Settings, others: Iterable[TaskDefinition] = ()
 ) -> list[str]:
     """Add the built-in tasks that the settings allow; the names of those added.
 

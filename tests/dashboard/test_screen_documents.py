@@ -81,15 +81,7 @@ def test_on_a_phone_the_bar_of_a_short_page_is_no_taller(site: Site) -> None:
 
 def test_odd_addresses_show_a_page(site: Site) -> None:
     page = site.visit("viewer", "/documents")
-    for query in (
-        "page=0",
-        "page=-1",
-        "page=x",
-        "page=99999999",
-        "q=%00",
-        "source=nobody",
-        "q=%22",
-    ):
-        answer = page.goto(f"/documents?{query}")
-        assert answer is not None
-        assert answer.status == 200, query
+    for query in ("source=nobody", "q=%22", "page=999"):
+        assert page.request.get(f"/documents?{query}").status == 200, query
+    for query in ("q=%00", "page=0", "page=-1", "page=x", "page=99999999"):
+        assert page.request.get(f"/documents?{query}").status == 422, query

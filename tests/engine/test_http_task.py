@@ -471,7 +471,7 @@ def test_a_pinned_connection_is_still_verified_by_name(certified, local, monkeyp
 def test_built_in_tasks_are_offered_without_loading_what_they_need():
     code = (
         "import sys; from evenbeat import Evenbeat; app = Evenbeat();"
-        "assert len(app.registry) == 0; print(app.include_builtins(), app.include_builtins());"
+        "assert not app.registry.named(); print(app.include_builtins(), app.include_builtins());"
         "heavy = ('httpx', 'httpcore', 'anyio', 'scrapy', 'twisted');"
         "print([m for m in heavy if m in sys.modules])"
     )
@@ -484,7 +484,7 @@ def test_the_commands_offer_them_unless_the_settings_say_no(monkeypatch: pytest.
     monkeypatch.setenv("EVENBEAT_ALLOW_SHELL", "true")
     assert served_app(None, database=None).registry.named() == ["crawl", "http", "shell"]
     monkeypatch.setenv("EVENBEAT_BUILTIN_TASKS", "false")
-    assert len(served_app(None, database=None).registry) == 0
+    assert not served_app(None, database=None).registry.named()
 
 
 def test_a_task_of_the_applications_own_takes_the_place():

@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenbeat.external import addresses
-from evenbeat.external.addresses import AddressKind as Kind
 from evenbeat.external.addresses import (
     AddressRefused,
     Policy,
-    UrlRefused,
     check_url,
     kind_of,
     system_resolver,
@@ -23,19 +21,19 @@ PUBLIC = ["8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "192.167.1.1", "100.
           "2a00:1450:4001::1", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1"]  # fmt: skip
 
 NOT_PUBLIC = {
-    Kind.LOOPBACK: ["127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1", "::ffff:7f00:1",
+    "loopback": ["127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1", "::ffff:7f00:1",
                     "64:ff9b::7f00:1", "2002:7f00:1::", "2606:4700::5efe:127.0.0.1",
                     "2606:4700::200:5efe:127.0.0.1"],
-    Kind.PRIVATE: ["10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "100.64.0.1",
+    "private": ["10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "100.64.0.1",
                    "100.127.255.255", "fc00::1", "fd12:3456::1", "fec0::1", "64:ff9b:1::808:808",
                    "::ffff:10.0.0.1", "2002:a00:1::1", "64:ff9b::192.168.0.1"],
-    Kind.LINK_LOCAL: ["169.254.1.1", "fe80::1", "febf::1", "::ffff:169.254.1.1"],
-    Kind.METADATA: ["169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe",
+    "link-local": ["169.254.1.1", "fe80::1", "febf::1", "::ffff:169.254.1.1"],
+    "cloud metadata": ["169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe",
                     "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "169.254.170.2",
                     "192.0.0.192"],
-    Kind.MULTICAST: ["224.0.0.1", "239.255.255.255", "ff02::1"],
-    Kind.UNSPECIFIED: ["0.0.0.0", "0.1.2.3", "::", "::ffff:0.0.0.0"],  # noqa: S104
-    Kind.RESERVED: ["240.0.0.1", "255.255.255.255", "192.0.2.1", "198.51.100.1", "203.0.113.1",
+    "multicast": ["224.0.0.1", "239.255.255.255", "ff02::1"],
+    "unspecified": ["0.0.0.0", "0.1.2.3", "::", "::ffff:0.0.0.0"],  # noqa: S104
+    "reserved": ["240.0.0.1", "255.255.255.255", "192.0.2.1", "198.51.100.1", "203.0.113.1",
                     "198.18.0.1", "192.88.99.1", "2001:db8::1", "2001::1", "100::1", "::7f00:1",
                     "::808:808", "3fff::1", "4000::1", "5f00::1", "1::1", "f000::1"],
 }  # fmt: skip
@@ -50,9 +48,9 @@ def test_public_addresses_are_allowed(text: str):
 @pytest.mark.parametrize(
     ("kind", "text"), [(k, t) for k, texts in NOT_PUBLIC.items() for t in texts]
 )
-def test_all_others_are_refused_by_what_they_are_for(kind: Kind, text: str):
-    assert kind_of(ipaddress.ip_address(text)) is kind
-    with pytest.raises(AddressRefused, match=f"{kind} address.*EVENBEAT_ALLOWED_NETWORKS"):
+def test_all_others_are_refused_by_what_they_are_for(kind: str, text: str):
+    assert kind_of(ipaddress.ip_address(text)) == kind
+    with pytest.raises(AddressRefused, match=f"is {kind}, .*EVENBEAT_ALLOWED_NETWORKS"):
         Policy().check("example.com", [text])
 
 
@@ -68,11 +66,11 @@ def test_nothing_that_python_calls_special_is_public(address):
         assert kind_of(address) is not None
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_allowing_private_addresses_opens_two_kinds_only(kind: Kind):
+@pytest.mark.parametrize("kind", NOT_PUBLIC)
+def test_allowing_private_addresses_opens_two_kinds_only(kind: str):
     open_ = Policy(allow_private=True)
     opened = [open_.allows(ipaddress.ip_address(text)) for text in NOT_PUBLIC[kind]]
-    assert set(opened) == {kind in {Kind.LOOPBACK, Kind.PRIVATE}}
+    assert set(opened) == {kind in {"loopback", "private"}}
 
 
 def test_a_listed_network_is_allowed_in_either_notation():
@@ -84,7 +82,9 @@ def test_a_listed_network_is_allowed_in_either_notation():
 
 
 def test_one_private_address_among_public_ones_spoils_all():
-    with pytest.raises(AddressRefused, match=r"mixed\.example leads to 10\.0\.0\.5, a private"):
+    with pytest.raises(
+        AddressRefused, match=r"mixed\.example leads to 10\.0\.0\.5, which is private"
+    ):
         Policy().check("mixed.example", ["93.184.216.34", "10.0.0.5"])
 
 
@@ -101,15 +101,6 @@ def test_a_scoped_address_is_judged_without_its_scope():
         Policy().check("x", ["fe80::1%eth0"])
 
 
-def test_what_resolves_to_nothing_or_to_nonsense(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(addresses, "system_resolver", lambda *_: [])
-    with pytest.raises(OSError, match="no address"):
-        Policy().resolve("empty.example", 80)
-    monkeypatch.setattr(addresses, "system_resolver", lambda *_: ["not-an-address"])
-    with pytest.raises(AddressRefused, match="is no address"):
-        Policy().resolve("odd.example", 80)
-
-
 def test_the_addresses_to_connect_to_come_back_once_each(monkeypatch: pytest.MonkeyPatch):
     answers = ["93.184.216.34", "93.184.216.34", "2606:4700::1111"]
     monkeypatch.setattr(addresses, "system_resolver", lambda *_: answers)
@@ -119,7 +110,7 @@ def test_the_addresses_to_connect_to_come_back_once_each(monkeypatch: pytest.Mon
 def test_the_systems_own_resolver_is_asked():
     assert set(system_resolver("127.0.0.1", 80)) == {"127.0.0.1"}
     assert socket.getaddrinfo("localhost", 80)
-    with pytest.raises(AddressRefused, match=r"localhost leads to .* a loopback address"):
+    with pytest.raises(AddressRefused, match=r"localhost leads to .* is loopback"):
         Policy().resolve("localhost", 80)
 
 
@@ -159,7 +150,7 @@ def test_sound_urls(url: str):
     ],
 )
 def test_urls_that_are_never_fetched(url: str, says: str):
-    with pytest.raises(UrlRefused) as caught:
+    with pytest.raises(AddressRefused) as caught:
         check_url(url)
     assert says in str(caught.value)
     assert "secret" not in str(caught.value)

@@ -117,8 +117,7 @@ def main() -> None:
     try:
         rules = asyncio.run(robots.rules(request.url))
     except (AddressRefused, FetchTrouble, RobotsUnreadable) as error:
-        code = getattr(error, "code", "address_refused")
-        send({"kind": "start_failed", "code": code, "message": str(error)[:1000]})
+        send({"kind": "start_failed", "code": error.code, "message": str(error)[:1000]})
         return
     # Loaded late: most sites that cannot be crawled have said so by now.
     from evenbeat.crawl.spider import crawl_site  # noqa: PLC0415

@@ -30,8 +30,7 @@ def search(
     words: Annotated[
         list[str] | None,
         argument(
-            "WORDS",
-            "What to look for; an argument with spaces is a phrase. Without: the newest.",
+            "WORDS", "What to look for; an argument with spaces is a phrase. Without: the newest."
         ),
     ] = None,
     source: Annotated[str | None, option("ID", "Only of this source; see `sources`.")] = None,

@@ -5,29 +5,27 @@ Scrapy's own handlers resolve names and connect by themselves. This one takes th
 nothing is fetched, redirected or not, from an address that was not checked.
 """
 
-import asyncio
 import re
-import time
 from collections import Counter
-from collections.abc import AsyncIterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
 import httpx
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.exceptions import DownloadFailedError, DownloadTimeoutError, IgnoreRequest
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
 from evenbeat.crawl.child import MOST_BYTES, CrawlRequest, Send
 from evenbeat.crawl.normal_forms import page_key, same_site
 from evenbeat.crawl.robots import Robots
-from evenbeat.external.fetching import CONNECT_SECONDS, GuardedTransport
+from evenbeat.external.fetching import Call, fetch
 
 SLOWER_SECONDS = (5.0, 60.0)
 """How long to wait between two requests, at least and at most, once a site has too many of them."""
 _TOO_MANY = (429, 503)
+_TOO_LONG = f"it is longer than {MOST_BYTES // 2**20} MiB"
 _READABLE = re.compile(r"\s*(text/(html|plain|markdown)|application/xhtml\+xml)\b", re.IGNORECASE)
 
 
@@ -105,60 +103,40 @@ class GuardedHandler:
 
     lazy = False
 
-    def __init__(self, transport: GuardedTransport) -> None:
-        self._transport = transport
+    def __init__(self, limits: CrawlRequest) -> None:
+        self._limits = limits
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> "GuardedHandler":
-        state: CrawlState = crawler.settings["EVENBEAT_CRAWL"]
-        return cls(GuardedTransport(state.request.policy))
+        return cls(crawler.settings["EVENBEAT_CRAWL"].request)
 
     async def download_request(self, request: Request) -> Response:
-        """The response to one request. Raises `AddressRefused` for addresses that are not
-        allowed."""
-        seconds = float(request.meta.get("download_timeout", 30))
-        headers = [
-            (name, value) for name, values in request.headers.items() for value in values or ()
-        ]
-        outgoing = httpx.Request(
-            request.method,
+        """The response to one request; raises what `fetch` raises, and `PageRefused`."""
+        headers: Any = request.headers.to_unicode_dict()
+        call = Call(
             request.url,
             headers=headers,
-            extensions={"timeout": {"connect": CONNECT_SECONDS}},
+            seconds=self._limits.page_timeout,
+            keep=MOST_BYTES,
+            redirects=0,
+            inspect=_check_readable,
         )
-        begun = time.monotonic()
-        try:
-            async with asyncio.timeout(seconds):
-                response = await self._transport.handle_async_request(outgoing)
-                request.meta["download_latency"] = time.monotonic() - begun
-                try:
-                    return await _read(request, response)
-                finally:
-                    await response.aclose()
-        except TimeoutError:
-            raise DownloadTimeoutError(f"no full answer within {seconds:g} s") from None
-        except httpx.TransportError as error:
-            raise DownloadFailedError(str(error) or type(error).__name__) from None
+        response = await fetch(call, self._limits.policy)
+        request.meta["download_latency"] = response.seconds
+        if response.body_bytes > MOST_BYTES:
+            raise PageRefused(_TOO_LONG)
+        content: dict[str, Any] = {"headers": Headers(response.headers), "body": response.body}
+        kind: type[Response] = responsetypes.from_args(url=request.url, **content)
+        return kind(url=request.url, status=response.status, request=request, **content)
 
     async def close(self) -> None:
-        await self._transport.aclose()
+        """Scrapy wants one."""
 
 
-async def _read(request: Request, response: httpx.Response) -> Response:
-    headers = Headers(response.headers.multi_items())
+def _check_readable(response: httpx.Response) -> None:
+    """Of what is no text or too long, nothing but the headers is fetched."""
     media_type = response.headers.get("content-type", "text/html")
     if response.is_success and not _READABLE.match(media_type):
         raise PageRefused(f"{media_type[:80]} is not text", "not_text", "not_text")
-    data, size = bytearray(), int(response.headers.get("content-length") or 0)
-    if isinstance(response.stream, AsyncIterable) and size <= MOST_BYTES:
-        async for chunk in response.stream:
-            data += chunk
-            if (size := len(data)) > MOST_BYTES:
-                break
-    if size > MOST_BYTES:
-        raise PageRefused(f"it is longer than {MOST_BYTES // 2**20} MiB")
-    body = bytes(data)
-    kind: type[Response] = responsetypes.from_args(headers=headers, url=request.url, body=body)
-    return kind(
-        url=request.url, status=response.status_code, headers=headers, body=body, request=request
-    )
+    if int(response.headers.get("content-length") or 0) > MOST_BYTES:
+        raise PageRefused(_TOO_LONG)

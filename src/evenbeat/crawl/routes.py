@@ -22,7 +22,6 @@ MAX_HITS = 100
 """Documents in one response: each costs the database a snippet, which takes a while for a long
 text."""
 ON_A_PAGE = 20
-_MOST_PAGES = 500
 _MOST_SOURCES = 100
 
 
@@ -103,21 +102,16 @@ def list_sources(
 @screen.get("/documents", name="documents")
 def documents_screen(page: PageDep, _viewer: Viewer) -> Response:
     """The search, and its results."""
-    params = page.request.query_params
-    query = {name: params.get(name, "").replace("\0", "") for name in ("q", "source")}
-    words, source = query["q"].strip()[:MAX_WORDS], query["source"] or None
-    text = params.get("page", "1")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
-    number = min(max(number, 1), _MOST_PAGES)
-    offset = (number - 1) * ON_A_PAGE
+    filters = {name: page.query.text(name) for name in ("q", "source")}
+    words, source = filters["q"].strip()[:MAX_WORDS], filters["source"] or None
+    offset = (page.number() - 1) * ON_A_PAGE
     store = Documents(page.store.database)
     hits, total = store.search(words or None, source=source, limit=ON_A_PAGE, offset=offset)
     sources, _ = store.sources(limit=_MOST_SOURCES)
-    last = offset + len(hits)
 
-    def page_url(number: int) -> str:
-        filters = {name: value for name, value in query.items() if value}
-        return page.url("documents", query=filters | {"page": str(number)})
+    def address(number: int) -> str:
+        present = {name: value for name, value in filters.items() if value}
+        return page.url("documents", query=present | {"page": str(number)})
 
     return page.render(
         "documents.html",
@@ -125,12 +119,5 @@ def documents_screen(page: PageDep, _viewer: Viewer) -> Response:
         source=source,
         sources=sources,
         hits=hits,
-        page={
-            "first": offset + 1,
-            "last": last,
-            "total": total,
-            "about": False,
-            "before": page_url(number - 1) if number > 1 else "",
-            "after": page_url(number + 1) if last < total and number < _MOST_PAGES else "",
-        },
+        page=page.pager(address, ON_A_PAGE, len(hits), total),
     )

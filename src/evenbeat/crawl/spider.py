@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import psutil  # type: ignore[import-untyped]
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler, CrawlerProcess
-from scrapy.exceptions import DownloadTimeoutError, IgnoreRequest
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import HtmlResponse, Response, TextResponse
 from scrapy.linkextractors import LinkExtractor
 from twisted.python.failure import Failure
@@ -26,7 +26,6 @@ from evenbeat.crawl.normal_forms import (
     visible_text,
 )
 from evenbeat.crawl.robots import Robots
-from evenbeat.external.addresses import AddressRefused
 
 TICK_SECONDS = 0.5
 LATE_SECONDS = 2.0
@@ -37,14 +36,6 @@ _GONE = (404, 410)
 _LINKS_PER_PAGE = 10
 """How many links are remembered for each page that may be asked for; more would never be asked."""
 _ENDED_BY = {"finished": "complete", "closespider_timeout": "max_seconds"}
-
-_ERROR_CODES: tuple[tuple[type[BaseException], str], ...] = (
-    # Of errors that have no code of their own. The first match counts.
-    (IgnoreRequest, "page_refused"),
-    (AddressRefused, "address_refused"),
-    (DownloadTimeoutError, "http_timeout"),
-    (Exception, "connection_failed"),
-)
 
 
 def crawl_site(request: CrawlRequest, robots: Robots, crawl_delay: float, send: Send) -> None:
@@ -125,8 +116,8 @@ class SiteSpider(Spider):
         error: Any = failure.value
         request: Request = failure.request  # type: ignore[attr-defined]
         counter = getattr(error, "counter", "errors")
-        codes = (code for kind, code in _ERROR_CODES if isinstance(error, kind))
-        code = getattr(error, "code", None) or next(codes)
+        usual = "page_refused" if isinstance(error, IgnoreRequest) else "connection_failed"
+        code = getattr(error, "code", usual)
         self._counts[counter] += 1
         if request.cb_kwargs.get("is_start"):
             self._send({"kind": "start_failed", "code": code, "message": str(error)[:1000]})
@@ -270,12 +261,9 @@ def settings_for(state: CrawlState, delay: float) -> dict[str, Any]:
         "AUTOTHROTTLE_MAX_DELAY": max(30.0, delay),
         "AUTOTHROTTLE_TARGET_CONCURRENCY": 2.0,
         "CONCURRENT_REQUESTS": 8,
-        "CONCURRENT_REQUESTS_PER_DOMAIN": 8,
-        "DOWNLOAD_TIMEOUT": state.request.page_timeout,
         "DOWNLOAD_MAXSIZE": MOST_BYTES,
         "DEPTH_PRIORITY": 1,
         "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
-        "SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue",
         "CLOSESPIDER_TIMEOUT": state.request.max_seconds,
         "MEMUSAGE_ENABLED": False,
         "REDIRECT_MAX_TIMES": 10,
@@ -285,7 +273,6 @@ def settings_for(state: CrawlState, delay: float) -> dict[str, Any]:
         "RETRY_ENABLED": False,
         "METAREFRESH_ENABLED": False,
         "HTTPPROXY_ENABLED": False,
-        "REFERER_ENABLED": True,
         "TELNETCONSOLE_ENABLED": False,
         "LOG_ENABLED": False,
         "LOG_INSTALL_ROOT_HANDLER": False,

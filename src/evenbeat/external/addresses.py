@@ -11,7 +11,6 @@ import re
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from urllib.parse import SplitResult, urlsplit
 
 from evenbeat.errors import InvalidInput
@@ -20,54 +19,43 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_URL = 2048
-MAX_ADDRESSES = 16
 
 
 class AddressRefused(InvalidInput):
-    """A URL leads where nothing may be fetched from; the message says where and why."""
+    """A URL that is not fetched: for where it leads, or for its form. The message says why."""
+
+    code = "address_refused"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, field="url")
 
 
-class UrlRefused(AddressRefused):
-    """A URL that is not fetched wherever it leads: its form is wrong."""
-
-
-class AddressKind(StrEnum):
-    """What an address that is not public is for."""
-
-    LOOPBACK = "loopback"
-    PRIVATE = "private"
-    LINK_LOCAL = "link-local"
-    METADATA = "cloud metadata"
-    MULTICAST = "multicast"
-    UNSPECIFIED = "unspecified"
-    RESERVED = "reserved"
-
-
-_SPECIAL: tuple[tuple[AddressKind, tuple[str, ...]], ...] = (
-    # The first that matches counts. Metadata services give out a machine's credentials.
-    (AddressKind.METADATA, ("169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32",
-                     "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
-                     "fd00:ec2::/32", "fd20:ce::254/128")),
-    (AddressKind.UNSPECIFIED, ("0.0.0.0/8", "::/128")),
-    (AddressKind.LOOPBACK, ("127.0.0.0/8", "::1/128")),
-    (AddressKind.LINK_LOCAL, ("169.254.0.0/16", "fe80::/10")),
-    (AddressKind.PRIVATE, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10",
-                    "fc00::/7", "fec0::/10", "64:ff9b:1::/48")),
-    (AddressKind.MULTICAST, ("224.0.0.0/4", "ff00::/8")),
-    (AddressKind.RESERVED, ("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
-                     "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "::/96", "100::/64",
-                     "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16")),
-)  # fmt: skip
-_TABLE = [(kind, ipaddress.ip_network(text)) for kind, texts in _SPECIAL for text in texts]
+# What addresses that are not public are for. The first that matches counts. Metadata services give
+# out a machine's credentials.
+_SPECIAL = {
+    "cloud metadata": ("169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32",
+                       "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
+                       "fd00:ec2::/32", "fd20:ce::254/128"),
+    "unspecified": ("0.0.0.0/8", "::/128"),
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    "link-local": ("169.254.0.0/16", "fe80::/10"),
+    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10",
+                "fc00::/7", "fec0::/10", "64:ff9b:1::/48"),
+    "multicast": ("224.0.0.0/4", "ff00::/8"),
+    "reserved": ("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
+                 "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "::/96", "100::/64",
+                 "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16"),
+}  # fmt: skip
+_TABLE = [(kind, ipaddress.ip_network(text)) for kind, texts in _SPECIAL.items() for text in texts]
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _INTERFACE_OF_IPV4 = {0x00005EFE, 0x02005EFE}  # ISATAP
 
-_ON_REQUEST = frozenset({AddressKind.LOOPBACK, AddressKind.PRIVATE})
+_ON_REQUEST = frozenset({"loopback", "private"})
 """What `allow_private_addresses` allows; the rest must be named in `allowed_networks`."""
 
 
-def kind_of(address: Address) -> AddressKind | None:
+def kind_of(address: Address) -> str | None:
     """What the address is for, or None when it is public."""
     inner = _embedded(address)
     if inner is not None:
@@ -76,7 +64,7 @@ def kind_of(address: Address) -> AddressKind | None:
         if address.version == network.version and address in network:
             return kind
     if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:
-        return AddressKind.RESERVED
+        return "reserved"
     return None
 
 
@@ -122,26 +110,21 @@ class Policy:
         One bad address spoils all: a name that mixes public and private ones is trying to get in by
         chance.
         """
-        checked: dict[Address, None] = {}
-        for text in addresses:
-            try:
-                checked[ipaddress.ip_address(text.partition("%")[0])] = None
-            except ValueError:
-                raise AddressRefused(
-                    f"{host} resolves to {text!r}, which is no address.", field="url"
-                ) from None
-        first = list(checked)[:MAX_ADDRESSES]
-        for address in first:
+        checked = dict.fromkeys(ipaddress.ip_address(text.partition("%")[0]) for text in addresses)
+        for address in checked:
             if not self.allows(address):
-                raise AddressRefused(_refusal(host, address), field="url")
-        return [str(address) for address in first]
+                leads = "" if host == str(address) else f" leads to {address}, which"
+                raise AddressRefused(
+                    f"{host}{leads} is {kind_of(address)}, and only public addresses are fetched "
+                    "from. An operator can allow the network in EVENBEAT_ALLOWED_NETWORKS, or all "
+                    "private and loopback ones by EVENBEAT_ALLOW_PRIVATE_ADDRESSES=true, in the "
+                    "settings of the workers."
+                )
+        return [str(address) for address in checked]
 
     def resolve(self, host: str, port: int) -> list[str]:
         """The addresses to connect to, checked. Connect to these, never to the name again."""
-        addresses = self.check(host, system_resolver(host, port))
-        if not addresses:
-            raise OSError(f"{host} has no address")
-        return addresses
+        return self.check(host, system_resolver(host, port))
 
 
 def system_resolver(host: str, port: int) -> list[str]:
@@ -149,22 +132,6 @@ def system_resolver(host: str, port: int) -> list[str]:
     them when it connects."""
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in entries]
-
-
-def _refusal(host: str, address: Address) -> str:
-    kind, inner = kind_of(address), _embedded(address)
-    where = f"{host} is" if host == str(address) else f"{host} leads to {address},"
-    article = "an" if kind is AddressKind.UNSPECIFIED else "a"
-    through = f" ({inner} inside)" if inner is not None else ""
-    setting = (
-        "EVENBEAT_ALLOW_PRIVATE_ADDRESSES=true, or the network in EVENBEAT_ALLOWED_NETWORKS,"
-        if kind in _ON_REQUEST
-        else "the network in EVENBEAT_ALLOWED_NETWORKS"
-    )
-    return (
-        f"{where} {article} {kind} address{through}, and only public addresses are fetched from. "
-        f"An operator can allow it: {setting} in the settings of the workers."
-    )
 
 
 # -- the form of a URL ---------------------------------------------------------------------------
@@ -189,26 +156,31 @@ def check_url(url: str) -> str:
     Where it leads is seen only on connecting; this is for telling a user early.
     """
     if len(url) > MAX_URL:
-        raise _wrong(f"The URL has {len(url):,} characters; at most {MAX_URL:,} are allowed.")
+        raise AddressRefused(
+            f"The URL has {len(url):,} characters; at most {MAX_URL:,} are allowed."
+        )
     if _UNPRINTABLE.search(url):
-        raise _wrong("The URL has a space, a backslash or a control character in it; write it as "
-                     "%20, %5C and so on.")  # fmt: skip
+        raise AddressRefused(
+            "The URL has a space, a backslash or a control character in it; write it as %20, %5C "
+            "and so on."
+        )
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise _wrong(f"The URL cannot be understood: {error}.") from None
+        raise AddressRefused(f"The URL cannot be understood: {error}.") from None
     if parts.scheme not in {"http", "https"}:
         what = f"This is a {parts.scheme[:20]} URL." if parts.scheme else "This is not a full URL."
-        raise _wrong(f"{what} Only http and https URLs are fetched, such as "
-                     "https://example.com/path.")  # fmt: skip
+        raise AddressRefused(
+            f"{what} Only http and https URLs are fetched, such as https://example.com/path."
+        )
     if "@" in parts.netloc:
-        raise _wrong("The URL has a user name or password in it (before the @). Leave it out; an "
-                     "Authorization header says who is asking.")  # fmt: skip
+        raise AddressRefused(
+            "The URL has a user name or password in it (before the @). Leave it out; an "
+            "Authorization header says who is asking."
+        )
     if not host or port == 0:
-        raise _wrong("The URL names no host to connect to, such as https://example.com/path.")
+        raise AddressRefused(
+            "The URL names no host to connect to, such as https://example.com/path."
+        )
     return url
-
-
-def _wrong(message: str) -> UrlRefused:
-    return UrlRefused(message, field="url")

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from functools import cache
 
 import httpx
 
-from evenbeat.external.addresses import Policy, UrlRefused, check_url
+from evenbeat.external.addresses import AddressRefused, Policy, check_url
 
 CONNECT_SECONDS = 10.0
 BODY_SECONDS = 1.0
@@ -49,6 +49,8 @@ class FetchTrouble(Exception):
 class TooManyRedirects(Exception):
     """The redirects have no end in sight."""
 
+    code = "too_many_redirects"
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -65,6 +67,8 @@ class Call:
     redirects: int = 10
     status_suffices: bool = False
     """The response counts once its status is here: a body that breaks off or never ends is cut."""
+    inspect: Callable[[httpx.Response], None] = lambda _response: None
+    """Sees the response before its body is read; what it raises, `fetch` raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
                 f"{host} cannot be resolved: {reason[:1].lower()}{reason[1:]}."
             ) from None
         except UnicodeError:  # a label of the name is too long or empty
-            raise UrlRefused(f"{host[:80]} is not a host name.", field="url") from None
+            raise AddressRefused(f"{host[:80]} is not a host name.") from None
         trouble: httpx.TransportError | None = None
         for address in addresses:
             pinned = httpx.Request(
@@ -160,14 +164,14 @@ async def fetch(call: Call, policy: Policy) -> FetchedResponse:
     except TimeoutError:
         raise FetchTrouble(f"No full answer within {call.seconds:g} s.", "http_timeout") from None
     except (httpx.InvalidURL, UnicodeError) as error:  # the latter for a host name such as xn--
-        raise UrlRefused(f"The URL cannot be understood: {error}.", field="url") from None
+        raise AddressRefused(f"The URL cannot be understood: {error}.") from None
     except httpx.TimeoutException:
         raise FetchTrouble(
             f"No connection within {CONNECT_SECONDS:g} s.", "connection_failed"
         ) from None
     except httpx.HTTPError as error:
         if "in location header" in str(error):  # the library has no error of its own for it
-            raise UrlRefused("A redirect leads to what is no URL.", field="url") from None
+            raise AddressRefused("A redirect leads to what is no URL.") from None
         reason = (str(error).strip() or type(error).__name__).removesuffix(".")
         if isinstance(error, httpx.ConnectError):
             raise FetchTrouble(f"No connection: {reason}.", "connection_failed") from None
@@ -208,6 +212,7 @@ def _origin(url: httpx.URL) -> tuple[str, bytes, int | None]:
 async def _read(
     response: httpx.Response, call: Call, redirects: int, begun: float
 ) -> FetchedResponse:
+    call.inspect(response)
     body, total = bytearray(), 0
     seconds_left = max(0.0, call.seconds - (time.monotonic() - begun) - 0.1)
     limit = min(seconds_left, BODY_SECONDS) if call.status_suffices else None

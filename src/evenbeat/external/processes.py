@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil  # type: ignore[import-untyped]
@@ -173,18 +174,6 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 # -- the end of the worker -----------------------------------------------------------------------
 
-# Reads "+ group" and "- group" until the worker is gone, however it went; then ends what is left.
-_WATCH = """
-left=" "
-while read -r sign group; do
-  case $sign in
-    +) left="$left$group " ;;
-    -) case $left in *" $group "*) left="${left%% $group *} ${left#* $group }" ;; esac ;;
-  esac
-done
-for group in $left; do kill -s KILL -- "-$group"; done
-"""
-
 
 class Lifeline:
     """One small process beside this one, started with the first command: it ends the commands of a
@@ -203,7 +192,7 @@ class Lifeline:
             if self._watcher is None or self._watcher.poll() is not None:
                 self._close_watcher()
                 self._watcher = subprocess.Popen(  # noqa: S603 - our own text
-                    ["/bin/sh", "-c", _WATCH],
+                    ["/bin/sh", Path(__file__).with_name("lifeline.sh")],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

@@ -150,10 +150,8 @@ def definition(settings: Settings) -> TaskDefinition:
         )
         try:
             response: FetchedResponse = await fetching.fetch(call, policy)
-        except AddressRefused as error:
-            raise Fail(str(error), code="address_refused") from None
-        except fetching.TooManyRedirects as error:
-            raise Fail(str(error), code="too_many_redirects") from None
+        except (AddressRefused, fetching.TooManyRedirects) as error:
+            raise Fail(str(error), code=error.code) from None
         except fetching.FetchTrouble as error:
             raise Retry(str(error), code=error.code) from None
         return _result(response, expected_ranges(expected_status), secrets)

@@ -71,18 +71,10 @@ ExitCode = Annotated[int, Field(ge=0, le=255)]
 # -- what the operator allows --------------------------------------------------------------------
 
 
-class CommandRefused(InvalidInput):
-    """The operator does not allow this command on this machine."""
-
-
 def allowed_argv(
-    command: str | list[str],
-    allowed: tuple[str, ...],
-    *,
-    path: str = _DEFAULT_PATH,
-    shell: str = SHELL,
+    command: str | list[str], allowed: tuple[str, ...], path: str, shell: str
 ) -> list[str]:
-    """The command as a list whose first word is the program's full path, or `CommandRefused`.
+    """The command as a list whose first word is the program's full path; fails if it may not run.
 
     Names are looked up in the worker's own PATH. A payload's PATH changes what the command itself
     finds, never which program is started.
@@ -90,7 +82,7 @@ def allowed_argv(
     argv = [shell, "-c", command] if isinstance(command, str) else command
     program = _full_path(argv[0], path)
     if program is None:
-        raise CommandRefused(f"There is no command {argv[0]!r} on this machine.", field="missing")
+        raise Fail(f"There is no command {argv[0]!r} on this machine.", code="command_not_found")
     free = "*" in allowed or (isinstance(command, str) and bool(_ANYTHING & set(allowed)))
     # Links to a program are not followed: where one binary has many names, the name decides what it
     # does. Those of its directory are: /bin is /usr/bin on many machines.
@@ -100,10 +92,10 @@ def allowed_argv(
         if entry is not None
     }
     if not free and Path(program).parent.resolve() / Path(program).name not in places:
-        raise CommandRefused(
+        raise Fail(
             f"The command {argv[0]!r} is not allowed on this machine. An operator can allow it: "
             f"EVENBEAT_SHELL_COMMANDS, now {', '.join(allowed) or 'empty'}.",
-            field="command",
+            code="command_refused",
         )
     return [program, *argv[1:]]
 
@@ -112,19 +104,6 @@ def _full_path(name: str, path: str) -> str | None:
     """The full path of a program. A relative one would depend on the directory: it is not used."""
     program = shutil.which(name, path=path)
     return program if program is not None and program.startswith("/") else None
-
-
-def allowed_env(env: dict[str, str], allowed: tuple[str, ...]) -> dict[str, str]:
-    """The payload's variables, unless one would turn an allowed command into another one."""
-    if not _ANYTHING & set(allowed):
-        for name in env:
-            if _TURNING.match(name):
-                raise CommandRefused(
-                    f"The variable {name} can make a command run another one. It is allowed where "
-                    "EVENBEAT_SHELL_COMMANDS has sh or *.",
-                    field="env",
-                )
-    return env
 
 
 # -- the task ------------------------------------------------------------------------------------
@@ -146,14 +125,16 @@ def definition(settings: Settings) -> TaskDefinition:
     ) -> dict[str, Any]:
         """Run a command: a list of arguments, or a line for sh. The run succeeds when the exit code
         is an expected one. Cancelling ends the command and everything that it started."""
-        try:
-            path = os.environ.get("PATH") or _DEFAULT_PATH
-            argv = allowed_argv(command, allowed, path=path, shell=env.get("SHELL") or SHELL)
-            variables = clean_env(os.environ, ctx) | allowed_env(env, allowed)
-        except CommandRefused as error:
-            missing = error.field == "missing"
-            code = "command_not_found" if missing else "command_refused"
-            raise Fail(str(error), code=code) from None
+        path = os.environ.get("PATH") or _DEFAULT_PATH
+        argv = allowed_argv(command, allowed, path, env.get("SHELL") or SHELL)
+        turning = None if _ANYTHING & set(allowed) else next(filter(_TURNING.match, env), None)
+        if turning is not None:
+            raise Fail(
+                f"The variable {turning} can make a command run another one. It is allowed where "
+                "EVENBEAT_SHELL_COMMANDS has sh or *.",
+                code="command_refused",
+            )
+        variables = clean_env(os.environ, ctx) | env
         directory = cwd or (variables["HOME"] if Path(variables["HOME"]).is_dir() else "/")
         launch = Launch(argv, variables, directory, stdin, max_output_bytes)
         try:

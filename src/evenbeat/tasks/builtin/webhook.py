@@ -114,8 +114,11 @@ async def _attempt(
         response: FetchedResponse = await fetching.fetch(call, _policy(settings))
     except (AddressRefused, fetching.FetchTrouble) as error:
         # Tried again: the URL may be fixed meanwhile, or what it leads to.
-        code = getattr(error, "code", "address_refused")
-        outcome: dict[str, Any] = {"delivered": False, "error_code": code, "error": str(error)}
+        outcome: dict[str, Any] = {
+            "delivered": False,
+            "error_code": error.code,
+            "error": str(error),
+        }
     else:
         outcome = _outcome(response)
         if response.status in _ASKS_TO_WAIT:

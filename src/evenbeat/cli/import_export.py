@@ -2,8 +2,6 @@
 files, and write such a file."""
 
 import getpass
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -177,23 +175,13 @@ def export(
     text = written(definitions, form, templates)
     if out is None:
         typer.echo(text, nl=False)
-    else:
-        _write(out, text)
-        also = f" and {count(len(templates), 'template')}" if templates else ""
-        say(f"{count(len(definitions), 'job')}{also} written into {out}.")
-    return 0
-
-
-def _write(path: Path, text: str) -> None:
-    """All of it or nothing, and for its owner alone: payloads may hold secrets."""
+        return 0
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        out.touch(mode=0o600)
+        out.chmod(0o600)  # for its owner alone, also where it was there: payloads may hold secrets
+        out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.", field="out") from None
+        raise InvalidInput(f"{out} cannot be written: {error.strerror}.", field="out") from None
+    also = f" and {count(len(templates), 'template')}" if templates else ""
+    say(f"{count(len(definitions), 'job')}{also} written into {out}.")
+    return 0

@@ -1,6 +1,8 @@
 """`evenbeat job` and `evenbeat execution`: look at jobs and their history, and watch a run."""
 
 import time
+from collections.abc import Iterator
+from math import inf
 from typing import Annotated
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -131,10 +133,32 @@ def watch(
     """
     first = find(session.client, "job", job)
     pause = parse_duration(every, field="every").total_seconds()
-    limit = None if timeout is None else parse_duration(timeout, field="timeout").total_seconds()
-    report = _WatchReport(first, session.as_json)
-    with report.bar:
-        last, run = _follow(session.client, f"/api/v1/jobs/{first['id']}", pause, limit, report)
+    limit = inf if timeout is None else parse_duration(timeout, field="timeout").total_seconds()
+    out, line = console(), ""
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[text]}", markup=False),
+        TimeElapsedColumn(),
+        console=out,
+        transient=True,
+        disable=session.as_json or not out.is_terminal,
+    )
+    task = bar.add_task(safe(label(first)), total=None, text="")
+    with bar:
+        for last, run in _follow(session.client, f"/api/v1/jobs/{first['id']}", pause, limit):
+            state = text = last["status"]
+            progress = (run["progress"] or {}) if run and state == "running" else {}
+            if state not in {*FINISHED, "running", "paused"}:
+                retry = last["current_retry_count"]
+                state = f"try {retry + 1} waits" if retry else "waits"
+                text = f"{state}, due {relative(last['next_run_at'], session.client.now())}"
+            far = progress_text(progress)
+            done, total = progress.get("done") or 0, progress.get("total")
+            bar.update(task, total=total, completed=done, text=safe(far or text))
+            before, line = line, ", ".join(filter(None, (f"{label(last)}: {state}", far)))
+            if line != before and not out.is_terminal and not session.as_json:
+                say(line)  # for logs and pipes, whenever something has changed
     if run is None or run["status"] == "running":
         if last["status"] in FINISHED:
             say(f"It is {last['status']} and did not run.")
@@ -146,50 +170,16 @@ def watch(
     return 0 if run["status"] == "completed" else 1
 
 
-class _WatchReport:
-    """What a watched job does: a bar for people; for logs and pipes, a line on standard error when
-    something has changed; nothing beside JSON."""
-
-    def __init__(self, job: Document, as_json: bool) -> None:
-        out = console()
-        self._says_lines = not out.is_terminal and not as_json
-        self._last = ""
-        self.bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[text]}", markup=False),
-            TimeElapsedColumn(),
-            console=out,
-            transient=True,
-            disable=as_json or not out.is_terminal,
-        )
-        self._task = self.bar.add_task(safe(label(job)), total=None, text="")
-
-    def __call__(self, job: Document, run: Document | None, waiting: str) -> None:
-        state, progress = job["status"], Document()
-        if state == "running" and run is not None:
-            progress = run["progress"] or {}
-            waiting = progress_text(progress) or "running"
-        done, total = progress.get("done") or 0, progress.get("total")
-        self.bar.update(self._task, total=total, completed=done, text=safe(waiting))
-        if state not in {*FINISHED, "running"}:
-            state, _, _ = waiting.partition(",")
-        line = ", ".join(filter(None, (f"{label(job)}: {state}", progress_text(progress))))
-        if self._says_lines and line != self._last:
-            say(line)
-        self._last = line
-
-
 def _follow(
-    client: Client, path: str, pause: float, limit: float | None, report: _WatchReport
-) -> tuple[Document, Document | None]:
-    """Look until the run is over; the job and its newest execution as they were last seen."""
+    client: Client, path: str, pause: float, limit: float
+) -> Iterator[tuple[Document, Document | None]]:
+    """The job and the run to watch, again and again until the run or the time is over."""
 
     def newest() -> Document | None:
         executions: list[Document] = client.get(f"{path}/executions", limit=1)["executions"]
         return executions[0] if executions else None
 
-    ends_at = None if limit is None else time.monotonic() + limit
+    ends_at = time.monotonic() + limit
     # The run before the job: one that is over while the job still waits is an earlier one for sure.
     run, job = newest(), client.get(path)
     earlier = None  # the id of a run that was over before the watch began: not the one to wait for
@@ -197,19 +187,12 @@ def _follow(
         earlier = run["id"]
     is_away = False
     while True:
-        waiting = str(job["status"])
-        if waiting not in {*FINISHED, "paused"}:
-            retry = job["current_retry_count"]
-            again = f"try {retry + 1} " if retry else ""
-            waiting = f"{again}waits, due {relative(job['next_run_at'], client.now())}"
-        report(job, run, waiting)
-        is_running = run is not None and run["status"] == "running"
         is_new = run is not None and run["id"] != earlier
-        is_over = not is_running and (
-            job["status"] in FINISHED or (is_new and job["current_retry_count"] == 0)
-        )
-        if is_over or (ends_at is not None and time.monotonic() >= ends_at):
-            return job, run if is_new else None
+        yield job, run if is_new else None
+        has_ended = job["status"] in FINISHED or (is_new and job["current_retry_count"] == 0)
+        is_running = run is not None and run["status"] == "running"
+        if (has_ended and not is_running) or time.monotonic() >= ends_at:
+            return
         time.sleep(pause)
         try:
             job, run = client.get(path), newest()

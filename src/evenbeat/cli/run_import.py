@@ -13,7 +13,7 @@ from rich.text import Text
 from evenbeat.cli.client import ApiError, Client, Document, path_segment
 from evenbeat.cli.output import Column, exact, heading, safe, say, table
 from evenbeat.cli.session import ApiSession
-from evenbeat.domain.schedule import After
+from evenbeat.domain.schedule import After, Recurring
 from evenbeat.humanize import count
 from evenbeat.importers.files import template_of
 from evenbeat.importers.plan import Existing, Plan, Step, key_of, plan_of, schedule_of
@@ -24,7 +24,6 @@ _MOST_JOBS = 1000
 _MOST_BYTES = 4 * 2**20
 _FEW = 5000
 _JOBS = "/api/v1/jobs"
-_RECURRING = ("schedule", "interval_seconds", "interval_minutes", "schedule_time")
 
 
 def run_import(session: ApiSession, source: ImportSource, *, apply: bool) -> int:
@@ -224,10 +223,10 @@ def _next_run(row: Document) -> str:
         return exact(row["next_run_at"])
     if job.get("paused"):
         return "paused"
-    if job.get("after") is not None:
+    schedule = schedule_of(job)
+    if isinstance(schedule, After):
         return "after those"
-    recurring = any(job.get(name) is not None for name in _RECURRING)
-    return "in a balanced place" if recurring else "at once"
+    return "in a balanced place" if isinstance(schedule, Recurring) else "at once"
 
 
 def _reviews(plan: Plan) -> list[RenderableType]:

@@ -166,26 +166,22 @@ def _view(snapshot: Document, before: Document | None, client: Client) -> Render
 
 @contextmanager
 def _wait_for_q() -> Iterator[Callable[[float], bool]]:
-    """A function that waits some seconds, and returns true as soon as `q` was pressed or the
-    keyboard is gone. Without a terminal nobody can press it."""
+    """A function that waits some seconds, or until a key is pressed, and returns true if it was `q`
+    or the keyboard is gone. Without a terminal nobody can press it."""
     if not sys.stdin.isatty():
         yield lambda seconds: threading.Event().wait(seconds)
         return
     import termios  # noqa: PLC0415 - there is none on Windows
     import tty  # noqa: PLC0415
 
-    def is_pressed(seconds: float) -> bool:
-        ends_at = time.monotonic() + seconds
-        while (remaining := ends_at - time.monotonic()) > 0:
-            ready, _, _ = select.select([sys.stdin], [], [], remaining)
-            if ready:
-                # Past Python's buffer, in which a second key would wait unseen.
-                keys = os.read(sys.stdin.fileno(), 64)
-                if not keys or b"q" in keys.lower():
-                    return True
-        return False
-
     descriptor = sys.stdin.fileno()
+
+    def is_pressed(seconds: float) -> bool:
+        ready, _, _ = select.select([descriptor], [], [], seconds)
+        # Past Python's buffer, in which a second key would wait unseen.
+        keys = os.read(descriptor, 64) if ready else b"none"
+        return not keys or b"q" in keys.lower()
+
     before = termios.tcgetattr(descriptor)
     tty.setcbreak(descriptor)
     try:

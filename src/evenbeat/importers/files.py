@@ -19,7 +19,6 @@ from evenbeat.errors import InvalidInput
 from evenbeat.importers.source import Document, ImportSource
 
 FORMATS = ("json", "yaml")
-LARGEST = 64 * 2**20
 LINE = "__line__"
 """Under this key a mapping read from YAML says on which line it begins."""
 
@@ -37,14 +36,8 @@ _EXAMPLE = (
 def read_text(path: Path) -> str:
     """The text of a file; `-` is standard input."""
     try:
-        if path == STDIN:
-            data = sys.stdin.buffer.read(LARGEST + 1)
-            if len(data) > LARGEST:
-                raise InvalidInput(f"Standard input is larger than {LARGEST // 2**20} MiB.")
-            return data.decode("utf-8-sig")
-        if path.stat().st_size > LARGEST:
-            raise InvalidInput(f"{path} is larger than {LARGEST // 2**20} MiB.")
-        return path.read_text(encoding="utf-8-sig")
+        data = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
+        return data.decode("utf-8-sig")
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:

@@ -80,7 +80,13 @@ class _Api(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            schemas = super().openapi()["components"]["schemas"]
+            document = super().openapi()
             schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas |= schema.pop("$defs", {}) | {"Problem": schema}
+            document["components"]["schemas"] |= schema.pop("$defs", {}) | {"Problem": schema}
+            for path, operations in document["paths"].items():
+                for method, operation in operations.items():
+                    statuses = [401, 403] if "security" in operation else []
+                    statuses += [404] if "{" in path else []
+                    statuses += [409] if method != "get" else []
+                    operation["responses"] |= responses(*statuses)
         return super().openapi()

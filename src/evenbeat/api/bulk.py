@@ -8,11 +8,10 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, model_validator
 
 from evenbeat.api.auth.tokens import Role
-from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep
+from evenbeat.api.dependencies import Operator, Service, ServiceDep
 from evenbeat.api.fields import Id, only_if_any
 from evenbeat.api.idempotency import KeyHeader, done_once, json_response
 from evenbeat.api.jobs import job_from
-from evenbeat.api.problems import responses
 from evenbeat.api.queries import JobFilterFields
 from evenbeat.api.requests import MAX_BULK, JobCreate, Request, task_of
 from evenbeat.api.tasks import ResolvedTask, known_task
@@ -22,7 +21,7 @@ from evenbeat.errors import InvalidInput, RoleTooLow
 from evenbeat.store.control import Changes
 from evenbeat.store.database import Connection
 
-router = APIRouter(prefix="/api/v1/jobs/bulk", tags=["bulk"], responses=DENIED)
+router = APIRouter(prefix="/api/v1/jobs/bulk", tags=["bulk"])
 
 BulkVerb = Literal["pause", "resume", "cancel", "retry", "run"]
 """Every verb but `delete`, which takes more to be allowed."""
@@ -55,7 +54,7 @@ class BulkCreated(BaseModel):
     summary="Add many jobs, all or none",
     status_code=201,
     response_model=BulkCreated,
-    responses=responses(409) | {200: {"model": BulkCreated, "description": "Done before."}},
+    responses={200: {"model": BulkCreated, "description": "Done before."}},
 )
 def create_jobs(
     body: BulkCreate, service: ServiceDep, principal: Operator, idempotency_key: KeyHeader = None
@@ -140,7 +139,7 @@ class BulkChanged(BaseModel):
     refused_count: int
 
 
-@router.post("/delete", summary="Delete many jobs", responses=responses(409))
+@router.post("/delete", summary="Delete many jobs")
 def bulk_delete(body: Deletion, service: ServiceDep, principal: Operator) -> BulkChanged:
     """Remove jobs with their history; those that others wait for stay. By filter it takes an
     admin."""
@@ -150,9 +149,7 @@ def bulk_delete(body: Deletion, service: ServiceDep, principal: Operator) -> Bul
     return bulk_changed(delete(ids, force=body.force) for ids in body.chunks(service))
 
 
-@router.post(
-    "/{verb}", summary="Pause, resume, cancel, retry or run many jobs", responses=responses(409)
-)
+@router.post("/{verb}", summary="Pause, resume, cancel, retry or run many jobs")
 def bulk_change(
     verb: BulkVerb, body: Selection, service: ServiceDep, _principal: Operator
 ) -> BulkChanged:

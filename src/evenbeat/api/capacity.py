@@ -7,9 +7,8 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
-from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
+from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
 from evenbeat.api.fields import Limit, Offset, Page, RateText, RowDocument, fields_of
-from evenbeat.api.problems import NOT_FOUND
 from evenbeat.api.requests import Request
 from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
 from evenbeat.domain.setting_kinds import MAX_NAME
@@ -18,8 +17,8 @@ from evenbeat.store.reads import QueueDepth
 from evenbeat.store.summaries import SILENT_AFTER
 from evenbeat.store.upkeep import WorkerRecord
 
-router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"], responses=DENIED)
-limits_router = APIRouter(prefix="/api/v1/limits", tags=["limits"], responses=DENIED)
+router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"])
+limits_router = APIRouter(prefix="/api/v1/limits", tags=["limits"])
 
 NameInPath = Annotated[str, Path(min_length=1, max_length=MAX_NAME)]
 
@@ -42,14 +41,14 @@ def list_queues(service: ServiceDep, _principal: Viewer) -> QueueList:
     return QueueList(queues=[QueueDocument.of(queue) for queue in queues])
 
 
-@router.post("/queues/{name:path}/pause", summary="Pause a queue", responses=NOT_FOUND)
+@router.post("/queues/{name:path}/pause", summary="Pause a queue")
 def pause_queue(name: NameInPath, service: ServiceDep, _principal: Operator) -> QueueDocument:
     """Claim nothing more from it. What runs goes on, and what is added waits."""
     service.app.store.control.pause_queue(name, now=service.now)
     return _queue(service, name)
 
 
-@router.post("/queues/{name:path}/resume", summary="Resume a queue", responses=NOT_FOUND)
+@router.post("/queues/{name:path}/resume", summary="Resume a queue")
 def resume_queue(name: NameInPath, service: ServiceDep, _principal: Operator) -> QueueDocument:
     """Claim from it again."""
     service.app.store.control.resume_queue(name, now=service.now)
@@ -89,7 +88,7 @@ def list_workers(service: ServiceDep, _principal: Viewer) -> WorkerList:
     return WorkerList(workers=workers)
 
 
-@router.post("/workers/{worker_id}/drain", summary="Drain a worker", responses=NOT_FOUND)
+@router.post("/workers/{worker_id}/drain", summary="Drain a worker")
 def drain_worker(worker_id: UUID, service: ServiceDep, principal: Operator) -> WorkerDocument:
     """Ask a worker to take no more jobs. It finishes what it has, and learns of it with its next
     heartbeat."""
@@ -137,7 +136,7 @@ def list_limits(
     return LimitList.of(page, limit=limit, offset=offset)
 
 
-@limits_router.get("/{key:path}", summary="Get a key", responses=NOT_FOUND)
+@limits_router.get("/{key:path}", summary="Get a key")
 def get_limit(key: NameInPath, service: ServiceDep, _principal: Viewer) -> LimitDocument:
     """One key as it stands."""
     return LimitDocument.of(service.app.store.limits.get(key))
@@ -152,7 +151,7 @@ def set_limit(
     return LimitDocument.of(limits.put(key, max_running=running, rate=rate, now=service.now))
 
 
-@limits_router.delete("/{key:path}", summary="Leave a key to its jobs", responses=NOT_FOUND)
+@limits_router.delete("/{key:path}", summary="Leave a key to its jobs")
 def reset_limit(key: NameInPath, service: ServiceDep, _principal: Operator) -> LimitDocument:
     """Take back what was set: what its jobs ask for applies again."""
     return LimitDocument.of(service.app.store.limits.reset(key, now=service.now))

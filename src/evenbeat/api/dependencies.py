@@ -19,16 +19,12 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from evenbeat.api.auth.tokens import EVERYONE, Access, Principal, Role
-from evenbeat.api.problems import responses
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import ForeignRequest, NotAuthenticated, RoleTooLow
 
 COOKIE = "evenbeat_session"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-DENIED = responses(401, 403)
-"""For routers whose endpoints need a role: `APIRouter(responses=DENIED)`."""
 
 
 @dataclass(frozen=True, slots=True)

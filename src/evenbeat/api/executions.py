@@ -5,21 +5,19 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from evenbeat.api.dependencies import DENIED, ServiceDep, Viewer
+from evenbeat.api.dependencies import ServiceDep, Viewer
 from evenbeat.api.idempotency import json_response
-from evenbeat.api.problems import NOT_FOUND
 from evenbeat.api.queries import ExecutionQuery, RecentQuery, filled
 from evenbeat.api.responses import ExecutionDocument, ExecutionList, JobStatsDocument
 from evenbeat.store.reads import ExecutionPage
 
-router = APIRouter(prefix="/api/v1", tags=["executions"], responses=DENIED)
+router = APIRouter(prefix="/api/v1", tags=["executions"])
 
 
 @router.get(
     "/jobs/{job_id:uuid}/executions",
     summary="List a job's executions",
     response_model=ExecutionList,
-    responses=NOT_FOUND,
 )
 def list_job_executions(
     job_id: UUID,
@@ -37,7 +35,7 @@ def list_job_executions(
     return json_response(ExecutionList.of(page, **query.paging, total_is_estimate=False))
 
 
-@router.get("/jobs/{job_id:uuid}/stats", summary="A job's history in figures", responses=NOT_FOUND)
+@router.get("/jobs/{job_id:uuid}/stats", summary="A job's history in figures")
 def get_job_stats(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobStatsDocument:
     """How often it ran, how often well, and how long it takes; of the history that is kept."""
     return JobStatsDocument.of(service.app.store.read.job_stats(job_id))
@@ -65,7 +63,7 @@ def list_executions(
     return json_response(ExecutionList.of(page, **query.paging, total_is_estimate=is_estimate))
 
 
-@router.get("/executions/{execution_id}", summary="Look at an execution", responses=NOT_FOUND)
+@router.get("/executions/{execution_id}", summary="Look at an execution")
 def get_execution(execution_id: UUID, service: ServiceDep, _principal: Viewer) -> ExecutionDocument:
     """One attempt at one plan: its times, its result or its error."""
     return ExecutionDocument.of(service.app.store.read.execution(execution_id))

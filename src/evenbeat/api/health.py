@@ -15,13 +15,13 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 
 from evenbeat.api.auth.tokens import Role
-from evenbeat.api.dependencies import DENIED, DocumentedToken, ServiceDep, Viewer, at_least
+from evenbeat.api.dependencies import DocumentedToken, ServiceDep, Viewer, at_least
 from evenbeat.api.fields import Rounded, RowDocument, fields_of
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe import doctor
 
 router = APIRouter(tags=["health"])
-scheduler_router = APIRouter(prefix="/api/v1/scheduler", tags=["scheduler"], responses=DENIED)
+scheduler_router = APIRouter(prefix="/api/v1/scheduler", tags=["scheduler"])
 
 
 class Alive(BaseModel):
@@ -103,7 +103,6 @@ def may_scrape(request: Request, service: ServiceDep, documented: DocumentedToke
     summary="Metrics for Prometheus",
     response_class=PlainTextResponse,
     dependencies=[Depends(may_scrape)],
-    responses=DENIED,
 )
 def metrics(service: ServiceDep, accept: Annotated[str, Header()] = "") -> Response:
     """Everything in `docs/monitoring.md`, in Prometheus' text format, or OpenMetrics if requested.

@@ -8,9 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
 from evenbeat.api.auth.tokens import Principal
-from evenbeat.api.dependencies import DENIED, Operator, Service, ServiceDep, Viewer
+from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
 from evenbeat.api.idempotency import REPLAYED, KeyHeader, done_once, json_response
-from evenbeat.api.problems import NOT_FOUND, NOT_NOW, responses
 from evenbeat.api.queries import JobQuery
 from evenbeat.api.requests import (
     JobCreate,
@@ -32,7 +31,7 @@ from evenbeat.domain.states import FINISHED, VERBS, Verb
 from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.store.database import Connection
 
-router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], responses=DENIED)
+router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
 _TEXT_HEADER = {"schema": {"type": "string"}}
 CREATED: dict[int | str, dict[str, Any]] = {
@@ -51,11 +50,7 @@ CREATED: dict[int | str, dict[str, Any]] = {
 
 
 @router.post(
-    "",
-    summary="Add a job",
-    status_code=201,
-    response_model=JobDocument,
-    responses=responses(409) | CREATED,
+    "", summary="Add a job", status_code=201, response_model=JobDocument, responses=CREATED
 )
 def create_job(
     body: JobCreate,
@@ -120,14 +115,14 @@ def list_jobs(
     return json_response(JobList.of(page, **query.paging, jobs=jobs))
 
 
-@router.get("/{job_id:uuid}", summary="Look at a job", responses=NOT_FOUND)
+@router.get("/{job_id:uuid}", summary="Look at a job")
 def get_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobDocument:
     """Everything that is known of a job but its history."""
     return _whole_document(service, service.app.store.read.job(job_id))
 
 
-@router.put("/{job_id:uuid}", name="put_job", summary="Edit a job (as PATCH)", responses=NOT_NOW)
-@router.patch("/{job_id:uuid}", summary="Edit a job", responses=NOT_NOW)
+@router.put("/{job_id:uuid}", name="put_job", summary="Edit a job (as PATCH)")
+@router.patch("/{job_id:uuid}", summary="Edit a job")
 def update_job(
     job_id: UUID, body: JobEdit, service: ServiceDep, _principal: Operator
 ) -> JobDocument:
@@ -183,7 +178,7 @@ def _waits_for_others(service: Service, job: Job, body: JobEdit) -> bool:
     return {(str(one.job), str(one.on)) for one in jobs} != present
 
 
-@router.delete("/{job_id:uuid}", summary="Delete a job", status_code=204, responses=NOT_NOW)
+@router.delete("/{job_id:uuid}", summary="Delete a job", status_code=204)
 def delete_job(
     job_id: UUID,
     service: ServiceDep,
@@ -242,5 +237,4 @@ for _name, (_summary, _description) in _VERBS.items():
         name=f"{_name}_job",
         summary=_summary,
         description=_description,
-        responses=NOT_NOW,
     )(_change(VERBS[_name]))

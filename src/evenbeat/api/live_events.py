@@ -21,8 +21,8 @@ from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic_core import to_jsonable_python
 
-from evenbeat.api.dependencies import DENIED, ServiceDep, Viewer, identify
-from evenbeat.api.problems import NOT_FOUND
+from evenbeat.api.dependencies import ServiceDep, Viewer, identify
+from evenbeat.api.problems import responses
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import AccessDenied, StoreError
 from evenbeat.store.store import Store
@@ -30,7 +30,7 @@ from evenbeat.store.summaries import MOST_ROWS, LiveExecution, LiveExecutions
 
 logger = logging.getLogger(__name__)
 
-router = APIRouter(prefix="/api/v1", tags=["events"], responses=DENIED)
+router = APIRouter(prefix="/api/v1", tags=["events"])
 
 POLL_SECONDS = 1.0
 FIGURES_EVERY = 3
@@ -62,7 +62,7 @@ class LiveEvent(NamedTuple):
     "/events",
     summary="Look on live",
     response_class=StreamingResponse,
-    responses=NOT_FOUND
+    responses=responses(404)
     | {200: {"content": {"text/event-stream": {}}, "description": "Server-sent events."}},
 )
 def stream_events(

@@ -8,13 +8,12 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
+from evenbeat.api.dependencies import Operator, ServiceDep, Viewer
 from evenbeat.api.fields import Number, QueryMoment, fields_of
-from evenbeat.api.problems import NOT_NOW, responses
 from evenbeat.api.requests import Request
 from evenbeat.store.placement import DistributionPoint, LeftAlone, RebalanceRecord, UndoResult
 
-router = APIRouter(prefix="/api/v1/scheduler", tags=["placement"], responses=DENIED)
+router = APIRouter(prefix="/api/v1/scheduler", tags=["placement"])
 
 Load = Annotated[Number, AfterValidator(lambda load: round(load, 3))]
 Score = Annotated[Number, AfterValidator(lambda score: round(score, 4))]
@@ -190,9 +189,7 @@ def preview_rebalance(
     }
 
 
-@router.post(
-    "/rebalance", summary="Rebalance", response_model=RebalanceDocument, responses=responses(409)
-)
+@router.post("/rebalance", summary="Rebalance", response_model=RebalanceDocument)
 def rebalance(
     service: ServiceDep, principal: Operator, body: RebalanceRequest | None = None
 ) -> Any:
@@ -213,10 +210,7 @@ def list_rebalances(
 
 
 @router.post(
-    "/rebalance/{rebalance_id}/undo",
-    summary="Undo a rebalance",
-    response_model=UndoDocument,
-    responses=NOT_NOW,
+    "/rebalance/{rebalance_id}/undo", summary="Undo a rebalance", response_model=UndoDocument
 )
 def undo_rebalance(rebalance_id: UUID, service: ServiceDep, principal: Operator) -> Any:
     """Put back every job that is still where the rebalance put it. Once only."""

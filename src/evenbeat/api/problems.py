@@ -72,18 +72,14 @@ def problem(
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For a router: these statuses are answered with a problem document."""
+    """For the OpenAPI document: these statuses are answered with a problem document."""
     return {
-        status: {
+        str(status): {
             "description": HTTPStatus(status).phrase,
             "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
         }
         for status in statuses
     }
-
-
-NOT_FOUND = responses(404)
-NOT_NOW = responses(404, 409)
 
 
 def install(api: FastAPI) -> None:
@@ -173,13 +169,11 @@ def _http(request: Request, error: HTTPException) -> JSONResponse:
             "number of thousands of digits.",
         )
     if error.status_code == 405:
-        # A route alone names only its own method, and several share a path. The most literal path
-        # counts: /jobs/bulk before /jobs/{job_id}.
+        # A route alone names only its own method, and several share a path.
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        documented = request.app.openapi()["paths"]
-        for template in sorted(documented, key=lambda template: template.count("{")):
+        for template, operations in request.app.openapi()["paths"].items():
             if re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path):
-                headers["Allow"] = ", ".join(sorted(map(str.upper, documented[template])))
+                headers["Allow"] = ", ".join(sorted(map(str.upper, operations)))
                 break
     return problem(error.status_code, str(error.detail), headers=headers)
 

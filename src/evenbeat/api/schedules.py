@@ -7,16 +7,15 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
+from evenbeat.api.dependencies import Operator, ServiceDep, Viewer
 from evenbeat.api.fields import Rounded, RowDocument, fields_of, only_if_any
-from evenbeat.api.problems import NOT_FOUND, NOT_NOW
 from evenbeat.api.requests import BackfillRequest, PreviewRequest
 from evenbeat.domain.schedule import Interval, Recurring, schedule_from_fields
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput, InvalidSchedule
 from evenbeat.observe.explain import Explanation, Fact, describe_schedule, explain, next_plans
 
-router = APIRouter(prefix="/api/v1", tags=["schedules"], responses=DENIED)
+router = APIRouter(prefix="/api/v1", tags=["schedules"])
 
 _USUAL_BACKFILL = 1000
 _PLANS_SHOWN = 100
@@ -100,7 +99,7 @@ def preview_schedule(
     )
 
 
-@router.get("/jobs/{job_id:uuid}/plans", summary="A job's next plans", responses=NOT_FOUND)
+@router.get("/jobs/{job_id:uuid}/plans", summary="A job's next plans")
 def list_job_plans(
     job_id: UUID,
     service: ServiceDep,
@@ -114,9 +113,7 @@ def list_job_plans(
     )
 
 
-@router.get(
-    "/jobs/{job_id:uuid}/explain", summary="Why did, or didn't, this job run?", responses=NOT_FOUND
-)
+@router.get("/jobs/{job_id:uuid}/explain", summary="Why did, or didn't, this job run?")
 def explain_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> ExplanationDocument:
     """Where the job stands and why, in sentences: what it waits for, who could run it, what became
     of its last runs."""
@@ -124,7 +121,7 @@ def explain_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> Explan
     return ExplanationDocument.of(explain(circumstances))
 
 
-@router.post("/jobs/{job_id:uuid}/backfill", summary="Run plans of the past", responses=NOT_NOW)
+@router.post("/jobs/{job_id:uuid}/backfill", summary="Run plans of the past")
 def backfill_job(
     job_id: UUID, body: BackfillRequest, service: ServiceDep, principal: Operator
 ) -> BackfilledDocument:

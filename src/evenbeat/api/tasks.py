@@ -13,14 +13,14 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.exceptions import SchemaError
 from pydantic import BaseModel, Field
 
-from evenbeat.api.dependencies import DENIED, Service, ServiceDep, Viewer
+from evenbeat.api.dependencies import Service, ServiceDep, Viewer
 from evenbeat.api.fields import Json, RowDocument
 from evenbeat.domain.job import JobSpec, spec_from_settings
 from evenbeat.errors import InvalidInput
 from evenbeat.store.upkeep import KnownTask
 from evenbeat.tasks.registry import TaskDefinition
 
-router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"], responses=DENIED)
+router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"])
 
 
 class TaskDocument(RowDocument):

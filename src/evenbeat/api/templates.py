@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from evenbeat.api.dependencies import DENIED, Operator, ServiceDep, Viewer
+from evenbeat.api.dependencies import Operator, ServiceDep, Viewer
 from evenbeat.api.fields import (
     MAX_DESCRIPTION,
     Json,
@@ -19,7 +19,6 @@ from evenbeat.api.fields import (
 )
 from evenbeat.api.idempotency import KeyHeader
 from evenbeat.api.jobs import CREATED, create
-from evenbeat.api.problems import NOT_FOUND, NOT_NOW, responses
 from evenbeat.api.requests import JobCreate, Request, new_job, task_of
 from evenbeat.api.responses import JobDocument
 from evenbeat.domain.job import JobSpec
@@ -36,7 +35,7 @@ from evenbeat.domain.templates import (
 from evenbeat.errors import InvalidInput, validation_message
 from evenbeat.store.api_tables import NewTemplate, Template
 
-router = APIRouter(prefix="/api/v1/templates", tags=["templates"], responses=DENIED)
+router = APIRouter(prefix="/api/v1/templates", tags=["templates"])
 
 Scalar = str | bool | int | float
 NamePath = Annotated[str, Path(max_length=LONGEST_NAME)]
@@ -129,7 +128,7 @@ def list_templates(
     return TemplateList(templates=documents, total=total, limit=limit, offset=offset)
 
 
-@router.post("", summary="Store a template", status_code=201, responses=responses(409))
+@router.post("", summary="Store a template", status_code=201)
 def create_template(
     body: TemplateCreate, service: ServiceDep, principal: Operator
 ) -> TemplateDocument:
@@ -138,7 +137,7 @@ def create_template(
     return TemplateDocument.of(service.app.store.templates.add(new, now=service.now))
 
 
-@router.get("/{name}", summary="Look at a template", responses=NOT_FOUND)
+@router.get("/{name}", summary="Look at a template")
 def get_template(name: NamePath, service: ServiceDep, _principal: Viewer) -> TemplateDocument:
     """The template of this name."""
     return TemplateDocument.of(service.app.store.templates.get(name))
@@ -153,13 +152,13 @@ def put_template(
     return TemplateDocument.of(service.app.store.templates.save(new, now=service.now))
 
 
-@router.delete("/{name}", summary="Delete a template", status_code=204, responses=NOT_FOUND)
+@router.delete("/{name}", summary="Delete a template", status_code=204)
 def delete_template(name: NamePath, service: ServiceDep, _principal: Operator) -> None:
     """Remove it; jobs made from it stay."""
     service.app.store.templates.delete(name)
 
 
-@router.post("/{name}/preview", summary="Fill a template in", responses=NOT_FOUND)
+@router.post("/{name}/preview", summary="Fill a template in")
 def preview_template(
     name: NamePath, body: TemplateUse, service: ServiceDep, _principal: Viewer
 ) -> TemplatePreview:
@@ -175,7 +174,7 @@ def preview_template(
     summary="Add a job from a template",
     status_code=201,
     response_model=JobDocument,
-    responses=NOT_NOW | CREATED,
+    responses=CREATED,
 )
 def use_template(  # noqa: PLR0917 - FastAPI's own way
     name: NamePath,

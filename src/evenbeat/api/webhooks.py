@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from evenbeat.api.auth.tokens import Principal, Role
-from evenbeat.api.dependencies import DENIED, Admin, Operator, ServiceDep, Viewer
+from evenbeat.api.dependencies import Admin, Operator, ServiceDep, Viewer
 from evenbeat.api.fields import (
     MAX_DESCRIPTION,
     EstimatedPage,
@@ -29,7 +29,6 @@ from evenbeat.api.fields import (
     TaskName,
     fields_of,
 )
-from evenbeat.api.problems import NOT_FOUND, NOT_NOW, responses
 from evenbeat.api.queries import Words, one_of
 from evenbeat.api.requests import Request
 from evenbeat.domain.webhooks import (
@@ -44,7 +43,7 @@ from evenbeat.external.addresses import MAX_URL
 from evenbeat.store.webhooks import COUNTED, DeliveryAttempt, Message
 from evenbeat.tasks.builtin.webhook import check_endpoint
 
-router = APIRouter(prefix="/api/v1", tags=["webhooks"], responses=DENIED)
+router = APIRouter(prefix="/api/v1", tags=["webhooks"])
 
 State = Literal["pending", "delivered", "failed"]
 EventName = Annotated[
@@ -165,7 +164,7 @@ def list_webhooks(
     )
 
 
-@router.post("/webhooks", summary="Add a webhook", status_code=201, responses=responses(409))
+@router.post("/webhooks", summary="Add a webhook", status_code=201)
 def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> WebhookWithSecret:
     """For all jobs, some, or one. The response has the secret that receivers verify messages with;
     no other response will."""
@@ -182,13 +181,13 @@ def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> W
     return WebhookWithSecret.of(webhook)
 
 
-@router.get("/webhooks/{webhook_id}", summary="Look at a webhook", responses=NOT_FOUND)
+@router.get("/webhooks/{webhook_id}", summary="Look at a webhook")
 def get_webhook(webhook_id: UUID, service: ServiceDep, principal: Viewer) -> WebhookDocument:
     """One endpoint, without its secret."""
     return _document(service.app.store.webhooks.get(webhook_id), principal)
 
 
-@router.patch("/webhooks/{webhook_id}", summary="Change a webhook", responses=NOT_FOUND)
+@router.patch("/webhooks/{webhook_id}", summary="Change a webhook")
 def update_webhook(
     webhook_id: UUID, body: WebhookEdit, service: ServiceDep, principal: Admin
 ) -> WebhookDocument:
@@ -203,27 +202,20 @@ def update_webhook(
     return _document(webhook, principal)
 
 
-@router.delete(
-    "/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204, responses=NOT_FOUND
-)
+@router.delete("/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204)
 def delete_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> None:
     """With its messages and their log. What was not delivered yet never will be."""
     service.app.store.webhooks.delete(webhook_id)
 
 
-@router.post(
-    "/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret", responses=NOT_FOUND
-)
+@router.post("/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret")
 def rotate_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> WebhookWithSecret:
     """For 24 hours messages are signed with both secrets, so that receivers can change over."""
     return WebhookWithSecret.of(service.app.store.webhooks.rotate(webhook_id, now=service.now))
 
 
 @router.post(
-    "/webhooks/{webhook_id}/test",
-    operation_id="test_webhook",
-    summary="Send a test message",
-    responses=NOT_NOW,
+    "/webhooks/{webhook_id}/test", operation_id="test_webhook", summary="Send a test message"
 )
 def send_test(webhook_id: UUID, service: ServiceDep, _principal: Operator) -> MessageDocument:
     """A message `webhook.test`, whatever the endpoint's events. Look at the message to see how the
@@ -231,11 +223,7 @@ def send_test(webhook_id: UUID, service: ServiceDep, _principal: Operator) -> Me
     return MessageDocument.of(service.app.store.webhooks.test(webhook_id, now=service.now))
 
 
-@router.get(
-    "/webhooks/{webhook_id}/deliveries",
-    summary="List what was sent to a webhook",
-    responses=NOT_FOUND,
-)
+@router.get("/webhooks/{webhook_id}/deliveries", summary="List what was sent to a webhook")
 def list_webhook_deliveries(
     webhook_id: UUID,
     query: Annotated[MessageQuery, Query()],
@@ -255,9 +243,7 @@ def list_webhook_deliveries(
     )
 
 
-@router.post(
-    "/webhooks/{webhook_id}/redeliver", summary="Send all failed messages again", responses=NOT_NOW
-)
+@router.post("/webhooks/{webhook_id}/redeliver", summary="Send all failed messages again")
 def redeliver_webhook(
     webhook_id: UUID, body: Redeliver, service: ServiceDep, _principal: Operator
 ) -> Redelivered:
@@ -267,7 +253,7 @@ def redeliver_webhook(
     return Redelivered(redelivered=count)
 
 
-@router.get("/webhook-messages/{message_id}", summary="Look at a message", responses=NOT_FOUND)
+@router.get("/webhook-messages/{message_id}", summary="Look at a message")
 def get_webhook_message(
     message_id: MessageInPath, service: ServiceDep, _principal: Viewer
 ) -> WholeMessage:
@@ -277,9 +263,7 @@ def get_webhook_message(
     return WholeMessage.of(message, payload=payload, deliveries=attempts)
 
 
-@router.post(
-    "/webhook-messages/{message_id}/redeliver", summary="Send a message again", responses=NOT_NOW
-)
+@router.post("/webhook-messages/{message_id}/redeliver", summary="Send a message again")
 def redeliver_webhook_message(
     message_id: MessageInPath, service: ServiceDep, _principal: Operator
 ) -> MessageDocument:

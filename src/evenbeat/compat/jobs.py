@@ -12,9 +12,8 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, BeforeValidator, Field
 
 from evenbeat.api.bulk import BulkChanged, RefusedDocument, bulk_changed
-from evenbeat.api.dependencies import DENIED, Admin, Operator, ServiceDep
+from evenbeat.api.dependencies import Admin, Operator, ServiceDep
 from evenbeat.api.fields import EstimatedPage, Json, Limit, Number, PageQuery, fields_of, id_of
-from evenbeat.api.problems import NOT_FOUND, NOT_NOW
 from evenbeat.api.queries import Words
 from evenbeat.api.requests import MAX_BULK, Request
 from evenbeat.api.responses import JobDocument, job_document
@@ -24,7 +23,7 @@ from evenbeat.domain.states import FINISHED, JobStatus, Verb
 from evenbeat.errors import IllegalTransition, NotFound
 from evenbeat.store.lists import JobFilter
 
-router = APIRouter(prefix="/api/admin/jobs", tags=["admin"], responses=DENIED)
+router = APIRouter(prefix="/api/admin/jobs", tags=["admin"])
 
 _NO_ID = "ids are UUIDs as text, not numbers; the lists of jobs and scheduled jobs give them"
 
@@ -189,7 +188,7 @@ def admin_bulk_retry(body: BulkIds, service: ServiceDep, _principal: Admin) -> A
     return AdminBulkChanged(**result.model_dump())
 
 
-@router.put("/{job_id}/status", summary="Set a job's state", responses=NOT_NOW)
+@router.put("/{job_id}/status", summary="Set a job's state")
 def admin_set_status(
     job_id: JobId, body: StatusBody, service: ServiceDep, _principal: Admin
 ) -> AdminJob:
@@ -209,7 +208,7 @@ def _verb_to(job: Job, word: str) -> Verb | None:
     return verb_to(JobStatus(job.status), word)
 
 
-@router.put("/{job_id}/priority", summary="Set a job's priority", responses=NOT_FOUND)
+@router.put("/{job_id}/priority", summary="Set a job's priority")
 def admin_set_priority(
     job_id: JobId, body: PriorityBody, service: ServiceDep, _principal: Admin
 ) -> AdminJob:
@@ -218,13 +217,13 @@ def admin_set_priority(
     return admin_job(control.set_priority([job_id], body.priority, now=service.now).only())
 
 
-@router.post("/{job_id}/boost", summary="Raise a job's priority", responses=NOT_FOUND)
+@router.post("/{job_id}/boost", summary="Raise a job's priority")
 def admin_boost(job_id: JobId, body: BoostBody, service: ServiceDep, _principal: Admin) -> AdminJob:
     """By so much, at most to 100."""
     return admin_job(service.app.store.control.boost([job_id], body.boost, now=service.now).only())
 
 
-@router.post("/{job_id}/retry", summary="Retry a job", responses=NOT_NOW)
+@router.post("/{job_id}/retry", summary="Retry a job")
 def admin_retry(job_id: JobId, service: ServiceDep, _principal: Admin) -> AdminJob:
     """Run a failed or cancelled job again, now, with its retries back at 0."""
     return admin_job(service.app.store.control.retry([job_id], now=service.now).only())

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel, ConfigDict, Field
 
-from evenbeat.api.dependencies import DENIED, Admin, Operator, Service, ServiceDep
+from evenbeat.api.dependencies import Admin, Operator, Service, ServiceDep
 from evenbeat.api.fields import (
     EstimatedPage,
     JobName,
@@ -25,7 +25,6 @@ from evenbeat.api.fields import (
 )
 from evenbeat.api.idempotency import KeyHeader
 from evenbeat.api.jobs import create, update_job
-from evenbeat.api.problems import NOT_FOUND, NOT_NOW, responses
 from evenbeat.api.requests import CRAWL, JobCreate, JobEdit, Request, given_twice
 from evenbeat.api.responses import JobDocument, job_document
 from evenbeat.compat.jobs import AdminPageQuery, JobId, StatusWord, admin_fields
@@ -35,7 +34,7 @@ from evenbeat.domain.states import FINISHED, PAUSE, RESUME
 from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.store.lists import JobFilter
 
-router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["admin"], responses=DENIED)
+router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["admin"])
 
 
 @fields_of(JobEdit, only=[
@@ -114,7 +113,7 @@ def admin_list_scheduled_jobs(
     summary="Add a scheduled job",
     status_code=201,
     response_model=ScheduledJob,
-    responses=responses(409) | {200: {"model": ScheduledJob, "description": "Done before."}},
+    responses={200: {"model": ScheduledJob, "description": "Done before."}},
 )
 def admin_create_scheduled_job(
     body: ScheduledCreate,
@@ -139,7 +138,7 @@ def admin_create_scheduled_job(
         )
 
 
-@router.get("/{job_id}", summary="Look at a scheduled job", responses=NOT_FOUND)
+@router.get("/{job_id}", summary="Look at a scheduled job")
 def admin_get_scheduled_job(
     job_id: JobId, service: ServiceDep, _principal: Operator
 ) -> ScheduledJob:
@@ -147,7 +146,7 @@ def admin_get_scheduled_job(
     return scheduled_job(job_document(_scheduled(service, job_id)))
 
 
-@router.put("/{job_id}", summary="Edit a scheduled job", responses=NOT_NOW)
+@router.put("/{job_id}", summary="Edit a scheduled job")
 def admin_update_scheduled_job(
     job_id: JobId, body: ScheduledEdit, service: ServiceDep, principal: Admin
 ) -> ScheduledJob:
@@ -164,14 +163,14 @@ def admin_update_scheduled_job(
     return scheduled_job(job_document(job, warnings=warnings))
 
 
-@router.delete("/{job_id}", summary="Delete a scheduled job", status_code=204, responses=NOT_FOUND)
+@router.delete("/{job_id}", summary="Delete a scheduled job", status_code=204)
 def admin_delete_scheduled_job(job_id: JobId, service: ServiceDep, _principal: Admin) -> None:
     """Remove it with its history. A run in progress is given up."""
     _scheduled(service, job_id)
     service.app.store.control.delete([job_id]).only()
 
 
-@router.post("/{job_id}/toggle", summary="Enable or disable a scheduled job", responses=NOT_NOW)
+@router.post("/{job_id}/toggle", summary="Enable or disable a scheduled job")
 def admin_toggle_scheduled_job(
     job_id: JobId, body: ToggleBody, service: ServiceDep, _principal: Admin
 ) -> ScheduledJob:

@@ -7,14 +7,13 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, Field
 
-from evenbeat.api.dependencies import DENIED, Admin, ServiceDep, Viewer
+from evenbeat.api.dependencies import Admin, ServiceDep, Viewer
 from evenbeat.api.fields import MAX_SOURCE, Limit, Page, PageQuery, check_text
-from evenbeat.api.problems import responses
 from evenbeat.crawl.documents import Documents, FoundDocument, SourceDocument, WholeDocument
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import PageDep
 
-router = APIRouter(prefix="/api/v1", tags=["documents"], responses=DENIED)
+router = APIRouter(prefix="/api/v1", tags=["documents"])
 screen = pages.router()
 
 MAX_WORDS = 500
@@ -67,10 +66,7 @@ def search_documents(
 
 
 @router.get(
-    "/documents/{document_id}",
-    operation_id="get_document",
-    summary="Look at a crawled page",
-    responses=responses(404),
+    "/documents/{document_id}", operation_id="get_document", summary="Look at a crawled page"
 )
 def get_document(document_id: UUID, service: ServiceDep, _principal: Viewer) -> WholeDocument:
     """Its text as it was last seen, even if it is gone by now."""
@@ -82,7 +78,6 @@ def get_document(document_id: UUID, service: ServiceDep, _principal: Viewer) -> 
     operation_id="delete_document",
     summary="Remove a crawled page",
     status_code=204,
-    responses=responses(404),
 )
 def delete_document(document_id: UUID, service: ServiceDep, _principal: Admin) -> None:
     """Forget it. A later crawl that finds the page adds it again."""

@@ -27,7 +27,6 @@ from evenbeat.api.auth.tokens import (
 )
 from evenbeat.api.dependencies import (
     COOKIE,
-    DENIED,
     Admin,
     Service,
     ServiceDep,
@@ -36,11 +35,11 @@ from evenbeat.api.dependencies import (
     check_origin,
 )
 from evenbeat.api.fields import Duration, Limit, Offset, Page, RowDocument
-from evenbeat.api.problems import NOT_NOW, responses
+from evenbeat.api.problems import responses
 from evenbeat.errors import InvalidInput
 from evenbeat.store.api_tables import Token
 
-router = APIRouter(tags=["Access"], responses=DENIED)
+router = APIRouter(tags=["Access"])
 
 _Subject = Annotated[
     str, Field(min_length=1, max_length=MAX_SUBJECT), AfterValidator(check_subject)
@@ -112,7 +111,7 @@ def show_session(principal: Viewer, service: ServiceDep) -> Session:
     return _session(principal, service)
 
 
-@router.post("/api/v1/session", summary="Sign in", responses=responses(409))
+@router.post("/api/v1/session", summary="Sign in", responses=responses(401, 403))
 def sign_in(body: SignIn, request: Request, response: Response, service: ServiceDep) -> Session:
     """Sets a cookie for browsers. A program needs no session: it sends its token."""
     check_origin(request, browsers_only=True)
@@ -186,15 +185,13 @@ def list_tokens(
     return TokenList(tokens=tokens, total=total, limit=limit, offset=offset)
 
 
-@router.post("/api/v1/tokens", status_code=201, summary="Create a token", responses=responses(409))
+@router.post("/api/v1/tokens", status_code=201, summary="Create a token")
 def create_token(body: NewToken, admin: Admin, service: ServiceDep) -> IssuedToken:
     subject = body.subject or admin.subject
     return service.access.issue(body.role, body.expires, subject=subject, by=admin.subject)
 
 
-@router.delete(
-    "/api/v1/tokens/{token_id}", status_code=204, summary="Revoke a token", responses=NOT_NOW
-)
+@router.delete("/api/v1/tokens/{token_id}", status_code=204, summary="Revoke a token")
 def revoke_token(token_id: UUID, _admin: Admin, service: ServiceDep) -> None:
     """It is refused at once here, and within a few seconds by every other process."""
     service.access.revoke(token_id)

@@ -14,6 +14,8 @@ from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
 from evenbeat.api import live_events
+from evenbeat.api.auth.tokens import Access
+from evenbeat.api.dependencies import Service
 from evenbeat.api.live_events import MOST_WAITING, Broadcaster, LiveEvent, Subscriber
 from evenbeat.engine.worker import Worker
 from loopback import served
@@ -98,16 +100,17 @@ def test_those_who_leave_are_forgotten_and_the_poll_ends(
             events = told(stream.iter_lines())  # kept: a dropped iterator hangs up
             next(events)
             broadcaster: Broadcaster = api.state.broadcaster
-            assert (broadcaster.subscribers, broadcaster.polling) == (1, True)
+            assert (len(broadcaster.subscribers), broadcaster.polling) == (1, True)
         wait_for(
-            lambda: (broadcaster.subscribers, broadcaster.polling) == (0, False), "the poll to end"
+            lambda: (len(broadcaster.subscribers), broadcaster.polling) == (0, False),
+            "the poll to end",
         )
 
 
 def test_the_poll_ends_with_the_application_and_without_a_word(
     app: Evenbeat, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broadcaster = Broadcaster(lambda: app.store, lambda: None)
+    broadcaster = Broadcaster(Service(app, Access.open()))
 
     async def join() -> None:
         broadcaster.join(Subscriber(None))
@@ -155,7 +158,7 @@ def test_a_slow_subscriber_gets_a_summary() -> None:
 def test_too_much_in_one_second_becomes_a_summary(
     app: Evenbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poll = live_events.Poller(app.store, lambda: None, "s")
+    poll = live_events.Poller(app.store, Service(app, Access.open()))
     assert [event.kind for event in poll.run_once({None})] == ["figures"]
     with app.store.database.transaction() as connection:
         connection.execute("""

@@ -22,7 +22,7 @@ from evenbeat.api import (
 from evenbeat.api.auth import sessions
 from evenbeat.api.auth.tokens import Access
 from evenbeat.api.dependencies import Service
-from evenbeat.api.middleware import ROOM_FOR_OTHER_FIELDS, RequestGuard
+from evenbeat.api.middleware import RequestGuard
 from evenbeat.api.problems import Problem, responses
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
@@ -64,12 +64,10 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
         docs_url=None,
         redoc_url=None,
     )
-    service = Service(app, access, worker)
-    api.state.service = service
-    api.state.broadcaster = live_events.Broadcaster(lambda: app.store, lambda: service.now)
+    api.state.service = Service(app, access, worker)
+    api.state.broadcaster = live_events.Broadcaster(api.state.service)
     problems.install(api)
-    limit = 2 * app.settings.max_payload_bytes + ROOM_FOR_OTHER_FIELDS
-    api.add_middleware(RequestGuard, limit=limit)
+    api.add_middleware(RequestGuard, max_payload=app.settings.max_payload_bytes)
     for router in (*ROUTERS, *provided("router")):
         api.include_router(router)
     return api

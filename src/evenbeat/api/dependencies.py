@@ -22,6 +22,7 @@ from evenbeat.api.auth.tokens import EVERYONE, Access, Principal, Role
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import ForeignRequest, NotAuthenticated, RoleTooLow
+from evenbeat.store.store import Store
 
 COOKIE = "evenbeat_session"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -34,6 +35,11 @@ class Service:
     app: Evenbeat
     access: Access
     worker: Worker | None = None
+
+    @property
+    def store(self) -> Store:
+        """The application's store, opened by the first use."""
+        return self.app.store
 
     @property
     def now(self) -> datetime | None:

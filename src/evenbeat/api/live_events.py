@@ -8,12 +8,11 @@ does everyone after a second in which too much happened: nothing here grows with
 import asyncio
 import json
 import logging
-import secrets
 import threading
 import time
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable
-from datetime import datetime, timedelta
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from datetime import timedelta
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
@@ -21,8 +20,9 @@ from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic_core import to_jsonable_python
 
-from evenbeat.api.dependencies import ServiceDep, Viewer, identify
+from evenbeat.api.dependencies import Service, ServiceDep, Viewer, identify
 from evenbeat.api.problems import responses
+from evenbeat.domain.ids import uuid7
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import AccessDenied, StoreError
 from evenbeat.store.store import Store
@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 router = APIRouter(prefix="/api/v1", tags=["events"])
 
 POLL_SECONDS = 1.0
-FIGURES_EVERY = 3
 LINGER_SECONDS = 15.0
 QUIET_SECONDS = 15.0
 MOST_WAITING = 500
@@ -76,9 +75,9 @@ def stream_events(
     counts of jobs change; `summary` where there was too much to send; `reset` after an interruption
     that was too long to make up for: load again. A comment every 15 seconds keeps the line open."""
     if job_id is not None:
-        service.app.store.read.job(job_id)
+        service.store.read.job(job_id)
     broadcaster: Broadcaster = request.app.state.broadcaster
-    if broadcaster.subscribers >= MOST_SUBSCRIBERS:
+    if len(broadcaster.subscribers) >= MOST_SUBSCRIBERS:
         detail = "Too many look on already. Try again shortly."
         raise HTTPException(503, detail, {"Retry-After": "5"})
 
@@ -157,18 +156,12 @@ class Broadcaster:
     """Polls while there are subscribers, and a little longer, so that a client that comes back in
     time can go on where it left off."""
 
-    def __init__(self, store: Callable[[], Store], now: Callable[[], datetime | None]) -> None:
-        self._store = store
-        self._now = now
+    def __init__(self, service: Service) -> None:
+        self._service = service
         self._lock = threading.Lock()
-        self._subscribers: set[Subscriber] = set()
         self._history: deque[LiveEvent] = deque(maxlen=_HISTORY)
+        self.subscribers: set[Subscriber] = set()
         self.polling = False
-
-    @property
-    def subscribers(self) -> int:
-        """How many there are."""
-        return len(self._subscribers)
 
     def join(self, subscriber: Subscriber, last_event_id: str | None = None) -> None:
         """Subscribe. After an interruption, the missed events come first; where those are no
@@ -183,33 +176,41 @@ class Broadcaster:
                     missed = history[ids.index(last_event_id) + 1 :]
             if not self.polling:
                 self._history.clear()
-                poller = Poller(self._store(), self._now, secrets.token_hex(4))
+                store = self._service.store
                 threading.Thread(
-                    target=self._run, args=(poller,), name="evenbeat-events", daemon=True
+                    target=self._run, args=(store,), name="evenbeat-events", daemon=True
                 ).start()
                 self.polling = True  # last: if the store cannot be opened, the next one tries
-            self._subscribers.add(subscriber)
+            self.subscribers.add(subscriber)
         subscriber.send(missed)
 
     def leave(self, subscriber: Subscriber) -> None:
         """Unsubscribe."""
         with self._lock:
-            self._subscribers.discard(subscriber)
+            self.subscribers.discard(subscriber)
 
-    def _run(self, poller: "Poller") -> None:
+    def _run(self, store: Store) -> None:
+        poller: Poller | None = None
         unwatched_seconds = 0.0
         while True:
             with self._lock:
-                watched = {subscriber.job_id for subscriber in self._subscribers}
+                watched = {subscriber.job_id for subscriber in self.subscribers}
                 unwatched_seconds = 0.0 if watched else unwatched_seconds + POLL_SECONDS
-                if unwatched_seconds > LINGER_SECONDS or poller.is_closed:
+                if unwatched_seconds > LINGER_SECONDS or store.database.closed:
                     self.polling = False
                     return
-            if events := poller.run_once(watched):
+            try:
+                poller = poller or Poller(store, self._service)
+                events = poller.run_once(watched)
+            except StoreError as error:
+                logger.debug("No live events while the database is down: %s", error)
+            except Exception:
+                logger.exception("Live events failed by a bug")
+            else:
                 with self._lock:
                     # Together, so that a subscriber gets each event once: as missed, or as new.
                     self._history.extend(events)
-                    subscribers = list(self._subscribers)
+                    subscribers = list(self.subscribers) if events else []
                 for subscriber in subscribers:
                     subscriber.send(events)
             time.sleep(POLL_SECONDS)
@@ -219,97 +220,54 @@ class Broadcaster:
 
 
 class Poller:
-    """One session's view of the database: what has been sent, and what is new."""
+    """What the database has, and how much of that has been sent."""
 
-    def __init__(self, store: Store, now: Callable[[], datetime | None], session: str) -> None:
+    def __init__(self, store: Store, service: Service) -> None:
         self._store = store
-        self._now = now
-        self._session = session
+        self._service = service
         self._live = LiveExecutions(store.database)
-        self._event_count = self._round = 0
-        self._began_at: datetime | None = None
-        self._since: datetime | None = None
-        self._running: set[UUID] = set()
-        self._last_states: OrderedDict[UUID, tuple[str, str]] = OrderedDict()
-        self._figures = ""
-        self._failed = False
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the application has closed the database."""
-        return self._store.database.closed
+        self._began_at = self._since = store.clock(service.now)
+        self._figures: dict[str, int] = {}
+        self._states: dict[UUID, tuple[str, Any]] = {}
+        """Status and progress of executions as they were sent, the latest last."""
+        self._states |= dict.fromkeys(self._live.running(), ("running", None))
 
     def run_once(self, watched: set[UUID | None]) -> list[LiveEvent]:
-        """What is new since the last round. While the database is down there are no events."""
-        try:
-            now = self._store.clock(self._now())
-            if self._began_at is None:
-                self._began_at = now
-                self._running.update(self._live.running())
-            events = self._new_executions(now, watched)
-            if self._round % FIGURES_EVERY == 0:
-                events += self._new_figures(now)
-            self._round += 1
-        except StoreError as error:
-            if not (self._failed or self.is_closed):
-                logger.warning("Live events pause", extra={"error": str(error)})
-            self._failed = True
-            return []
-        except Exception:
-            logger.exception("Live events failed by a bug")
-            return []
-        self._failed = False
-        return events
-
-    def _new_executions(self, now: datetime, watched: set[UUID | None]) -> list[LiveEvent]:
+        """What is new since the last round, about these jobs; None stands for all."""
+        now = self._store.clock(self._service.now)
         # Claims commit a little after the moment that their ids are made of.
-        since, self._since = (self._since or now) - _OVERLAP, now
+        since, self._since = self._since - _OVERLAP, now
         executions = self._live.since(since) if None in watched else []
         events: list[LiveEvent] = []
         if len(executions) > MOST_ROWS:
-            started = sum(one.execution_id not in self._last_states for one in executions)
-            events.append(self._event("summary", {"started_at_least": started}))
+            started = sum(one.execution_id not in self._states for one in executions)
+            events.append(_event("summary", {"started_at_least": started}))
             for one in executions:
                 self._has_changed(one)
             executions = []
-        executions += self._live.among(list(self._running))
+        running = [id_ for id_, (status, _) in self._states.items() if status == "running"]
+        executions += self._live.among(running[:MOST_ROWS])
         executions += self._live.of_jobs([job_id for job_id in watched if job_id is not None])
         changed = {one.execution_id: one for one in executions if self._has_changed(one)}
-        return events + [
-            self._event("execution", one._asdict(), one.job_id) for one in changed.values()
-        ]
+        events += [_event("execution", one._asdict(), one.job_id) for one in changed.values()]
+        counts = self._store.read.counts_by_status()
+        figures = {state.value: counts.get(state.value, 0) for state in JobStatus}
+        if figures != self._figures:
+            self._figures = figures
+            events.append(_event("figures", {"jobs": figures, "at": now}))
+        return events
 
     def _has_changed(self, execution: LiveExecution) -> bool:
         """Whether this state of the execution is worth an event; remembers it either way."""
-        id_ = execution.execution_id
-        state = (execution.status, json.dumps(execution.progress, sort_keys=True))
-        before = self._last_states.get(id_)
-        self._last_states[id_] = state
-        self._last_states.move_to_end(id_)
-        while len(self._last_states) > _EXECUTIONS_REMEMBERED:
-            self._last_states.popitem(last=False)
-        if execution.status != "running":
-            self._running.discard(id_)
-        elif len(self._running) < MOST_ROWS:
-            self._running.add(id_)
-        ended_before_us = (
-            before is None
-            and execution.completed_at is not None
-            and self._began_at is not None
-            and execution.completed_at < self._began_at
-        )
+        state = (execution.status, execution.progress)
+        before = self._states.pop(execution.execution_id, None)
+        self._states[execution.execution_id] = state
+        if len(self._states) > _EXECUTIONS_REMEMBERED:
+            del self._states[next(iter(self._states))]
+        ended_at = execution.completed_at
+        ended_before_us = before is None and ended_at is not None and ended_at < self._began_at
         return state != before and not ended_before_us
 
-    def _new_figures(self, now: datetime) -> list[LiveEvent]:
-        counts = self._store.read.counts_by_status()
-        figures = {"jobs": {state.value: counts.get(state.value, 0) for state in JobStatus}}
-        text = json.dumps(figures)
-        if text == self._figures:
-            return []
-        self._figures = text
-        return [self._event("figures", figures | {"at": now})]
 
-    def _event(self, kind: str, data: dict[str, Any], job_id: UUID | None = None) -> LiveEvent:
-        self._event_count += 1
-        text = json.dumps(to_jsonable_python(data))
-        return LiveEvent(f"{self._session}-{self._event_count}", kind, text, job_id)
+def _event(kind: str, data: dict[str, Any], job_id: UUID | None = None) -> LiveEvent:
+    return LiveEvent(str(uuid7()), kind, json.dumps(to_jsonable_python(data)), job_id)

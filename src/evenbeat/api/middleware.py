@@ -33,9 +33,9 @@ class RequestGuard:
     requests from waiting for the database forever; and tell browsers to trust only what comes from
     here."""
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
+    def __init__(self, app: ASGIApp, max_payload: int) -> None:
         self._app = app
-        self._limit = limit
+        self._limit = 2 * max_payload + ROOM_FOR_OTHER_FIELDS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -182,14 +182,17 @@ def test_issuer_and_audience_are_checked_when_set():
 
 
 WRONG_KEYS = {
-    "a private key": (private_pem(EC), "private key, which belongs to the issuer"),
-    "no PEM": ("-----BEGIN PUBLIC KEY-----\nxxxx\n-----END PUBLIC KEY-----", "cannot be read as"),
+    "a private key": (private_pem(EC), "cannot be read as a public key"),
+    "no PEM": (
+        "-----BEGIN PUBLIC KEY-----\nxxxx\n-----END PUBLIC KEY-----",
+        "cannot be read as a public key",
+    ),
     "no file": ("nowhere.pem", "No such file"),
     "a directory": (".", "Is a directory"),
-    "a NUL": ("a\x00b", "not a path|null byte|embedded"),
+    "a NUL": ("a\x00b", "cannot be read as a public key"),
     "a short RSA key": (
         public_pem(rsa.generate_private_key(public_exponent=65537, key_size=1024)),  # noqa: S505
-        "1024 bits",
+        "too short",
     ),
     "another curve": (public_pem(ec.generate_private_key(ec.SECP384R1())), "another kind"),
 }
@@ -285,7 +288,6 @@ def test_open_access_has_no_tokens():
     access = Access.open()
     assert access.is_open
     assert not access.can_issue
-    assert access.authenticate("whatever").role is Role.ADMIN
     assert access.tokens() == []
     for verb in (
         lambda: access.issue(Role.VIEWER, timedelta(days=1), subject="ann"),

@@ -6,44 +6,17 @@ from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, WithJsonSchema, model_validator
 
-from evenbeat.api.auth.tokens import (
-    EVERYONE,
-    MAX_SUBJECT,
-    SESSION,
-    IssuedToken,
-    Principal,
-    Role,
-    check_subject,
-)
-from evenbeat.api.dependencies import (
-    COOKIE,
-    Admin,
-    Service,
-    ServiceDep,
-    Viewer,
-    check_local,
-    check_origin,
-)
-from evenbeat.api.fields import Duration, Limit, Offset, Page, RowDocument
+from evenbeat.api.auth.tokens import EVERYONE, MAX_SUBJECT, SESSION, IssuedToken, Principal, Role
+from evenbeat.api.dependencies import COOKIE, Admin, ServiceDep, Viewer, check_local, check_origin
+from evenbeat.api.fields import Duration, Limit, Offset, Page, RowDocument, fields_of
 from evenbeat.api.problems import responses
 from evenbeat.errors import InvalidInput
 from evenbeat.store.api_tables import Token
 
 router = APIRouter(tags=["Access"])
 
-_Subject = Annotated[
-    str, Field(min_length=1, max_length=MAX_SUBJECT), AfterValidator(check_subject)
-]
 _HIDDEN = WithJsonSchema({"type": "string", "format": "password", "writeOnly": True})
 _LONGEST_COOKIE = 3800
 """Browsers keep 4096 bytes, name and attributes included, and silently drop what is longer."""
@@ -85,21 +58,18 @@ class NewToken(BaseModel):
         default_factory=lambda: timedelta(days=30),
         description="How long it lives: 1s to 3650d. Default: 30d.",
     )
-    subject: _Subject | None = Field(None, description="Whom or what it is for. Default: you.")
+    subject: Annotated[str, Field(min_length=1, max_length=MAX_SUBJECT)] | None = Field(
+        None, description="Whom or what it is for. Default: you."
+    )
 
 
+@fields_of(Token)
 class TokenView(RowDocument):
     """A token without the token."""
 
-    id: UUID
     kind: Literal["token", "session"]
-    subject: str
     role: Role
     status: Literal["active", "expired", "revoked"]
-    created_at: datetime
-    created_by: str
-    expires_at: datetime
-    revoked_at: datetime | None
 
 
 class TokenList(Page):
@@ -108,7 +78,7 @@ class TokenList(Page):
 
 @router.get("/api/v1/session", summary="Who am I?")
 def show_session(principal: Viewer, service: ServiceDep) -> Session:
-    return _session(principal, service)
+    return _session(principal, is_open=service.access.is_open)
 
 
 @router.post("/api/v1/session", summary="Sign in", responses=responses(401, 403))
@@ -117,14 +87,14 @@ def sign_in(body: SignIn, request: Request, response: Response, service: Service
     check_origin(request, browsers_only=True)
     if service.access.is_open:
         check_local(request)
-        return _session(EVERYONE, service)
+        return _session(EVERYONE, is_open=True)
     if body.code is not None:
         token = service.access.redeem(body.code.get_secret_value()).token
     else:
         token = body.token.get_secret_value().strip() if body.token else ""
     principal = service.access.authenticate(token)
     keep_signed_in(request, response, token, principal.expires_at)
-    return _session(principal, service)
+    return _session(principal)
 
 
 @router.delete("/api/v1/session", status_code=204, summary="Sign out")
@@ -134,8 +104,8 @@ def sign_out(principal: Viewer, request: Request, response: Response, service: S
     forget(request, response)
 
 
-def _session(principal: Principal, service: Service) -> Session:
-    return Session.model_validate(asdict(principal) | {"open": service.access.is_open})
+def _session(principal: Principal, *, is_open: bool = False) -> Session:
+    return Session.model_validate(asdict(principal) | {"open": is_open})
 
 
 def keep_signed_in(
@@ -162,13 +132,9 @@ def cookie_attributes(request: Request) -> dict[str, Any]:
     """`SameSite=Lax`, not `Strict`: with `Strict` a login link clicked in a web terminal or a mail,
     and a link to a job in a chat, would arrive without the cookie. What `Strict` would add is done
     by `check_origin` for every request that changes something."""
-    secure = request.url.scheme == "https"
-    return {"path": cookie_path(request), "secure": secure, "httponly": True, "samesite": "lax"}
-
-
-def cookie_path(request: Request) -> str:
-    """Where this service is mounted; another one beside it gets no cookie of ours."""
-    return request.scope.get("root_path", "").rstrip("/") or "/"
+    # Where this service is mounted: another one beside it gets no cookie of ours.
+    path, secure = request.scope.get("root_path", "").rstrip("/"), request.url.scheme == "https"
+    return {"path": path or "/", "secure": secure, "httponly": True, "samesite": "lax"}
 
 
 @router.get("/api/v1/tokens", summary="List tokens")

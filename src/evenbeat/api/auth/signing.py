@@ -98,31 +98,22 @@ class TokenKeys:
             ) from None
         except jwt.PyJWTError as error:
             # In our words: the library's may quote the token.
-            reason = next(reason for kind, reason in _REASONS if isinstance(error, kind))
+            reason = next(text for kind, text in _REASONS.items() if isinstance(error, kind))
             raise NotAuthenticated(reason.format(algorithm=self.algorithm)) from None
         except (ValueError, TypeError, OverflowError, RecursionError):
             # A date beyond all calendars, a header nested without end.
             raise NotAuthenticated("The token cannot be read.") from None
 
 
-_REASONS: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
-    (jwt.ExpiredSignatureError, "The token has expired. Get a new one."),
-    (
-        jwt.ImmatureSignatureError,
-        "The token is not valid yet. Is the clock of the machine that made it right?",
-    ),
-    (jwt.InvalidIssuerError, "The token comes from another issuer than auth_issuer."),
-    (jwt.InvalidAudienceError, "The token is for another audience than auth_audience."),
-    (
-        jwt.InvalidSignatureError,
-        "The token was signed with another key than this service's, or it was changed.",
-    ),
-    (jwt.InvalidAlgorithmError, "The token is not signed with {algorithm}, as it must be here."),
-    (
-        jwt.PyJWTError,
-        "The token cannot be read: it is not a JSON web token, or a claim in it is malformed.",
-    ),
-)
+_REASONS: dict[type[jwt.PyJWTError], str] = {
+    jwt.ExpiredSignatureError: "The token has expired. Get a new one.",
+    jwt.ImmatureSignatureError: "The token is not valid yet. Is the clock of its issuer right?",
+    jwt.InvalidIssuerError: "The token comes from another issuer than auth_issuer.",
+    jwt.InvalidAudienceError: "The token is for another audience than auth_audience.",
+    jwt.InvalidSignatureError: "The token was signed with another key, or it was changed.",
+    jwt.InvalidAlgorithmError: "The token is not signed with {algorithm}, as it must be here.",
+    jwt.PyJWTError: "The token cannot be read: it is no JSON web token, or a claim is malformed.",
+}
 
 
 # -- the secret file -----------------------------------------------------------------------------
@@ -163,24 +154,17 @@ def _read_secret(path: Path) -> bytes:
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         secret = file.read(65_536).strip()
-    if status.st_mode & 0o077:
-        mode = f"{stat.S_IMODE(status.st_mode):04o}"
+    mode, problem = stat.S_IMODE(status.st_mode), ""
+    if mode & 0o077:
+        problem = f"its mode {mode:04o} lets others at it. If nobody has read it, chmod 600 it"
+    elif status.st_uid not in {os.geteuid(), 0}:
+        problem = "it belongs to another user. Set EVENBEAT_AUTH_SECRET"
+    elif len(secret) < MIN_SECRET_BYTES:
+        problem = f"it takes at least {MIN_SECRET_BYTES} bytes. Write a longer secret"
+    if problem:
         raise InvalidSettings(
-            f"{path} signs tokens, but its mode {mode} lets others at it. If nobody has read it, "
-            f"run chmod 600 {path}; otherwise delete it, and a new one is made (which ends all "
-            "tokens).",
-            field="auth_secret",
-        )
-    if status.st_uid not in {os.geteuid(), 0}:
-        raise InvalidSettings(
-            f"{path} signs tokens, but it belongs to another user. Delete it, or set "
-            "EVENBEAT_AUTH_SECRET.",
-            field="auth_secret",
-        )
-    if len(secret) < MIN_SECRET_BYTES:
-        raise InvalidSettings(
-            f"{path} has a secret of {len(secret)} bytes; it takes at least {MIN_SECRET_BYTES}. "
-            "Delete the file, and a new one is made.",
+            f"{path} has the secret that signs tokens, but {problem}; or delete the file, and a "
+            "new one is made, which ends all tokens.",
             field="auth_secret",
         )
     return secret
@@ -188,35 +172,22 @@ def _read_secret(path: Path) -> bytes:
 
 def _public_key(pem: str) -> tuple[str, RSAPublicKey | EllipticCurvePublicKey]:
     """The algorithm and the key of a PEM text, or of the file that it names."""
-    if not pem.lstrip().startswith("-----BEGIN"):
-        try:
-            pem = Path(pem).expanduser().read_text(encoding="ascii")
-        except UnicodeDecodeError:
-            raise _wrong_key("The file it names is not PEM.") from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is not a path"
-            raise _wrong_key(
-                f"It is no PEM text, and as a file it cannot be read: {reason}."
-            ) from None
-    if "PRIVATE KEY" in pem:
-        raise _wrong_key("It is a private key, which belongs to the issuer alone.")
+    reason = "it is of another kind, or too short"
     try:
+        if not pem.lstrip().startswith("-----BEGIN"):
+            pem = Path(pem).expanduser().read_text(encoding="ascii")
         key = load_pem_public_key(pem.strip().encode())
+        if isinstance(key, RSAPublicKey) and key.key_size >= _LEAST_RSA_BITS:
+            return "RS256", key
+        if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
+            return "ES256", key
+    except OSError as error:
+        reason = f"it is no PEM text, and as a file it cannot be read: {error.strerror}"
     except (ValueError, UnsupportedAlgorithm):
-        raise _wrong_key("It cannot be read as one.") from None
-    if isinstance(key, RSAPublicKey):
-        if key.key_size < _LEAST_RSA_BITS:
-            raise _wrong_key(f"It has {key.key_size} bits; {_LEAST_RSA_BITS} are the least.")
-        return "RS256", key
-    if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
-        return "ES256", key
-    raise _wrong_key("It is of another kind.")
-
-
-def _wrong_key(reason: str) -> InvalidSettings:
-    return InvalidSettings(
-        f"EVENBEAT_AUTH_PUBLIC_KEY cannot be used. {reason} It must be a public key in PEM form "
-        "(-----BEGIN PUBLIC KEY-----), RSA of 2048 bits or more for RS256 or P-256 for ES256, or "
-        "the path of a file with one.",
+        reason = "it cannot be read as a public key"
+    raise InvalidSettings(
+        f"EVENBEAT_AUTH_PUBLIC_KEY cannot be used: {reason}. It must be a public key in PEM form "
+        f"(-----BEGIN PUBLIC KEY-----), RSA of {_LEAST_RSA_BITS} bits or more for RS256 or P-256 "
+        "for ES256, or the path of a file with one.",
         field="auth_public_key",
     )

@@ -87,18 +87,15 @@ class RevokedTokens:
         self._tables = tables
         self._fresh_seconds = fresh_seconds
         self._ids: frozenset[str] | None = None
-        self._fresh_until = float("-inf")
-        self._changes = 0
-        self._reading = threading.Lock()
+        self._fresh_until = 0.0
+        self._lock = threading.Lock()
 
     def ids(self) -> frozenset[str]:
         """The ids (`jti`) of all revoked tokens; raises StoreError if none were ever read."""
-        if time.monotonic() < self._fresh_until and self._ids is not None:
-            return self._ids
-        with self._reading:
-            # A thread that waited for the lock finds what the one before it has read.
-            if time.monotonic() >= self._fresh_until or self._ids is None:
-                changes = self._changes
+        with self._lock:
+            if self._ids is None or time.monotonic() >= self._fresh_until:
+                # Before reading: a token that is revoked meanwhile makes the list stale again.
+                self._fresh_until = time.monotonic() + self._fresh_seconds
                 try:
                     self._ids = frozenset(map(str, self._tables.revoked_tokens()))
                 except StoreError as error:
@@ -108,14 +105,11 @@ class RevokedTokens:
                         "Revoked tokens cannot be read, the last known ones stand",
                         extra={"error": type(error).__name__},
                     )
-                if changes == self._changes:
-                    self._fresh_until = time.monotonic() + self._fresh_seconds
             return self._ids
 
     def invalidate(self) -> None:
         """A token was revoked here: what was read so far, or is being read, is out of date."""
-        self._changes += 1
-        self._fresh_until = float("-inf")
+        self._fresh_until = 0.0
 
 
 class Access:
@@ -241,22 +235,15 @@ class OpenAccess(Access):
         """Needs neither database nor key."""
 
     def __getattr__(self, name: str) -> Any:
-        """Everything about tokens ends here."""
         if name in {"_tables", "_keys", "_revoked"}:
             raise CannotIssue("This service runs with --no-auth: it neither has nor needs tokens.")
         raise AttributeError(name)
-
-    def authenticate(self, token: str) -> Principal:  # noqa: ARG002 - none is needed
-        return EVERYONE
 
     def tokens(self, *, active: bool = False, limit: int = 100, offset: int = 0) -> list[Token]:  # noqa: ARG002
         return []
 
     def count_tokens(self, *, active: bool = False) -> int:  # noqa: ARG002
         return 0
-
-    def end_session(self, principal: Principal) -> None:
-        """There is none."""
 
 
 # -- rules ---------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def create_jobs(
             if request.paused and job.created
         ]
         if paused:
-            service.app.store.control.pause(paused, now=service.now, connection=connection)
+            service.store.control.pause(paused, now=service.now, connection=connection)
         document = BulkCreated(
             jobs=[AddedDocument(id=job.id, created=job.created) for job in added],
             created=sum(job.created for job in added),
@@ -111,11 +111,10 @@ class Selection(Request):
     def chunks(self, service: Service) -> Iterator[Sequence[UUID]]:
         """The selected ids, some at a time, so that a million take no more room than a few."""
         if self.filter is None:
-            ids = list(dict.fromkeys(self.ids or ()))
-            yield from (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
+            yield list(dict.fromkeys(self.ids or ()))
             return
         filter_, after = self.filter.job_filter(), None
-        while ids := service.app.store.read.ids(filter_, after=after, limit=_CHUNK):
+        while ids := service.store.read.ids(filter_, after=after, limit=_CHUNK):
             yield ids
             after = ids[-1]
 
@@ -145,7 +144,7 @@ def bulk_delete(body: Deletion, service: ServiceDep, principal: Operator) -> Bul
     admin."""
     if body.filter is not None and not principal.role.covers(Role.ADMIN):
         raise RoleTooLow(Role.ADMIN, principal.role)
-    delete = service.app.store.control.delete
+    delete = service.store.control.delete
     return bulk_changed(delete(ids, force=body.force) for ids in body.chunks(service))
 
 
@@ -155,7 +154,7 @@ def bulk_change(
 ) -> BulkChanged:
     """Apply a verb to every selected job. A job whose state forbids it is left alone and counted as
     refused; the others are changed all the same."""
-    apply, now = service.app.store.control.apply, service.now
+    apply, now = service.store.control.apply, service.now
     return bulk_changed(apply(VERBS[verb], ids, now=now) for ids in body.chunks(service))
 
 
@@ -163,13 +162,13 @@ def bulk_changed(
     changes: Iterable[Changes], refused: Sequence[RefusedDocument] = ()
 ) -> BulkChanged:
     """What became of many jobs, `refused` being those that were left alone before any verb."""
-    result = BulkChanged(changed=0, refused=list(refused), refused_count=len(refused))
+    result = BulkChanged(
+        changed=0, refused=list(refused[:_REFUSALS_SHOWN]), refused_count=len(refused)
+    )
     for part in changes:
         result.changed += len(part.changed)
         result.refused_count += len(part.refused)
-        result.refused += [
-            RefusedDocument(id=one.id, reason=str(one.error()))
-            for one in part.refused[: max(0, _REFUSALS_SHOWN - len(result.refused))]
-        ]
-    del result.refused[_REFUSALS_SHOWN:]
+        shown = part.refused[:_REFUSALS_SHOWN]
+        result.refused += [RefusedDocument(id=one.id, reason=str(one.error())) for one in shown]
+        del result.refused[_REFUSALS_SHOWN:]
     return result

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
-from evenbeat.api.fields import Limit, Offset, Page, RateText, RowDocument, fields_of
+from evenbeat.api.fields import Page, PageQuery, RateText, RowDocument, fields_of
 from evenbeat.api.requests import Request
 from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
 from evenbeat.domain.setting_kinds import MAX_NAME
@@ -37,26 +37,26 @@ class QueueList(BaseModel):
 @router.get("/queues", summary="List queues")
 def list_queues(service: ServiceDep, _principal: Viewer) -> QueueList:
     """How much waits and runs in each queue."""
-    queues = service.app.store.read.queues(now=service.now)
+    queues = service.store.read.queues(now=service.now)
     return QueueList(queues=[QueueDocument.of(queue) for queue in queues])
 
 
 @router.post("/queues/{name:path}/pause", summary="Pause a queue")
 def pause_queue(name: NameInPath, service: ServiceDep, _principal: Operator) -> QueueDocument:
     """Claim nothing more from it. What runs goes on, and what is added waits."""
-    service.app.store.control.pause_queue(name, now=service.now)
+    service.store.control.pause_queue(name, now=service.now)
     return _queue(service, name)
 
 
 @router.post("/queues/{name:path}/resume", summary="Resume a queue")
 def resume_queue(name: NameInPath, service: ServiceDep, _principal: Operator) -> QueueDocument:
     """Claim from it again."""
-    service.app.store.control.resume_queue(name, now=service.now)
+    service.store.control.resume_queue(name, now=service.now)
     return _queue(service, name)
 
 
 def _queue(service: Service, name: str) -> QueueDocument:
-    for queue in service.app.store.read.queues(now=service.now):
+    for queue in service.store.read.queues(now=service.now):
         if queue.name == name:
             return QueueDocument.of(queue)
     raise NotFound("queue", name)
@@ -79,12 +79,8 @@ class WorkerList(BaseModel):
 @router.get("/workers", summary="List workers")
 def list_workers(service: ServiceDep, _principal: Viewer) -> WorkerList:
     """Every worker that has not been silent for an hour."""
-    store = service.app.store
-    since = store.clock(service.now) - SILENT_AFTER
-    workers = [
-        WorkerDocument.of(worker, alive=worker.heartbeat_at >= since)
-        for worker in store.upkeep.workers()
-    ]
+    since, rows = service.store.clock(service.now) - SILENT_AFTER, service.store.upkeep.workers()
+    workers = [WorkerDocument.of(row, alive=row.heartbeat_at >= since) for row in rows]
     return WorkerList(workers=workers)
 
 
@@ -92,7 +88,7 @@ def list_workers(service: ServiceDep, _principal: Viewer) -> WorkerList:
 def drain_worker(worker_id: UUID, service: ServiceDep, principal: Operator) -> WorkerDocument:
     """Ask a worker to take no more jobs. It finishes what it has, and learns of it with its next
     heartbeat."""
-    if service.app.store.upkeep.drain_worker(worker_id):
+    if service.store.upkeep.drain_worker(worker_id):
         for worker in list_workers(service, principal).workers:
             if worker.id == worker_id:
                 return worker
@@ -125,21 +121,17 @@ class LimitChange(Request):
 
 @limits_router.get("", summary="List keys and their limits")
 def list_limits(
-    service: ServiceDep,
-    _principal: Viewer,
-    limit: Annotated[Limit, Query()] = 50,
-    offset: Annotated[Offset, Query()] = 0,
+    query: Annotated[PageQuery, Query()], service: ServiceDep, _principal: Viewer
 ) -> LimitList:
     """Every known concurrency key, with how many jobs run and wait. A key is known from its first
     job on, and forgotten when it has been without jobs for a day and nobody has set it."""
-    page = service.app.store.limits.page(limit=limit, offset=offset)
-    return LimitList.of(page, limit=limit, offset=offset)
+    return LimitList.of(service.store.limits.page(**query.paging), **query.paging)
 
 
 @limits_router.get("/{key:path}", summary="Get a key")
 def get_limit(key: NameInPath, service: ServiceDep, _principal: Viewer) -> LimitDocument:
     """One key as it stands."""
-    return LimitDocument.of(service.app.store.limits.get(key))
+    return LimitDocument.of(service.store.limits.get(key))
 
 
 @limits_router.put("/{key:path}", summary="Set the limits of a key")
@@ -147,11 +139,11 @@ def set_limit(
     key: NameInPath, body: LimitChange, service: ServiceDep, _principal: Operator
 ) -> LimitDocument:
     """From now on these apply to the key, whatever its jobs ask for. What runs goes on."""
-    limits, running, rate = service.app.store.limits, body.concurrency_limit, body.rate_limit
+    limits, running, rate = service.store.limits, body.concurrency_limit, body.rate_limit
     return LimitDocument.of(limits.put(key, max_running=running, rate=rate, now=service.now))
 
 
 @limits_router.delete("/{key:path}", summary="Leave a key to its jobs")
 def reset_limit(key: NameInPath, service: ServiceDep, _principal: Operator) -> LimitDocument:
     """Take back what was set: what its jobs ask for applies again."""
-    return LimitDocument.of(service.app.store.limits.reset(key, now=service.now))
+    return LimitDocument.of(service.store.limits.reset(key, now=service.now))

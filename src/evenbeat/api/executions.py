@@ -15,47 +15,36 @@ router = APIRouter(prefix="/api/v1", tags=["executions"])
 
 
 @router.get(
-    "/jobs/{job_id:uuid}/executions",
-    summary="List a job's executions",
-    response_model=ExecutionList,
+    "/jobs/{job_id:uuid}/executions", summary="List a job's runs", response_model=ExecutionList
 )
 def list_job_executions(
-    job_id: UUID,
-    query: Annotated[ExecutionQuery, Query()],
-    service: ServiceDep,
-    _principal: Viewer,
+    job_id: UUID, query: Annotated[ExecutionQuery, Query()], service: ServiceDep, _principal: Viewer
 ) -> Response:
     """What has become of each plan, newest first, with every retry."""
-    read = service.app.store.read
-    page = read.executions_of(
-        job_id, statuses=query.statuses(), limit=query.limit, offset=query.offset
-    )
+    page = service.store.read.executions_of(job_id, statuses=query.statuses(), **query.paging)
     if not page.total:
-        read.job(job_id)  # raises when there is no such job
+        service.store.read.job(job_id)  # raises when there is no such job
     return json_response(ExecutionList.of(page, **query.paging, total_is_estimate=False))
 
 
 @router.get("/jobs/{job_id:uuid}/stats", summary="A job's history in figures")
 def get_job_stats(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobStatsDocument:
     """How often it ran, how often well, and how long it takes; of the history that is kept."""
-    return JobStatsDocument.of(service.app.store.read.job_stats(job_id))
+    return JobStatsDocument.of(service.store.read.job_stats(job_id))
 
 
-@router.get(
-    "/executions", summary="List the newest executions of all jobs", response_model=ExecutionList
-)
+@router.get("/executions", summary="List the newest executions", response_model=ExecutionList)
 def list_executions(
     query: Annotated[RecentQuery, Query()], service: ServiceDep, _principal: Viewer
 ) -> Response:
     """Newest first. Where there are more, `total` says only that, as an estimate: nobody counts
     millions of rows for a page."""
-    executions = service.app.store.read.recent_executions(
+    executions = service.store.read.recent_executions(
         statuses=query.statuses(),
         since=query.since,
         first_id=filled(query.id, "0"),
         last_id=filled(query.id, "f"),
-        limit=query.limit,
-        offset=query.offset,
+        **query.paging,
     )
     more = len(executions) == query.limit
     page = ExecutionPage(executions, query.offset + len(executions) + more)
@@ -66,4 +55,4 @@ def list_executions(
 @router.get("/executions/{execution_id}", summary="Look at an execution")
 def get_execution(execution_id: UUID, service: ServiceDep, _principal: Viewer) -> ExecutionDocument:
     """One attempt at one plan: its times, its result or its error."""
-    return ExecutionDocument.of(service.app.store.read.execution(execution_id))
+    return ExecutionDocument.of(service.store.read.execution(execution_id))

@@ -5,6 +5,7 @@ could exhaust a reader (NUL characters, lone surrogates, endless nesting) is ref
 """
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Self, TypeVar, cast, get_type_hints
 from uuid import UUID
@@ -70,19 +71,18 @@ def check_text(text: str) -> str:
 
 
 def _moment(value: Any) -> datetime:
-    moment = value
-    if not isinstance(value, datetime):
-        if not isinstance(value, str) or len(value) > 64:
-            raise ValueError('give a time as text, for example "2030-01-31T09:00:00Z"')
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            raise ValueError('it is not a time; for example "2030-01-31T09:00:00Z"') from None
-        if moment.tzinfo is None:
-            raise ValueError('it has no time zone; end it with "Z" or an offset such as "+01:00"')
-    if not EARLIEST <= as_utc(moment) <= LATEST:
+    if isinstance(value, str) and len(value) <= 64:
+        with suppress(ValueError):
+            # In a query a plain "+" means a space, so "…T10:00:00+01:00" arrives with one.
+            value = datetime.fromisoformat(value.replace(" ", "+"))
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise ValueError(
+            'it has no time zone or is not a time; for example "2030-01-31T09:00:00Z" or '
+            '"2030-01-31T09:00:00+01:00"'
+        )
+    if not EARLIEST <= as_utc(value) <= LATEST:
         raise ValueError(f"it must lie between the years {EARLIEST.year} and {LATEST.year}")
-    return as_utc(moment)
+    return as_utc(value)
 
 
 def _text(longest: int, read: Callable[[str], str] = str, examples: list[str] | None = None) -> Any:
@@ -134,11 +134,6 @@ Rounded = Annotated[Number, AfterValidator(_plain)]
 """Whole numbers without a fraction, others to the thousandth."""
 
 Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema(_TIME_SCHEMA)]
-QueryMoment = Annotated[
-    Moment,
-    # In a query a plain "+" means a space, so "…T10:00:00+01:00" arrives with one.
-    BeforeValidator(lambda value: value.replace(" ", "+") if isinstance(value, str) else value),
-]
 Duration = Annotated[timedelta, BeforeValidator(parse_duration), WithJsonSchema(_DURATION_SCHEMA)]
 TaskName = _name("task")
 QueueName = _name("queue")

@@ -115,7 +115,7 @@ def metrics(service: ServiceDep, accept: Annotated[str, Header()] = "") -> Respo
 def get_scheduler_metrics(service: ServiceDep, _principal: Viewer) -> SchedulerMetrics:
     """Jobs by state, runs and their success. With very many jobs, the counts are those of the last
     half minute; `last_metrics_update` says from when."""
-    store = service.app.store
+    store = service.store
     counts, figures = store.read.counts_by_status(), store.upkeep.figures()
     counted = [figures[name].updated_at for name in ("jobs", "executions") if name in figures]
     cleared = figures.get("stale_locks_cleared")
@@ -131,7 +131,7 @@ def get_scheduler_metrics(service: ServiceDep, _principal: Viewer) -> SchedulerM
 @scheduler_router.get("/doctor", summary="Diagnose the scheduler")
 def get_scheduler_findings(service: ServiceDep, _principal: Viewer) -> Findings:
     """Check the database and the workers: what was checked, what is wrong, and what to do."""
-    database = service.app.store.database
+    database = service.store.database
     findings = doctor.check(database.url, schema=database.schema, now=service.now)
     documents = [FindingDocument.of(finding) for finding in findings]
     return Findings(worst=doctor.worst(findings), findings=documents)

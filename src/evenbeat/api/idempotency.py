@@ -57,7 +57,7 @@ def done_once(
     """Add the jobs by `work`, in one transaction, so that the response shows them as they were
     added even when a worker is quick. For a key that was used before, return its response, if the
     same was `asked` for."""
-    database = service.app.store.database
+    database = service.store.database
     if any(isinstance(job.spec.schedule, Interval) for job in jobs):
         # Placing them reads the load, which takes connections. Doing that while holding one could
         # deadlock: enough such requests would all wait for a connection that nobody gives back.
@@ -65,7 +65,7 @@ def done_once(
     if key is None:
         return database.atomically(work)
     fingerprint = hashlib.sha256(to_json(asked)).digest()
-    keys, subject = service.app.store.idempotency, principal.subject
+    keys, subject = service.store.idempotency, principal.subject
 
     def work_once(connection: Connection) -> Response:
         stored = keys.reserve(subject, key, fingerprint, connection, now=service.now)

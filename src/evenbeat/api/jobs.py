@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from evenbeat.api.auth.tokens import Principal
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
-from evenbeat.api.idempotency import REPLAYED, KeyHeader, done_once, json_response
+from evenbeat.api.idempotency import KeyHeader, done_once, json_response
 from evenbeat.api.queries import JobQuery
 from evenbeat.api.requests import (
     JobCreate,
@@ -33,19 +33,11 @@ from evenbeat.store.database import Connection
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
-_TEXT_HEADER = {"schema": {"type": "string"}}
 CREATED: dict[int | str, dict[str, Any]] = {
     200: {
         "model": JobDocument,
         "description": "The job was there already: by its dedup_key, or by the Idempotency-Key.",
-        "headers": {
-            REPLAYED: {"description": "`true` when the request was answered before."} | _TEXT_HEADER
-        },
-    },
-    201: {
-        "description": "The job was added.",
-        "headers": {"Location": {"description": "Where the job is."} | _TEXT_HEADER},
-    },
+    }
 }
 
 
@@ -75,7 +67,7 @@ def create(
 ) -> Response:
     """Add a job and answer it as `shown` makes it. `asked` is what the request was where that is
     not the job itself: by it a request that is sent again is known."""
-    task, store = known_task(service, task_of(body)), service.app.store
+    task, store = known_task(service, task_of(body)), service.store
     job = job_from(body, task, principal.subject)
     place = request.scope.get("root_path", "") + "/api/v1/jobs/"
 
@@ -86,10 +78,8 @@ def create(
         row = store.database.row("job", {"id": added.id}, connection)
         if row is None:
             raise NotFound("job", added.id)
-        duplicate = not added.created
-        document = _document(
-            service, Job._make(row), connection, warnings=task.warnings, duplicate=duplicate
-        )
+        more = {"warnings": task.warnings, "duplicate": not added.created}
+        document = _document(service, Job._make(row), connection, **more)
         headers = {"Location": f"{place}{added.id}"}
         return json_response(shown(document), 201 if added.created else 200, headers)
 
@@ -107,9 +97,7 @@ def list_jobs(
     query: Annotated[JobQuery, Query()], service: ServiceDep, _principal: Viewer
 ) -> Response:
     """A page of the jobs that match, newest first unless sorted otherwise."""
-    page = service.app.store.read.jobs(
-        query.job_filter(), sort=query.sort, limit=query.limit, offset=query.offset
-    )
+    page = service.store.read.jobs(query.job_filter(), sort=query.sort, **query.paging)
     awaited = _awaited_by(service, page.jobs)
     jobs = [job_document(job, awaited=awaited[job.id]) for job in page.jobs]
     return json_response(JobList.of(page, **query.paging, jobs=jobs))
@@ -118,7 +106,8 @@ def list_jobs(
 @router.get("/{job_id:uuid}", summary="Look at a job")
 def get_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobDocument:
     """Everything that is known of a job but its history."""
-    return _whole_document(service, service.app.store.read.job(job_id))
+    dependents = service.store.dependencies.dependents_of(job_id)
+    return _document(service, service.store.read.job(job_id), dependents=dependents)
 
 
 @router.put("/{job_id:uuid}", name="put_job", summary="Edit a job (as PATCH)")
@@ -128,7 +117,7 @@ def update_job(
 ) -> JobDocument:
     """Change what is given and leave the rest. A changed schedule is planned again; a run in
     progress ends under the old definition."""
-    store = service.app.store
+    store = service.store
     job = store.read.job(job_id)
     if "name" in body.model_fields_set and body.name is None and job.name is not None:
         raise InvalidInput("A name can be changed, but not taken away.", field="name")
@@ -164,7 +153,8 @@ def update_job(
             "This schedule is declared in code: the application puts it back to what it declares "
             "when its workers start next. Change it there, too."
         )
-    return _whole_document(service, edited, warnings)
+    dependents = store.dependencies.dependents_of(job_id)
+    return _document(service, edited, warnings=warnings, dependents=dependents)
 
 
 def _waits_for_others(service: Service, job: Job, body: JobEdit) -> bool:
@@ -188,7 +178,7 @@ def delete_job(
     ] = False,
 ) -> None:
     """Remove a job with its history, whatever its state. A run in progress is given up."""
-    service.app.store.control.delete([job_id], force=force).only()
+    service.store.control.delete([job_id], force=force).only()
 
 
 def _document(
@@ -197,44 +187,34 @@ def _document(
     return job_document(job, awaited=_awaited_by(service, [job], connection)[job.id], **more)
 
 
-def _whole_document(service: Service, job: Job, warnings: Sequence[str] = ()) -> JobDocument:
-    dependents = service.app.store.dependencies.dependents_of(job.id)
-    return _document(service, job, warnings=warnings, dependents=dependents)
-
-
 def _awaited_by(
     service: Service, jobs: Sequence[Job], connection: Connection | None = None
 ) -> Mapping[UUID, Sequence[Dependency]]:
     """What each of these jobs waits for; most wait for nothing, and then nothing is asked."""
     waiting = [job.id for job in jobs if job.schedule_kind == "after"]
-    awaited = service.app.store.dependencies.awaited_by(waiting, connection) if waiting else {}
+    awaited = service.store.dependencies.awaited_by(waiting, connection) if waiting else {}
     return {job.id: awaited.get(job.id, ()) for job in jobs}
 
 
-_VERBS = {
-    "pause": ("Pause a job", "Keep it from running. A run in progress is finished first."),
-    "resume": ("Resume a job", "Let a paused job run again, at the next plan of its rhythm."),
-    "cancel": ("Cancel a job", "End it. A run in progress is stopped, and its result thrown away."),
-    "retry": (
-        "Retry a job",
-        "Run a failed or cancelled job again, now, with its retries back at 0.",
-    ),
-    "run": ("Run a job now", "Run it now, besides its schedule; its rhythm stays."),
+_EFFECTS = {
+    "pause": "Keep it from running. A run in progress is finished first.",
+    "resume": "Let a paused job run again, at the next plan of its rhythm.",
+    "cancel": "End it. A run in progress is stopped, and its result thrown away.",
+    "retry": "Run a failed or cancelled job again, now, with its retries back at 0.",
+    "run": "Run it now, besides its schedule; its rhythm stays.",
 }
 
 
 def _change(verb: Verb) -> Callable[..., JobDocument]:
     def change(job_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
-        job = service.app.store.control.apply(verb, [job_id], now=service.now).only()
-        return _document(service, job)
+        return _document(
+            service, service.store.control.apply(verb, [job_id], now=service.now).only()
+        )
 
     return change
 
 
-for _name, (_summary, _description) in _VERBS.items():
-    router.post(
-        f"/{{job_id:uuid}}/{_name}",
-        name=f"{_name}_job",
-        summary=_summary,
-        description=_description,
-    )(_change(VERBS[_name]))
+for _name, _effect in _EFFECTS.items():
+    _path, _summary = f"/{{job_id:uuid}}/{_name}", f"{_name.capitalize()} a job"
+    _route = router.post(_path, name=f"{_name}_job", summary=_summary, description=_effect)
+    _route(_change(VERBS[_name]))

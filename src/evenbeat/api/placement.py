@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from evenbeat.api.dependencies import Operator, ServiceDep, Viewer
-from evenbeat.api.fields import Number, QueryMoment, fields_of
+from evenbeat.api.fields import Moment, Number, fields_of
 from evenbeat.api.requests import Request
 from evenbeat.store.placement import DistributionPoint, LeftAlone, RebalanceRecord, UndoResult
 
@@ -79,7 +79,7 @@ def get_distribution(service: ServiceDep, _principal: Viewer) -> Any:
 def get_distribution_history(
     service: ServiceDep,
     _principal: Viewer,
-    since: Annotated[QueryMoment | None, Query(description="Only points since then.")] = None,
+    since: Annotated[Moment | None, Query(description="Only points since then.")] = None,
 ) -> Any:
     """A point every five minutes, for thirty days."""
     return {"points": service.app.balancer.history(since)}

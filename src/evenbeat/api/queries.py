@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
-from evenbeat.api.fields import MAX_TAGS, Id, Moment, PageQuery, QueryMoment, check_json
+from evenbeat.api.fields import MAX_TAGS, Id, Moment, PageQuery, check_json
 from evenbeat.api.requests import Request
 from evenbeat.domain.schedule import KINDS
 from evenbeat.domain.states import ExecutionStatus, JobStatus
@@ -28,24 +28,10 @@ def _split(value: Any) -> Any:
 Word = Annotated[str, Field(min_length=1, max_length=200)]
 Words = Annotated[
     # One at least: an empty list must not mean "any", since a bulk verb would then reach every job.
-    Annotated[list[Word], Field(min_length=1, max_length=MAX_TAGS)] | None,
-    BeforeValidator(_split),
+    Annotated[list[Word], Field(min_length=1, max_length=MAX_TAGS)] | None, BeforeValidator(_split)
 ]
 Text = Annotated[str, Field(max_length=200)] | None
-GivenText = Annotated[str, Field(min_length=1, max_length=200)] | None
-
-
-def _beginning(value: str) -> str:
-    if not 4 <= len(value.replace("-", "")) <= 32:
-        raise ValueError("it must be 4 to 32 hexadecimal digits, with or without dashes")
-    return value
-
-
-Beginning = Annotated[
-    str,
-    Field(min_length=4, max_length=36, pattern="^[0-9a-fA-F-]+$"),
-    AfterValidator(_beginning),
-]
+Beginning = Annotated[str, Field(max_length=36, pattern="^([0-9a-fA-F]-*){4,32}$")]
 
 
 def filled(beginning: str | None, digit: str) -> UUID | None:
@@ -66,6 +52,9 @@ class FilterFields(BaseModel):
     id: Beginning | None = Field(None, description="How the id begins; 4 digits at least.")
     parent_id: Id | None = None
     is_paused: bool | None = None
+    due_before: Moment | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
 
     def job_filter(self) -> JobFilter:
         """The filter as the store knows it."""
@@ -85,9 +74,6 @@ _PLURALS = {"status": "statuses", "queue": "queues", "task": "tasks", "kind": "k
 
 
 class JobQuery(FilterFields, PageQuery):
-    due_before: QueryMoment | None = None
-    created_after: QueryMoment | None = None
-    created_before: QueryMoment | None = None
     sort: Annotated[str, Field(max_length=50)] = Field(
         "-created_at", description=f"One of {', '.join(SORT_FIELDS)}; a minus before it descends."
     )
@@ -96,11 +82,8 @@ class JobQuery(FilterFields, PageQuery):
 class JobFilterFields(FilterFields, Request):
     """The filter of a bulk verb."""
 
-    search: GivenText = Field(None, description="A part of the name or of the task.")
-    name: GivenText = None
-    due_before: Moment | None = None
-    created_after: Moment | None = None
-    created_before: Moment | None = None
+    search: Word | None = Field(None, description="A part of the name or of the task.")
+    name: Word | None = None
 
 
 class ExecutionQuery(PageQuery):
@@ -113,7 +96,7 @@ class ExecutionQuery(PageQuery):
 
 
 class RecentQuery(ExecutionQuery):
-    since: QueryMoment | None = Field(None, description="Only those claimed since then.")
+    since: Moment | None = Field(None, description="Only those claimed since then.")
     id: Beginning | None = Field(None, description="How the id begins; 4 digits at least.")
 
 

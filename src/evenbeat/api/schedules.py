@@ -78,7 +78,7 @@ def preview_schedule(
             'There is no schedule to try out. Give for example "schedule": "0 9 * * mon-fri".',
             field="schedule",
         )
-    after = body.after or service.app.store.clock(service.now)
+    after = body.after or service.store.clock(service.now)
     placement = None
     if isinstance(schedule, Interval):
         placement = PlacedDocument.of(service.app.balancer.where(schedule.every))
@@ -107,7 +107,7 @@ def list_job_plans(
     count: Annotated[int, Query(ge=1, le=100, description="How many.")] = 5,
 ) -> PlansDocument:
     """When the job will run next, if nothing changes. A job that waits for nothing has no plans."""
-    job, present = service.app.store.read.job(job_id), service.app.store.clock(service.now)
+    job, present = service.store.read.job(job_id), service.store.clock(service.now)
     return PlansDocument(
         plans=next_plans(job, present, count), schedule_text=describe_schedule(job)
     )
@@ -117,7 +117,7 @@ def list_job_plans(
 def explain_job(job_id: UUID, service: ServiceDep, _principal: Viewer) -> ExplanationDocument:
     """Where the job stands and why, in sentences: what it waits for, who could run it, what became
     of its last runs."""
-    circumstances = service.app.store.read.circumstances(job_id, now=service.now)
+    circumstances = service.store.read.circumstances(job_id, now=service.now)
     return ExplanationDocument.of(explain(circumstances))
 
 
@@ -127,7 +127,7 @@ def backfill_job(
 ) -> BackfilledDocument:
     """Run every plan of a period that has not run, each once, as a job of its own. Asking again
     adds nothing."""
-    result = service.app.store.backfill.add(
+    result = service.store.backfill.add(
         job_id,
         body.from_,
         body.to,

@@ -59,7 +59,7 @@ def known_tasks(service: Service) -> list[TaskDocument]:
         )
         for task in service.app.registry
     }
-    for task in service.app.store.read.tasks(now=service.now):
+    for task in service.store.read.tasks(now=service.now):
         tasks[task.name] = TaskDocument.of(task, workers=task.workers_now)
     return [tasks[name] for name in sorted(tasks)]
 
@@ -112,7 +112,7 @@ def known_task(service: Service, name: str) -> ResolvedTask:
     """What is known of the task of this name, here or by the workers."""
     if name in service.app.registry:
         return ResolvedTask(name, definition=service.app.registry.get(name))
-    recorded = service.app.store.read.tasks(now=service.now)
+    recorded = service.store.read.tasks(now=service.now)
     return ResolvedTask(name, recorded=next((task for task in recorded if task.name == name), None))
 
 

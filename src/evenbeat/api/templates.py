@@ -123,7 +123,7 @@ def list_templates(
     offset: Offset = 0,
 ) -> TemplateList:
     """A page of the templates, by name."""
-    templates, total = service.app.store.templates.page(search=search, limit=limit, offset=offset)
+    templates, total = service.store.templates.page(search=search, limit=limit, offset=offset)
     documents = [TemplateDocument.of(template) for template in templates]
     return TemplateList(templates=documents, total=total, limit=limit, offset=offset)
 
@@ -134,13 +134,13 @@ def create_template(
 ) -> TemplateDocument:
     """Store a new template. What can be checked without values is checked now."""
     new = _checked(body.name, body, principal.subject)
-    return TemplateDocument.of(service.app.store.templates.add(new, now=service.now))
+    return TemplateDocument.of(service.store.templates.add(new, now=service.now))
 
 
 @router.get("/{name}", summary="Look at a template")
 def get_template(name: NamePath, service: ServiceDep, _principal: Viewer) -> TemplateDocument:
     """The template of this name."""
-    return TemplateDocument.of(service.app.store.templates.get(name))
+    return TemplateDocument.of(service.store.templates.get(name))
 
 
 @router.put("/{name}", summary="Store or replace a template")
@@ -149,13 +149,13 @@ def put_template(
 ) -> TemplateDocument:
     """Store it under this name, replacing what was there. Jobs made from that stay as they are."""
     new = _checked(name, body, principal.subject)
-    return TemplateDocument.of(service.app.store.templates.save(new, now=service.now))
+    return TemplateDocument.of(service.store.templates.save(new, now=service.now))
 
 
 @router.delete("/{name}", summary="Delete a template", status_code=204)
 def delete_template(name: NamePath, service: ServiceDep, _principal: Operator) -> None:
     """Remove it; jobs made from it stay."""
-    service.app.store.templates.delete(name)
+    service.store.templates.delete(name)
 
 
 @router.post("/{name}/preview", summary="Fill a template in")
@@ -163,7 +163,7 @@ def preview_template(
     name: NamePath, body: TemplateUse, service: ServiceDep, _principal: Viewer
 ) -> TemplatePreview:
     """The job that these values make; nothing is added."""
-    document, request, used = _fill(service.app.store.templates.get(name), body.parameters)
+    document, request, used = _fill(service.store.templates.get(name), body.parameters)
     job = new_job(request, JobSpec(task=task_of(request)), {}, "preview")
     schedule_text = job.spec.schedule.describe()
     return TemplatePreview(job=document, parameters=used, schedule_text=schedule_text)
@@ -186,7 +186,7 @@ def use_template(  # noqa: PLR0917 - FastAPI's own way
 ) -> Response:
     """Add the job that these values make. It is answered as POST /api/v1/jobs does, and its
     metadata names the template."""
-    _, job, _ = _fill(service.app.store.templates.get(name), body.parameters)
+    _, job, _ = _fill(service.store.templates.get(name), body.parameters)
     return create(job, request, service, principal, idempotency_key, asked=(name, body))
 
 

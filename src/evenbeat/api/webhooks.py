@@ -155,13 +155,11 @@ def list_webhooks(
     query: Annotated[WebhookQuery, Query()], service: ServiceDep, principal: Viewer
 ) -> WebhookList:
     """The endpoints, the events that they receive, and whether that works."""
-    webhooks = service.app.store.webhooks
-    page = webhooks.endpoints(job_id=query.job_id, limit=query.limit, offset=query.offset)
-    return WebhookList(
-        webhooks=[_document(webhook, principal) for webhook in page],
-        total=webhooks.count(job_id=query.job_id)[0],
-        **query.paging,
-    )
+    webhooks = service.store.webhooks
+    page = webhooks.endpoints(job_id=query.job_id, **query.paging)
+    documents = [_document(webhook, principal) for webhook in page]
+    total = webhooks.count(job_id=query.job_id)[0]
+    return WebhookList(webhooks=documents, total=total, **query.paging)
 
 
 @router.post("/webhooks", summary="Add a webhook", status_code=201)
@@ -171,11 +169,11 @@ def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> W
     check_endpoint(body.url, service.app.settings)
     if body.job_id is not None:
         try:
-            service.app.store.read.job(body.job_id)
+            service.store.read.job(body.job_id)
         except NotFound as error:
             raise InvalidInput(str(error), field="job_id") from None
     fields = body.model_dump(exclude={"url", "events"}, exclude_none=True)
-    webhook = service.app.store.webhooks.add(
+    webhook = service.store.webhooks.add(
         body.url, body.events, **fields, created_by=principal.subject, now=service.now
     )
     return WebhookWithSecret.of(webhook)
@@ -184,7 +182,7 @@ def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> W
 @router.get("/webhooks/{webhook_id}", summary="Look at a webhook")
 def get_webhook(webhook_id: UUID, service: ServiceDep, principal: Viewer) -> WebhookDocument:
     """One endpoint, without its secret."""
-    return _document(service.app.store.webhooks.get(webhook_id), principal)
+    return _document(service.store.webhooks.get(webhook_id), principal)
 
 
 @router.patch("/webhooks/{webhook_id}", summary="Change a webhook")
@@ -198,20 +196,20 @@ def update_webhook(
             raise InvalidInput(f"{field} must not be null; leave it out to keep it.", field=field)
     if "url" in changes:
         check_endpoint(changes["url"], service.app.settings)
-    webhook = service.app.store.webhooks.update(webhook_id, changes, now=service.now)
+    webhook = service.store.webhooks.update(webhook_id, changes, now=service.now)
     return _document(webhook, principal)
 
 
 @router.delete("/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204)
 def delete_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> None:
     """With its messages and their log. What was not delivered yet never will be."""
-    service.app.store.webhooks.delete(webhook_id)
+    service.store.webhooks.delete(webhook_id)
 
 
 @router.post("/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret")
 def rotate_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> WebhookWithSecret:
     """For 24 hours messages are signed with both secrets, so that receivers can change over."""
-    return WebhookWithSecret.of(service.app.store.webhooks.rotate(webhook_id, now=service.now))
+    return WebhookWithSecret.of(service.store.webhooks.rotate(webhook_id, now=service.now))
 
 
 @router.post(
@@ -220,7 +218,7 @@ def rotate_webhook(webhook_id: UUID, service: ServiceDep, _principal: Admin) -> 
 def send_test(webhook_id: UUID, service: ServiceDep, _principal: Operator) -> MessageDocument:
     """A message `webhook.test`, whatever the endpoint's events. Look at the message to see how the
     delivery went."""
-    return MessageDocument.of(service.app.store.webhooks.test(webhook_id, now=service.now))
+    return MessageDocument.of(service.store.webhooks.test(webhook_id, now=service.now))
 
 
 @router.get("/webhooks/{webhook_id}/deliveries", summary="List what was sent to a webhook")
@@ -232,15 +230,12 @@ def list_webhook_deliveries(
 ) -> MessageList:
     """Each message with the state of its delivery and its last attempt, newest first."""
     one_of("state", query.state, get_args(State))
-    webhooks = service.app.store.webhooks
-    page = webhooks.messages(webhook_id, states=query.state, limit=query.limit, offset=query.offset)
+    webhooks = service.store.webhooks
+    page = webhooks.messages(webhook_id, states=query.state, **query.paging)
     if not page.total:
         webhooks.get(webhook_id)  # raises when there is no such endpoint
-    is_estimate = page.total >= COUNTED
-    deliveries = [MessageDocument.of(message) for message in page.messages]
-    return MessageList.of(
-        page, deliveries=deliveries, total_is_estimate=is_estimate, **query.paging
-    )
+    more = {"deliveries": page.messages, "total_is_estimate": page.total >= COUNTED}
+    return MessageList.of(page, **more, **query.paging)
 
 
 @router.post("/webhooks/{webhook_id}/redeliver", summary="Send all failed messages again")
@@ -248,8 +243,7 @@ def redeliver_webhook(
     webhook_id: UUID, body: Redeliver, service: ServiceDep, _principal: Operator
 ) -> Redelivered:
     """Those that were given up since a moment; what still waits for an attempt is left alone."""
-    webhooks = service.app.store.webhooks
-    count = webhooks.redeliver_failed(webhook_id, body.since, now=service.now)
+    count = service.store.webhooks.redeliver_failed(webhook_id, body.since, now=service.now)
     return Redelivered(redelivered=count)
 
 
@@ -258,8 +252,7 @@ def get_webhook_message(
     message_id: MessageInPath, service: ServiceDep, _principal: Viewer
 ) -> WholeMessage:
     """What was sent, and every attempt at it."""
-    webhooks = service.app.store.webhooks
-    message, payload, attempts = webhooks.message(parse_message_id(message_id))
+    message, payload, attempts = service.store.webhooks.message(parse_message_id(message_id))
     return WholeMessage.of(message, payload=payload, deliveries=attempts)
 
 
@@ -269,7 +262,7 @@ def redeliver_webhook_message(
 ) -> MessageDocument:
     """At once, to its own endpoint only, delivered or not; with the same id, so that receivers can
     tell that they have seen it."""
-    webhooks = service.app.store.webhooks
+    webhooks = service.store.webhooks
     return MessageDocument.of(webhooks.redeliver(parse_message_id(message_id), now=service.now))
 
 

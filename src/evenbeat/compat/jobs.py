@@ -140,7 +140,7 @@ def admin_job(job: Job) -> AdminJob:
 @router.get("/stats", summary="Count jobs by state")
 def admin_job_stats(service: ServiceDep, _principal: Operator) -> AdminJobStats:
     """How many jobs there are in each state. With very many jobs, of the last half minute."""
-    counts = service.app.store.read.counts_by_status()
+    counts = service.store.read.counts_by_status()
     by_state = {state.value: counts.get(state.value, 0) for state in JobStatus}
     queued = sum(by_state[state] for state in WORDS["queued"])
     return AdminJobStats(**by_state, queued=queued, total=sum(by_state.values()))
@@ -152,7 +152,7 @@ def admin_list_jobs(
 ) -> AdminJobList:
     """A page of the jobs in these states, newest first."""
     filter_ = JobFilter(statuses=None if query.status is None else states_of(query.status))
-    page = service.app.store.read.jobs(filter_, **query.paging)
+    page = service.store.read.jobs(filter_, **query.paging)
     return AdminJobList.of(page, **query.paging, jobs=[admin_job(job) for job in page.jobs])
 
 
@@ -162,7 +162,7 @@ def admin_bulk_status(
 ) -> AdminBulkChanged:
     """As for one job, each by its own state: what cannot be is refused, the others change."""
     ids = list(dict.fromkeys(body.job_ids))
-    rows = map(Job._make, service.app.store.database.rows("jobs", {"ids": ids}))
+    rows = map(Job._make, service.store.database.rows("jobs", {"ids": ids}))
     jobs = {job.id: job for job in rows}
     errors: dict[UUID, Exception] = {id_: NotFound("job", id_) for id_ in ids if id_ not in jobs}
     ids_by_verb: dict[Verb | None, list[UUID]] = defaultdict(list)
@@ -172,7 +172,7 @@ def admin_bulk_status(
         except IllegalTransition as error:
             errors[job.id] = error
     unchanged = len(ids_by_verb.pop(None, ()))
-    apply, now = service.app.store.control.apply, service.now
+    apply, now = service.store.control.apply, service.now
     result = bulk_changed(
         (apply(verb, ids, now=now) for verb, ids in ids_by_verb.items() if verb),
         [RefusedDocument(id=id_, reason=str(error)) for id_, error in errors.items()],
@@ -184,7 +184,7 @@ def admin_bulk_status(
 def admin_bulk_retry(body: BulkIds, service: ServiceDep, _principal: Admin) -> AdminBulkChanged:
     """Run failed and cancelled jobs again, now, with their retries back at 0; refuse others."""
     ids = list(dict.fromkeys(body.job_ids))
-    result = bulk_changed([service.app.store.control.retry(ids, now=service.now)])
+    result = bulk_changed([service.store.control.retry(ids, now=service.now)])
     return AdminBulkChanged(**result.model_dump())
 
 
@@ -195,10 +195,10 @@ def admin_set_status(
     """Do what leads there: `queued` retries, runs again or resumes, `pending` also runs a scheduled
     job now, `paused` pauses, `cancelled` cancels. Only a run makes a job `crawling`, `success` or
     `failed`: asking for those is a 409 that lists what can be set."""
-    job = service.app.store.read.job(job_id)
+    job = service.store.read.job(job_id)
     verb = _verb_to(job, body.status)
     if verb is not None:
-        job = service.app.store.control.apply(verb, [job_id], now=service.now).only()
+        job = service.store.control.apply(verb, [job_id], now=service.now).only()
     return admin_job(job)
 
 
@@ -213,17 +213,17 @@ def admin_set_priority(
     job_id: JobId, body: PriorityBody, service: ServiceDep, _principal: Admin
 ) -> AdminJob:
     """0 to 100; higher runs first. What aging has added is forgotten."""
-    control = service.app.store.control
+    control = service.store.control
     return admin_job(control.set_priority([job_id], body.priority, now=service.now).only())
 
 
 @router.post("/{job_id}/boost", summary="Raise a job's priority")
 def admin_boost(job_id: JobId, body: BoostBody, service: ServiceDep, _principal: Admin) -> AdminJob:
     """By so much, at most to 100."""
-    return admin_job(service.app.store.control.boost([job_id], body.boost, now=service.now).only())
+    return admin_job(service.store.control.boost([job_id], body.boost, now=service.now).only())
 
 
 @router.post("/{job_id}/retry", summary="Retry a job")
 def admin_retry(job_id: JobId, service: ServiceDep, _principal: Admin) -> AdminJob:
     """Run a failed or cancelled job again, now, with its retries back at 0."""
-    return admin_job(service.app.store.control.retry([job_id], now=service.now).only())
+    return admin_job(service.store.control.retry([job_id], now=service.now).only())

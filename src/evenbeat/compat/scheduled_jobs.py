@@ -15,14 +15,7 @@ from fastapi import Request as HttpRequest
 from pydantic import BaseModel, ConfigDict, Field
 
 from evenbeat.api.dependencies import Admin, Operator, Service, ServiceDep
-from evenbeat.api.fields import (
-    EstimatedPage,
-    JobName,
-    Json,
-    ScheduleText,
-    fields_of,
-    only_if_any,
-)
+from evenbeat.api.fields import EstimatedPage, JobName, Json, ScheduleText, fields_of, only_if_any
 from evenbeat.api.idempotency import KeyHeader
 from evenbeat.api.jobs import create, update_job
 from evenbeat.api.requests import CRAWL, JobCreate, JobEdit, Request, given_twice
@@ -103,7 +96,7 @@ def admin_list_scheduled_jobs(
 ) -> ScheduledJobList:
     """A page of the jobs that have an interval or a cron schedule, newest first."""
     filter_ = JobFilter(kinds=RECURRING_KINDS)
-    page = service.app.store.read.jobs(filter_, **query.paging)
+    page = service.store.read.jobs(filter_, **query.paging)
     jobs = [scheduled_job(job_document(job)) for job in page.jobs]
     return ScheduledJobList.of(page, **query.paging, scheduled_jobs=jobs)
 
@@ -167,7 +160,7 @@ def admin_update_scheduled_job(
 def admin_delete_scheduled_job(job_id: JobId, service: ServiceDep, _principal: Admin) -> None:
     """Remove it with its history. A run in progress is given up."""
     _scheduled(service, job_id)
-    service.app.store.control.delete([job_id]).only()
+    service.store.control.delete([job_id]).only()
 
 
 @router.post("/{job_id}/toggle", summary="Enable or disable a scheduled job")
@@ -184,7 +177,7 @@ def admin_toggle_scheduled_job(
 
 
 def _scheduled(service: Service, job_id: UUID) -> Job:
-    job = service.app.store.read.job(job_id)
+    job = service.store.read.job(job_id)
     if job.schedule_kind not in RECURRING_KINDS:
         raise NotFound("scheduled job", job_id)
     return job
@@ -195,7 +188,7 @@ def _set_enabled(service: Service, job: Job, enabled: bool) -> Job:
         _check_not_ended(job)
     if enabled == job.is_paused:
         verb = RESUME if enabled else PAUSE
-        return service.app.store.control.apply(verb, [job.id], now=service.now).only()
+        return service.store.control.apply(verb, [job.id], now=service.now).only()
     return job
 
 

@@ -42,15 +42,15 @@ def test_a_preview_says_what_a_rebalance_then_does(world):
     assert len(preview.moves) >= 10
     assert all(move.name.startswith("bunched-") for move in preview.moves)
     assert "12 run at once" in preview.moves[0].reason
-    assert preview.plan.before.peak_load == 12
-    assert preview.plan.after.peak_load == 1
+    assert preview.before.peak_load == 12
+    assert preview.after.peak_load == 1
 
     done = balancer.rebalance(by="alice")
     assert done.moved == preview.moves
     assert done.skipped == preview.skipped
     assert (done.old_score, done.new_score) == (
-        preview.plan.before.score,
-        preview.plan.after.score,
+        preview.before.score,
+        preview.after.score,
     )
     assert balancer.distribution() == done.after
     for move in done.moved:
@@ -270,7 +270,7 @@ def test_what_changes_while_a_rebalance_is_applied_is_left_alone(world, monkeypa
     assert {s.job_id: s.reason for s in done.skipped} == dict.fromkeys(
         (paused, ran, edited), "changed_meanwhile"
     )
-    assert done.after.score < preview.plan.after.score
+    assert done.after.score < preview.after.score
     assert world.app.balancer.rebalances()[0].new_score == done.new_score
 
 

@@ -177,9 +177,8 @@ def preview_rebalance(
     service: ServiceDep, _principal: Viewer, body: RebalancePreviewRequest | None = None
 ) -> Any:
     """The fewest moves that lower the peak, each with its reason. Changes nothing."""
-    plan_id, _, plan = service.app.balancer.preview(None if body is None else body.max_moves)
+    plan = service.app.balancer.preview(None if body is None else body.max_moves)
     return {
-        "plan_id": plan_id,
         "would_move": len(plan.moves),
         "would_skip": len(plan.skipped),
         "current_score": plan.before.score,

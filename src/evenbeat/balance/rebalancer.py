@@ -31,21 +31,15 @@ _LEAST_AHEAD = timedelta(minutes=1)
 
 
 class PlanPreview(NamedTuple):
-    """What a rebalance would do. Give `plan_id` to `rebalance` to have just this applied."""
+    """What a rebalance would do: the moves, each with its reason, and the jobs that may not move,
+    each with the rule that holds it. Give `plan_id` to `rebalance` to have just this applied."""
 
     plan_id: str
     at: datetime
-    plan: RebalancePlan
-
-    @property
-    def moves(self) -> list[Move]:
-        """The jobs that would move, each with its reason."""
-        return self.plan.moves
-
-    @property
-    def skipped(self) -> list[SkippedJob]:
-        """The jobs that may not move, each with the rule that holds it."""
-        return self.plan.skipped
+    moves: list[Move]
+    skipped: list[SkippedJob]
+    before: Distribution
+    after: Distribution
 
 
 class Rebalance(NamedTuple):
@@ -91,7 +85,7 @@ class Rebalancer:
                 moves > _MOST_PREVIEWED_MOVES and len(self._previews) > 1
             ):
                 moves -= len(self._previews.popitem(last=False)[1])
-        return PlanPreview(plan_id, now, plan)
+        return PlanPreview(plan_id, now, *plan)
 
     def rebalance(self, max_moves: int | None, *, by: str | None, plan_id: str | None) -> Rebalance:
         """Plan, or take the previewed plan as far as it holds, and apply; one at a time."""

@@ -167,7 +167,7 @@ def _max_moves(form: Form) -> int | None:
 
 def _preview(page: PageRequest, max_moves: int | None, problem: str = "") -> Response:
     plan = page.service.app.balancer.preview(max_moves)
-    before, after, zone = plan.plan.before, plan.plan.after, page.zone
+    before, after, zone = plan.before, plan.after, page.zone
     stays: defaultdict[str, list[SkippedJob]] = defaultdict(list)
     for job in plan.skipped:
         stays[REASONS.get(job.reason, job.reason)].append(job)

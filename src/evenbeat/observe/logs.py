@@ -18,7 +18,6 @@ import re
 import sys
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -96,16 +95,7 @@ class LineHandler(logging.Handler):
         self._lines_wait = threading.Event()
         self._flusher: threading.Thread | None = None
         self._buffered = buffered
-        _handlers.add(self)
-
-    def handle(self, record: logging.LogRecord) -> bool:
-        """Like the base class's, without a lock: formatting is pure, appending is atomic."""
-        passed: object = self.filter(record)  # a filter may replace the record from Python 3.12 on
-        if isinstance(passed, logging.LogRecord):
-            record = passed
-        if passed:
-            self.emit(record)
-        return bool(passed)
+        os.register_at_fork(after_in_child=self._reset_after_fork)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -136,7 +126,7 @@ class LineHandler(logging.Handler):
         self.flush()
         super().close()
 
-    def reset_after_fork(self) -> None:
+    def _reset_after_fork(self) -> None:
         """In a forked child: its parent writes the buffer, and has the flushing thread."""
         self._lines.clear()
         self._writing = threading.RLock()
@@ -159,16 +149,6 @@ class LineHandler(logging.Handler):
             self._lines_wait.clear()
             self.flush()
 
-
-_handlers: weakref.WeakSet[LineHandler] = weakref.WeakSet()
-
-
-def _reset_handlers() -> None:
-    for handler in _handlers:
-        handler.reset_after_fork()
-
-
-os.register_at_fork(after_in_child=_reset_handlers)
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _LEVELS = {"WARNING": "WARN ", "CRITICAL": "FATAL"}

@@ -83,9 +83,7 @@ def crawl_process(request: CrawlRequest) -> AbstractAsyncContextManager[StartedC
 async def messages(child: StartedCommand) -> AsyncIterator[dict[str, Any]]:
     """What the child sends, until it ends."""
     while line := await child.stdout.readline():
-        message = json.loads(line)
-        if isinstance(message, dict):
-            yield message
+        yield json.loads(line)
 
 
 async def last_words(child: StartedCommand) -> str:

@@ -147,8 +147,7 @@ class Documents:
         quotes" stand side by side, `or` means either, a minus before a word means without it."""
         params = {"source": source, "limit": limit, "offset": offset}
         if words is None:
-            rows = self._database.rows("newest_documents", params)
-            total = self._database.rows("count_documents", params)[0][0]
+            rows, total = self._page("newest_documents", "count_documents", params)
         else:
             params |= {"words": plain_words(words), "begin": _BEGIN, "end": _END}
             rows, total = self._page("search_documents", "count_found", params)
@@ -192,12 +191,8 @@ class Documents:
         self._database.rows("source_queued", {"id": source_id, "now": now}, connection)
 
     def _page(self, statement: str, count: str, params: Mapping[str, Any]) -> tuple[list[Row], int]:
-        """The rows of a statement whose first column is how many there are in all. A page beyond
-        the last has no row that says so."""
-        rows = self._database.rows(statement, params)
-        if not rows:
-            return [], self._database.rows(count, params)[0][0] if params["offset"] else 0
-        return [row[1:] for row in rows], rows[0][0]
+        """The rows of a page, and how many there are on all pages."""
+        return self._database.rows(statement, params), self._database.rows(count, params)[0][0]
 
 
 def _from_row(model: type[_Model], row: Row) -> _Model:

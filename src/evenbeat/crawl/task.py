@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from evenbeat.app import Evenbeat
 from evenbeat.crawl import TASK
@@ -20,9 +20,8 @@ from evenbeat.crawl.normal_forms import canonical_url
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.setting_kinds import MAX_NAME
 from evenbeat.engine.maintenance import SimpleChore
-from evenbeat.errors import Fail, InvalidInput, Retry
-from evenbeat.external.addresses import check_url
-from evenbeat.tasks.builtin.http import retry_after
+from evenbeat.errors import Fail, Retry
+from evenbeat.tasks.builtin.http import Url, retry_after
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition, define
 
@@ -44,17 +43,9 @@ CREATED_BY = "stale sources"
 # -- the payload ---------------------------------------------------------------------------------
 
 
-def _check_paths(paths: list[str]) -> list[str]:
-    if len(paths) > 100 or any(not path.startswith("/") or len(path) > 1000 for path in paths):
-        raise InvalidInput("Paths begin with a slash, such as [\"/docs\"]; at most 100 of them.",
-                           field="allowed_paths")  # fmt: skip
-    return paths
-
-
-Url = Annotated[str, AfterValidator(check_url)]
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 Subreddit = Annotated[int, Field(ge=-(2**53), le=2**53)] | Name
-Paths = Annotated[list[str], AfterValidator(_check_paths)]
+Paths = Annotated[list[Annotated[str, Field(pattern="^/", max_length=1000)]], Field(max_length=100)]
 Pages = Annotated[int, Field(ge=1, le=100_000)]
 Depth = Annotated[int, Field(ge=0, le=100)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]

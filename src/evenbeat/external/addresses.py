@@ -92,9 +92,7 @@ class Policy:
     @classmethod
     def of(cls, allow_private: bool, networks: Iterable[str]) -> "Policy":
         """The policy of the settings."""
-        return cls(
-            allow_private, tuple(ipaddress.ip_network(text, strict=False) for text in networks)
-        )
+        return cls(allow_private, tuple(map(ipaddress.ip_network, networks)))
 
     def allows(self, address: Address) -> bool:
         """Whether something may be fetched from this address."""

@@ -27,15 +27,9 @@ can finish sending it: some do their work while they answer."""
 _is_our_call: ContextVar[bool] = ContextVar("is_our_call", default=False)
 
 
-class _HideOurCalls(logging.Filter):
-    """Keeps the libraries from logging our calls: their lines have whole URLs and headers."""
-
-    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002
-        return not _is_our_call.get()
-
-
 for _name in ("httpx", "httpcore.connection", "httpcore.http11"):
-    logging.getLogger(_name).addFilter(_HideOurCalls())
+    # The lines that the libraries log about a call have whole URLs and headers.
+    logging.getLogger(_name).addFilter(lambda _record: not _is_our_call.get())
 
 
 class FetchTrouble(Exception):

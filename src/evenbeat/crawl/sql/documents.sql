@@ -87,14 +87,14 @@ WITH question AS (
     SELECT websearch_to_tsquery('pg_catalog.english', %(words)s) AS words
 ),
 found AS (
-    SELECT d.id, ts_rank_cd(d.search, question.words, 1) AS rank, count(*) OVER () AS total
+    SELECT d.id, ts_rank_cd(d.search, question.words, 1) AS rank
     FROM evenbeat.documents d, question
     WHERE d.search @@ question.words AND d.gone_at IS NULL
       AND (%(source)s::text IS NULL OR d.source = %(source)s)
     ORDER BY rank DESC, d.id
     LIMIT %(limit)s OFFSET %(offset)s
 )
-SELECT found.total, d.id, d.source, d.url, d.title, d.depth, d.job_id, d.first_seen_at, d.seen_at,
+SELECT d.id, d.source, d.url, d.title, d.depth, d.job_id, d.first_seen_at, d.seen_at,
        d.changed_at, d.gone_at, encode(d.content_hash, 'hex'),
        found.rank::double precision,
        ts_headline('pg_catalog.english', d.text, question.words,
@@ -104,7 +104,7 @@ FROM found JOIN evenbeat.documents d ON d.id = found.id, question
 ORDER BY found.rank DESC, d.id;
 
 -- name: count_found
--- How many documents have these words, for a page beyond the last.
+-- How many documents have these words.
 SELECT count(*) FROM evenbeat.documents d
 WHERE d.search @@ websearch_to_tsquery('pg_catalog.english', %(words)s) AND d.gone_at IS NULL
   AND (%(source)s::text IS NULL OR d.source = %(source)s);
@@ -139,7 +139,7 @@ SELECT s.id, s.url, s.name, s.job_id, s.first_seen_at, s.tried_at, s.crawled_at,
 
 -- name: sources
 -- A page of the sources, those that were crawled longest ago first.
-SELECT count(*) OVER (), s.id, s.url, s.name, s.job_id, s.first_seen_at, s.tried_at, s.crawled_at, s.queued_at,
+SELECT s.id, s.url, s.name, s.job_id, s.first_seen_at, s.tried_at, s.crawled_at, s.queued_at,
        s.items_crawled, s.items_indexed FROM evenbeat.sources s
 ORDER BY coalesce(s.crawled_at, s.first_seen_at), s.id
 LIMIT %(limit)s OFFSET %(offset)s;

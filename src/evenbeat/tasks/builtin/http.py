@@ -71,8 +71,6 @@ def expected_ranges(expected: int | str | list[int | str]) -> list[tuple[int, in
 
 def check_headers(headers: dict[str, str]) -> dict[str, str]:
     """The headers, when each can be sent. A value may be a secret, so no message repeats one."""
-    if len(headers) > 100:
-        raise InvalidInput("There are more than 100 headers.", field="headers")
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
             raise InvalidInput(f"{name[:40]!r} is no name of a header.", field="headers")
@@ -101,7 +99,7 @@ def _check_timeout(timeout: float | str) -> float | str:
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 Url = Annotated[str, AfterValidator(check_url)]
-Headers = Annotated[dict[str, str], AfterValidator(check_headers)]
+Headers = Annotated[dict[str, str], Field(max_length=100), AfterValidator(check_headers)]
 Expected = Annotated[int | str | list[int | str], AfterValidator(_check_expected)]
 Timeout = Annotated[float | str, AfterValidator(_check_timeout)]
 KeptBytes = Annotated[int, Field(ge=0, le=MOST_KEPT)]

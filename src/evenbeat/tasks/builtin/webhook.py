@@ -110,15 +110,12 @@ async def _attempt(
         status_suffices=True,
     )
     begun, requested_wait = time.monotonic(), None
+    outcome: dict[str, Any] = {"delivered": False}
     try:
         response: FetchedResponse = await fetching.fetch(call, _policy(settings))
     except (AddressRefused, fetching.FetchTrouble) as error:
         # Tried again: the URL may be fixed meanwhile, or what it leads to.
-        outcome: dict[str, Any] = {
-            "delivered": False,
-            "error_code": error.code,
-            "error": str(error),
-        }
+        outcome |= {"error_code": error.code, "error": str(error)}
     else:
         outcome = _outcome(response)
         if response.status in _ASKS_TO_WAIT:

@@ -324,7 +324,7 @@ class Evenbeat:
         definition = define(function, spec, isolate=isolate, never_retry=never)
         _check_key(definition)
         self.registry.add(definition)
-        return Task(self, definition, function)
+        return Task(self.add, definition, function)
 
     def _scheduled(
         self, schedule: Schedule, options: Mapping[str, Any]

@@ -19,7 +19,7 @@ from evenbeat.domain.job import (
     spec_of,
 )
 from evenbeat.domain.retry import RetryPolicy
-from evenbeat.domain.schedule import After, Interval, Schedule
+from evenbeat.domain.schedule import After, Interval
 from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.errors import InvalidInput
 from evenbeat.store.lists import JobFilter
@@ -179,7 +179,7 @@ class ScheduleSync:
         self, job: Job, declared: DeclaredSchedule, awaited: Sequence[Dependency]
     ) -> None:
         control, label = self._store.control, _label((declared.name, scope_of(job)))
-        if _differs(job, declared) or _waits_for_others(declared.spec.schedule, awaited):
+        if _differs(job, declared, awaited):
             control.update(
                 job.id,
                 lambda _old: declared.spec,
@@ -195,15 +195,13 @@ class ScheduleSync:
             self._report.resumed.append(label)
 
 
-def _differs(job: Job, declared: DeclaredSchedule) -> bool:
+def _differs(job: Job, declared: DeclaredSchedule, awaited: Sequence[Dependency]) -> bool:
     """Whether a person would see a difference; where in its rhythm the job stands is not one."""
-    return spec_columns(spec_of(job)) != spec_columns(declared.spec) or job.payload != dict(
-        declared.payload
-    )
-
-
-def _waits_for_others(schedule: Schedule, awaited: Sequence[Dependency]) -> bool:
-    """Whether a job that runs after others should wait for other ones than it does."""
+    schedule = declared.spec.schedule
+    if spec_columns(spec_of(job)) != spec_columns(declared.spec) or (
+        job.payload != dict(declared.payload)
+    ):
+        return True
     if not isinstance(schedule, After):
         return False
     known = {(reference, one.wanted) for one in awaited for reference in (one.id, one.name)}

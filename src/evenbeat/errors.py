@@ -25,8 +25,6 @@
 
 Two more are raised by handlers, not by Evenbeat: `Retry` (try this run again later) and `Fail`
 (trying again is pointless).
-
-Each message is written for the person who meets it: what was wrong, what is allowed, what to do.
 """
 
 from collections.abc import Iterable, Mapping

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 import psycopg
 
@@ -31,13 +32,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Enqueuer(Protocol):
-    """Who puts jobs into the database."""
-
-    def add(self, job: NewJob, connection: Any = None) -> Added:
-        """Add one job, in the caller's transaction when a connection is given."""
-
-
 class Task(Generic[P, R]):
     """What a task decorator leaves in place of the function.
 
@@ -47,7 +41,7 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        enqueuer: Enqueuer,
+        add: Callable[[NewJob, Any], Added],
         definition: TaskDefinition,
         function: Callable[P, R],
         *,
@@ -58,12 +52,8 @@ class Task(Generic[P, R]):
         self.definition = definition
         self.name = definition.name
         self.spec = spec or definition.spec
-        self.__wrapped__ = function
-        self.__doc__ = function.__doc__
-        self.__name__ = getattr(function, "__name__", definition.name)
-        self.__qualname__ = getattr(function, "__qualname__", definition.name)
-        self.__module__ = function.__module__
-        self._enqueuer = enqueuer
+        update_wrapper(self, function, updated=())
+        self._add = add
         self._function = function
         self._connection = connection
         self._job_fields = job_fields or {}
@@ -76,12 +66,12 @@ class Task(Generic[P, R]):
 
     def enqueue(self, *args: Any, **kwargs: Any) -> Added:
         """Add a job; its arguments are checked here and now. Returns its id."""
-        return self._enqueuer.add(self.job(*args, **kwargs), self._connection)
+        return self._add(self.job(*args, **kwargs), self._connection)
 
     async def enqueue_async(self, *args: Any, **kwargs: Any) -> Added:
         """`enqueue` without holding up the event loop."""
         job = self.job(*args, **kwargs)
-        return await asyncio.to_thread(self._enqueuer.add, job, self._connection)
+        return await asyncio.to_thread(self._add, job, self._connection)
 
     def job(self, *args: Any, **kwargs: Any) -> NewJob:
         """The job that `enqueue` would add, for `app.enqueue_many`."""
@@ -129,7 +119,7 @@ class Task(Generic[P, R]):
                 "after_on says how jobs must end; name them by after.", field="after_on"
             )
         return Task(
-            self._enqueuer,
+            self._add,
             self.definition,
             self._function,
             spec=spec,

@@ -33,7 +33,9 @@ from evenbeat.cli.session import (
 from evenbeat.domain.webhooks import WebhookEvent
 from evenbeat.humanize import any_of, count, milliseconds
 
-webhook_cli = CommandGroup()
+webhook_cli = CommandGroup(
+    "Notify other systems when jobs end: endpoints, deliveries, sending again."
+)
 
 WebhookArgument = Annotated[
     str, argument("WEBHOOK", "The id, or the beginning that the list shows.")

@@ -33,11 +33,6 @@ SOCKET_PATH_LIMIT = 103  # bytes that fit into sun_path on macOS, the shortest o
 DATABASE = "evenbeat"
 SUPERUSER = "postgres"
 
-INCLUDE = """
-include 'evenbeat.conf'
-# Your own settings go below this line.
-"""
-
 
 class Account(NamedTuple):
     """The system user that the server runs as when root starts it."""
@@ -134,13 +129,13 @@ class Cluster:
                 f"A new PostgreSQL cluster could not be made in {self.home}:\n"
                 f"{_tail(initdb.stdout)}"
             )
-        ours = Path(
-            shutil.copyfile(Path(__file__).with_name("evenbeat.conf"), staged / "evenbeat.conf")
-        )
+        ours = staged / "evenbeat.conf"
+        shutil.copyfile(Path(__file__).with_name("evenbeat.conf"), ours)
         if self.account:
             os.chown(ours, *self.account)
         with (staged / "postgresql.conf").open("a") as configuration:
-            configuration.write(INCLUDE)
+            line = "\ninclude 'evenbeat.conf'\n# Your own settings go below this line.\n"
+            configuration.write(line)
         staged.rename(self.pgdata)
         directory = os.open(self.home, os.O_RDONLY)
         try:

@@ -150,8 +150,8 @@ def job_id(store):
     ("start", "end", "limit", "field", "message"),
     [
         (UTC_T0, UTC_T0, 10, "from", "from must be before to"),
-        (UTC_T0.replace(tzinfo=None), UTC_T0, 10, "from", "from must carry a timezone"),
-        (UTC_T0, UTC_T0.replace(tzinfo=None), 10, "to", "to must carry a timezone"),
+        (UTC_T0.replace(tzinfo=None), UTC_T0, 10, "from", "has no time zone"),
+        (UTC_T0, UTC_T0.replace(tzinfo=None), 10, "to", "has no time zone"),
         (UTC_T0 - DAY, UTC_T0, 23, "from", "24 plans .* at most 23"),
         (datetime(1, 1, 1, tzinfo=UTC), UTC_T0, 1000, "from", "at most 1,000"),
         (UTC_T0 - DAY, UTC_T0 + timedelta(seconds=1), 99, "to", "must not be in the future"),

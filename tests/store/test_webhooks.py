@@ -307,7 +307,7 @@ def test_endpoints_are_made_changed_and_listed(store):
     assert (changed.events, changed.enabled, changed.queues) == (["job.completed"], False, ["mail"])
     assert (changed.description, changed.secret) == ("pager", first.secret)
     assert store.webhooks.get(first.id) == changed
-    with pytest.raises(InvalidInput, match=r"no webhook event 'x'"):
+    with pytest.raises(InvalidInput, match="got x"):
         store.webhooks.update(first.id, {"events": ["x"]})
 
 

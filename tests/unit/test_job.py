@@ -124,13 +124,6 @@ def test_delay_and_window_move_the_due_time_but_not_the_plan(schedule):
     assert first_run(nightly, None, NOW).next_run_at == T0.replace(hour=22)
 
 
-@pytest.mark.parametrize("start", [timedelta.max, timedelta.min])
-def test_a_start_beyond_all_dates_is_the_callers_mistake(start):
-    with pytest.raises(InvalidInput, match="outside the years 1 to 9999") as caught:
-        first_run(JobSpec("noop"), start, NOW)
-    assert caught.value.field == "start"
-
-
 @given(st.integers(1, 10**7), st.sampled_from(Placement), st.none() | st.integers(-(10**7), 10**7))
 def test_an_interval_first_runs_within_one_interval(seconds, placement, anchor):
     every = timedelta(seconds=seconds)
@@ -320,7 +313,7 @@ def test_a_new_job_checks_its_names(field):
 
 
 def test_a_start_needs_a_timezone_and_may_have_any():
-    with pytest.raises(InvalidInput, match="start must carry a timezone"):
+    with pytest.raises(InvalidInput, match="has no time zone"):
         NewJob(JobSpec("noop"), start=datetime(2026, 1, 1))  # noqa: DTZ001
     abroad = (NOW + HOUR).astimezone(timezone(5 * HOUR))
     assert first_run(JobSpec("noop"), abroad, NOW).plan_time == NOW + HOUR

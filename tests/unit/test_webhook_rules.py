@@ -123,7 +123,7 @@ def test_events_are_checked_and_put_in_order():
         check_events(["job.done"])
     with pytest.raises(InvalidInput, match="at least one event"):
         check_events([])
-    with pytest.raises(InvalidInput, match=r"no webhook event 'webhook\.test'"):
+    with pytest.raises(InvalidInput, match=r"got webhook\.test"):
         check_events(["webhook.test"])
 
 

@@ -8,7 +8,6 @@ from evenbeat.domain.job import Job, JobSpec, Placement, recurring_of, spec_of, 
 from evenbeat.domain.schedule import After, Interval, Recurring
 from evenbeat.domain.states import JobStatus
 from evenbeat.domain.window import due_at
-from evenbeat.errors import InvalidInput
 
 
 class FirstRun(NamedTuple):
@@ -24,12 +23,7 @@ class FirstRun(NamedTuple):
 
 def first_run(spec: JobSpec, start: datetime | timedelta | None, now: datetime) -> FirstRun:
     """The first occurrence of a new job, within one interval from now unless `start` is given."""
-    try:
-        moment = now + start if isinstance(start, timedelta) else start
-    except OverflowError:
-        raise InvalidInput(
-            f"start lies {start} from now, outside the years 1 to 9999.", field="start"
-        ) from None
+    moment = now + start if isinstance(start, timedelta) else start
     on_grid = spec.placement is Placement.GRID
     plan, anchor = spec.schedule.first_plan(moment, now, on_grid=on_grid)
     if plan is None:

@@ -7,23 +7,12 @@ from uuid import UUID
 
 _MARKS = 0x7 << 76 | 0b10 << 62
 """The bits that every one has: its version and its variant."""
-_AT_ONCE = 128
-
-_tails: list[int] = []
-"""Random numbers for the next few, from one read of the random source."""
-if hasattr(os, "register_at_fork"):  # where there are forks, a child must not give the same ids
-    os.register_at_fork(after_in_child=_tails.clear)
 
 
 def uuid7(unix_seconds: float | None = None) -> UUID:
     """A new id; ids of different milliseconds sort by time."""
     moment = time.time() if unix_seconds is None else unix_seconds
-    try:
-        tail = _tails.pop()
-    except IndexError:
-        tail, *more = _random(_AT_ONCE)
-        _tails.extend(more)
-    return UUID(int=int(moment * 1000) << 80 | _MARKS | tail >> 2)
+    return UUID(int=int(moment * 1000) << 80 | _MARKS | int.from_bytes(os.urandom(8), "big") >> 2)
 
 
 def uuid7_many(count: int, unix_seconds: float | None = None) -> list[UUID]:
@@ -36,7 +25,7 @@ def uuid7_many(count: int, unix_seconds: float | None = None) -> list[UUID]:
     base = int(moment * 1000)
     return [
         UUID(int=base + (i >> 12) << 80 | (i & 0xFFF) << 64 | _MARKS | tail >> 2)
-        for i, tail in enumerate(_random(count))
+        for i, tail in enumerate(struct.unpack(f">{count}Q", os.urandom(8 * count)))
     ]
 
 
@@ -49,7 +38,3 @@ def parse_id(value: object) -> UUID | None:
         return UUID(value) if isinstance(value, str) and len(value) in {32, 36} else None
     except ValueError:
         return None
-
-
-def _random(count: int) -> tuple[int, ...]:
-    return struct.unpack(f">{count}Q", os.urandom(8 * count))

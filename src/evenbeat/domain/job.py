@@ -15,6 +15,7 @@ from uuid import UUID
 from evenbeat.domain import setting_kinds as kinds
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.limits import MAX_RUNNING, Limits, RateLimit
+from evenbeat.domain.moments import as_utc
 from evenbeat.domain.retry import LONGEST_CAP, RetryPolicy
 from evenbeat.domain.schedule import (
     KINDS,
@@ -27,7 +28,6 @@ from evenbeat.domain.schedule import (
 from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.domain.setting_kinds import SettingKind, check_name
 from evenbeat.domain.window import ExecutionWindow, parse_window
-from evenbeat.errors import InvalidInput
 
 
 class Placement(StrEnum):
@@ -280,12 +280,8 @@ class NewJob:
             check_name("name", self.name)
         if self.dedup_key is not None:
             check_name("dedup_key", self.dedup_key)
-        if isinstance(self.start, datetime) and self.start.tzinfo is None:
-            raise InvalidInput(
-                f"start must carry a timezone, got {self.start.isoformat()}. "
-                "For example: datetime.now(UTC) + timedelta(minutes=5).",
-                field="start",
-            )
+        if isinstance(self.start, datetime):
+            as_utc(self.start, field="start")
 
 
 class Job(NamedTuple):

@@ -81,7 +81,9 @@ class CountRuns:
             runs += counted
             if counted < self.batch:
                 break
-        upkeep.save_figure("executions", read.counted_totals()._asdict(), now=now)
+        upkeep.save_figure(
+            "executions", read.execution_totals(counted_only=True)._asdict(), now=now
+        )
         last = upkeep.figures().get("job_counts")
         if last is None or abs(self._clock.now() - last.updated_at) >= timedelta(
             milliseconds=self.job_count_share * last.value["took_ms"]

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import UUID
 
+from evenbeat.domain.moments import as_utc
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.rows import MAX_JSON_BYTES
@@ -83,14 +84,7 @@ def check_page(limit: int, offset: int, farthest: int = 2**31 - 1) -> None:
 
 def check_period(start: datetime, end: datetime, fields: tuple[str, str]) -> None:
     """Refuse a period that is none."""
-    for field, moment in zip(fields, (start, end), strict=True):
-        if moment.tzinfo is None:
-            raise InvalidInput(
-                f"{field} must carry a timezone, got {moment.isoformat()}; "
-                f"for example {moment.isoformat()}Z for UTC.",
-                field=field,
-            )
-    if start >= end:
+    if as_utc(start, field=fields[0]) >= as_utc(end, field=fields[1]):
         raise InvalidInput(
             f"{fields[0]} must be before {fields[1]}, got {start.isoformat()} and "
             f"{end.isoformat()}.",

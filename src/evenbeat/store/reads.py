@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString, NamedTuple
 from uuid import UUID
 
 from evenbeat.domain.dependencies import Dependency
@@ -136,7 +136,8 @@ class Reads(Summaries):
     ) -> ExecutionPage:
         """A page of a job's history, newest plan first, and its total."""
         check_page(limit, offset)
-        params = _history(job_id, limit, offset, statuses)
+        page = {"limit": limit, "offset": offset}
+        params = {**page, "job_id": job_id, "statuses": as_list(statuses)}
         total = self._database.rows("count_executions_of", params)[0][0]
         return ExecutionPage(self._all(Execution._make, "executions_of", params), total)
 
@@ -181,7 +182,7 @@ class Reads(Summaries):
         paused_at, ahead, present = self._database.rows("standing_of", params)[0]
         silent = {"silent_seconds": SILENT_AFTER.total_seconds(), "now": now}
         workers = self._all(WorkerRecord._make, "workers", silent)
-        runs = self._all(Execution._make, "executions_of", _history(job_id, RUNS_EXPLAINED))
+        runs = self.executions_of(job_id, limit=RUNS_EXPLAINED).executions
         awaited = self._dependencies.awaited_by([job_id])[job_id]
         limit = None if job.concurrency_key is None else self._limits.find(job.concurrency_key)
         return Circumstances(job, present, paused_at, workers, runs, ahead, awaited, limit)
@@ -197,9 +198,3 @@ class Reads(Summaries):
     def queues(self, *, now: datetime | None = None) -> list[QueueDepth]:
         """Every queue that has due or running jobs, or was ever paused."""
         return self._all(QueueDepth._make, "queue_depths", {"now": now})
-
-
-def _history(
-    job_id: UUID, limit: int, offset: int = 0, statuses: Sequence[str] | None = None
-) -> dict[str, Any]:
-    return {"job_id": job_id, "statuses": as_list(statuses), "limit": limit, "offset": offset}

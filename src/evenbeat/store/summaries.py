@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from evenbeat.domain.job import Job
-from evenbeat.errors import InvalidInput
 from evenbeat.store.part import MAX_PAGE, StorePart, check_page, check_period
 from evenbeat.store.upkeep import KnownTask
 
@@ -108,18 +107,14 @@ class Attention(NamedTuple):
 class Summaries(StorePart):
     """The quick reads of a dashboard; `Reads` is made of them."""
 
-    def counted_totals(self) -> ExecutionTotals:
-        """All executions that the kept sums hold."""
-        return _totals(self._database.rows("counted_totals", {})[0])
-
-    def execution_totals(self) -> ExecutionTotals:
-        """All executions up to this moment."""
-        return _totals(self._database.rows("execution_totals", {})[0])
+    def execution_totals(self, *, counted_only: bool = False) -> ExecutionTotals:
+        """All executions up to this moment, or only those that the kept sums hold."""
+        statement = "counted_totals" if counted_only else "execution_totals"
+        total, done, failed, average = self._database.rows(statement, {})[0]
+        return ExecutionTotals(total, done, failed, average, rate(done, failed))
 
     def hourly(self, *, hours: int = 24, now: datetime | None = None) -> list[HourOutcomes]:
         """What ended in each of the last hours, oldest first, the present hour included."""
-        if not 1 <= hours <= 192:
-            raise InvalidInput(f"hours must be from 1 to 192, got {hours}.", field="hours")
         return self._all(HourOutcomes._make, "hourly_outcomes", {"hours": hours, "now": now})
 
     def job_counts(self) -> tuple[list[JobCount], datetime | None]:
@@ -188,11 +183,6 @@ def waiting_params(late: timedelta, now: datetime | None) -> dict[str, Any]:
     """Parameters of the statement `waiting_lanes`."""
     silent = SILENT_AFTER.total_seconds()
     return {"late_seconds": late.total_seconds(), "silent_seconds": silent, "now": now}
-
-
-def _totals(row: tuple[Any, ...]) -> ExecutionTotals:
-    total, done, failed, average = row
-    return ExecutionTotals(total, done, failed, average, rate(done, failed))
 
 
 def rate(done: int, failed: int) -> float | None:

@@ -28,8 +28,6 @@ MOST_GLOBAL = 100
 COUNTED = 10_000
 """How far the messages of an endpoint are counted; beyond that the total says only "at least"."""
 
-_KEY_BYTES = 32
-
 
 class Message(NamedTuple):
     """A message and how its delivery stands: `state` is pending, delivered or failed. The last
@@ -132,7 +130,7 @@ class Webhooks(StorePart):
             "job_id": job_id,
             **_filters(tasks, queues, tags),
             "enabled": enabled,
-            "secret": _new_secret(),
+            "secret": secret_of(secrets.token_bytes(32)),
             "created_by": created_by,
             "now": now,
         }
@@ -174,7 +172,7 @@ class Webhooks(StorePart):
     def rotate(self, id_: UUID, *, now: datetime | None = None) -> Webhook:
         """Give an endpoint a new secret; the old one signs along for a day."""
         old = OLD_SECRET_SIGNS.total_seconds()
-        params = {"secret": _new_secret(), "old_seconds": old, "now": now}
+        params = {"secret": secret_of(secrets.token_bytes(32)), "old_seconds": old, "now": now}
         return self._get(Webhook._make, "rotate_webhook_secret", "webhook", id_, params=params)
 
     def delete(self, id_: UUID) -> None:
@@ -303,7 +301,3 @@ def _filters(
     """The filters as columns; an empty one would hear of nothing, and means all."""
     filters = {"tasks": tasks, "queues": queues, "tags": tags}
     return {name: sorted(set(words)) if words else None for name, words in filters.items()}
-
-
-def _new_secret() -> str:
-    return secret_of(secrets.token_bytes(_KEY_BYTES))

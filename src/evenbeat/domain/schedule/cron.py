@@ -124,15 +124,10 @@ def _normal_expression(text: str) -> str:
             f"{text!r} is not a named schedule. The names are {', '.join(NAMED_CRON)}; "
             'any interval is written like "@every 1h30m".'
         )
-    if len(fields) == 6:
-        raise InvalidSchedule(
-            f"{text!r} has 6 fields, but cron here has 5: seconds are not supported. "
-            f'Write for example {CRON_EXAMPLE}, or "@every 10s" for every ten seconds.'
-        )
     if len(fields) != 5:
         raise InvalidSchedule(
-            f"{text!r} has {len(fields)} fields, but a cron expression has 5. "
-            f"Write for example {CRON_EXAMPLE}."
+            f"{text!r} has {len(fields)} fields, but cron here has 5: seconds are not supported. "
+            f'Write for example {CRON_EXAMPLE}, or "@every 10s" for every ten seconds.'
         )
     return " ".join(fields)
 

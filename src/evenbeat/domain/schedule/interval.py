@@ -14,7 +14,7 @@ from evenbeat.domain.schedule.base import (
     ScheduleRow,
     split_words,
 )
-from evenbeat.errors import InvalidDuration, InvalidSchedule
+from evenbeat.errors import InvalidInput, InvalidSchedule
 from evenbeat.humanize import interval
 
 LONGEST_INTERVAL = timedelta(days=3650)
@@ -36,21 +36,15 @@ class Interval(Recurring):
     anchor: datetime | None = None
 
     def __post_init__(self) -> None:
-        if self.every < _SECOND:
-            reason = "an interval must be at least 1 second"
-        elif self.every % _SECOND:
-            reason = "an interval must be a whole number of seconds"
-        elif self.every > LONGEST_INTERVAL:
-            reason = f"an interval may be at most {format_duration(LONGEST_INTERVAL)}"
-        else:
-            if self.anchor is not None:
-                object.__setattr__(self, "anchor", as_utc(self.anchor, field="anchor"))
-            return
-        raise InvalidSchedule(
-            f"{format_duration(self.every)!r} cannot be repeated: {reason}; "
-            'for example "@every 10s" or "@every 1h30m".',
-            field="every",
-        )
+        if not _SECOND <= self.every <= LONGEST_INTERVAL or self.every % _SECOND:
+            raise InvalidSchedule(
+                f"{format_duration(self.every)!r} cannot be repeated: an interval is a whole number"
+                f" of seconds, from 1s to {format_duration(LONGEST_INTERVAL)}; "
+                'for example "@every 10s" or "@every 1h30m".',
+                field="every",
+            )
+        if self.anchor is not None:
+            object.__setattr__(self, "anchor", as_utc(self.anchor, field="anchor"))
 
     @classmethod
     def from_text(cls, text: str, timezone: str) -> "Interval | None":  # noqa: ARG003
@@ -63,11 +57,9 @@ class Interval(Recurring):
             return None
         try:
             return cls(parse_duration(duration))
-        except InvalidDuration as error:
-            reason = f"{error} Or write cron, for example {CRON_EXAMPLE}."
-        except InvalidSchedule as error:
-            reason = str(error)
-        raise InvalidSchedule(f"{text!r} is not a schedule: {reason}")
+        except InvalidInput as error:
+            reason = f"{text!r} is not a schedule: {error} Or write cron, such as {CRON_EXAMPLE}."
+            raise InvalidSchedule(reason) from None
 
     @property
     def text(self) -> str:

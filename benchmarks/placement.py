@@ -28,7 +28,7 @@ from evenbeat.domain.schedule import Cron
 from evenbeat.placement.load import Beat, CronLoad, LoadModel
 from evenbeat.placement.planner import Rhythm, place
 from evenbeat.placement.rebalancing import rebalance
-from evenbeat.placement.simulate import WEEK, Curve, PeriodicRuns, replay, steady
+from evenbeat.placement.simulate import WEEK, Curve, Runs, replay
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, tzinfo=UTC)
 SINCE = LoadModel(NOW).since
@@ -147,8 +147,7 @@ def curve_of(jobs: list[Job], phases: list[int], weeks_on: int = 0) -> Curve:
     start = SINCE + weeks_on * WEEK
     at = [0 if job.midnight else phase for job, phase in zip(jobs, phases, strict=True)]
     pairs = zip(at, jobs, strict=True)
-    runs = [PeriodicRuns(phase - start, job.period, job.duration) for phase, job in pairs]
-    return replay(map(steady, runs))
+    return replay(Runs.steady(phase - start, job.period, job.duration) for phase, job in pairs)
 
 
 def wrong_by_two(jobs: list[Job], random: np.random.Generator) -> list[Job]:

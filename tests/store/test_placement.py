@@ -124,13 +124,13 @@ def test_beats_are_counted_and_young_placements_listed(advised):
     young = store.add(NewJob(JobSpec("noop", schedule=Interval(DAY))), now=T0).id
     (counted,) = store.placement.interval_counts(until=T0 - MINUTE)
     assert counted == (3600, int((T0 + HOUR).timestamp()), 9000, 3)
-    assert sum(beat.jobs for beat in store.placement.interval_counts(until=T0)) == 4
+    assert sum(jobs for *_, jobs in store.placement.interval_counts(until=T0)) == 4
     (listed,) = store.placement.placed_jobs(since=T0 - MINUTE)
     assert listed == (young, 86_400, int((T0 + 20 * MINUTE).timestamp()), None, True)
     assert store.placement.placed_jobs(since=T0) == []
     store.control.pause([young], now=T0)
     assert store.placement.placed_jobs(since=T0 - MINUTE) == [listed._replace(live=False)]
-    assert sum(beat.jobs for beat in store.placement.interval_counts(until=T0)) == 3
+    assert sum(jobs for *_, jobs in store.placement.interval_counts(until=T0)) == 3
     cron = store.add(NewJob(JobSpec("noop", schedule=Cron("@daily"))), now=T0).id
     assert store.placement.cron_jobs() == [(cron, "noop", "@daily", "UTC", None)]
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenbeat.domain.schedule import Cron
-from evenbeat.placement.load import Beat, CronLoad, LoadModel
+from evenbeat.placement.load import Beat, CronLoad, LoadModel, duration_ms, epoch_second
 from evenbeat.placement.planner import MANY, Rhythm, place, place_many
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, 250_000, tzinfo=UTC)
@@ -32,7 +32,11 @@ def test_each_begins_within_its_interval_and_is_counted(groups: list[tuple[Rhyth
     assert model.jobs == 1 + len(jobs)
     for job, placed in zip(jobs, places, strict=True):
         assert NOW < placed.at <= NOW + job.every
-        assert placed.beat == Beat.at(job.every, placed.at, job.cost_ms)
+        assert placed.beat == (
+            int(job.every.total_seconds()),
+            epoch_second(placed.at),
+            duration_ms(job.cost_ms),
+        )
     model.add_many([placed.beat for placed in places], [-1] * len(places))
     assert model.peak == 1
 

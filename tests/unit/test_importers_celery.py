@@ -142,7 +142,7 @@ def test_crontabs_fire_on_the_same_minutes(app: Celery, given: crontab, expressi
         (entry(crontab(day_of_month=13, day_of_week=5)), "which cron cannot say"),
         (entry(Tides()), "Its schedule is a Tides"),
         (entry(None), "Its schedule is a NoneType"),
-        (entry(0.5), "at least 1 second"),
+        (entry(0.5), "from 1s"),
         (entry(timedelta(days=9999)), "at most"),
         (entry(60, args=(1, 2, 3, 4)), "do not fit the parameters"),
         (entry(60, task="shop.unknown", args=(1,)), "arguments without names"),

@@ -13,7 +13,7 @@ from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement.distribution import distribution
 from evenbeat.placement.load import RUN, WEEK, Beat, CronLoad, LoadModel, epoch_second, score
-from evenbeat.placement.simulate import ListedRuns, PeriodicRuns, replay, steady
+from evenbeat.placement.simulate import Runs, replay
 
 MONDAY = datetime(2026, 2, 2, tzinfo=UTC)
 START = epoch_second(MONDAY)
@@ -110,7 +110,7 @@ def test_paused_jobs_weigh_nothing() -> None:
 def test_the_model_is_what_a_replay_counts(period: int, phase: int, duration: int) -> None:
     whole = max(1, duration // 1000)
     model = model_of(Beat(period, phase, whole * 1000))
-    curve = replay([steady(PeriodicRuns(phase - START, period, whole))])
+    curve = replay([Runs.steady(phase - START, period, whole)])
     assert np.array_equal(model.seconds, curve.per_second * RUN)
     assert np.array_equal(model.cells, model.seconds.reshape(-1, 60).sum(axis=1))
 
@@ -270,20 +270,20 @@ def test_many_are_doubted_like_each(some: list[Beat]) -> None:
 
 
 def test_replay_counts_every_second() -> None:
-    curve = replay([PeriodicRuns(2, 5, 3), PeriodicRuns(4, 0, 100)], horizon=10)
+    curve = replay([Runs(np.array([2, 7]), 3), Runs(np.array([4]), 100)], horizon=10)
     assert curve.per_second.tolist() == [0, 0, 1, 1, 2, 1, 1, 2, 2, 2]
     assert (curve.peak, curve.mean) == (2, 1.2)
 
 
 def test_plans_without_an_interval_are_replayed() -> None:
-    job = ListedRuns(np.array([-4, 1, 3, 8]), 3)
+    job = Runs(np.array([-4, 1, 3, 8]), 3)
     assert replay([job], horizon=10).per_second.tolist() == [0, 1, 1, 1, 1, 1, 0, 0, 1, 1]
-    nothing = ListedRuns(np.array([], np.int64), 3)
+    nothing = Runs(np.array([], np.int64), 3)
     assert replay([nothing], horizon=3).per_second.tolist() == [0, 0, 0]
 
 
 def test_the_ratio_tells_peaks_from_an_even_load() -> None:
-    together = replay([PeriodicRuns(0, 60, 30)] * 2, horizon=600)
-    apart = replay([PeriodicRuns(0, 60, 30), PeriodicRuns(30, 60, 30)], horizon=600)
+    together = replay([Runs.steady(0, 60, 30)] * 2, horizon=600)
+    apart = replay([Runs.steady(0, 60, 30), Runs.steady(30, 60, 30)], horizon=600)
     assert (together.ratio, apart.ratio) == (2.0, 1.0)
     assert apart.peaks(60) == [1] * 10

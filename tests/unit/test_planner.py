@@ -23,7 +23,7 @@ from evenbeat.placement.rebalancing import (
     reason_to_stay,
     rebalance,
 )
-from evenbeat.placement.simulate import PeriodicRuns, replay, steady
+from evenbeat.placement.simulate import Runs, replay
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, 250_000, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -158,8 +158,8 @@ def test_the_peak_stays_near_the_mean(count: int, bound: float, seed: int) -> No
     for period, lasting in mixed(count, seed):
         placed = place(model, Rhythm(timedelta(seconds=period), lasting * 1000.0), NOW)
         model.add(placed.beat)
-        runs.append(PeriodicRuns(placed.beat.phase - model.since, period, lasting))
-    curve = replay(map(steady, runs))
+        runs.append(Runs.steady(placed.beat.phase - model.since, period, lasting))
+    curve = replay(runs)
     # Where few run at once, whole runs are coarse: two above the mean may exceed the ratio.
     assert curve.peak <= max(bound * curve.mean, curve.mean + 2)
     assert curve.peak == model.peak
@@ -173,9 +173,9 @@ def test_wrong_durations_hurt_less_than_chance() -> None:
     for (period, lasting), wrong in zip(jobs, told, strict=True):
         placed = place(model, Rhythm(timedelta(seconds=period), wrong * 1000), NOW)
         model.add(placed.beat)
-        ours.append(PeriodicRuns(placed.beat.phase - model.since, period, lasting))
-    by_chance = [PeriodicRuns(int(random.integers(0, p)), p, lasting) for p, lasting in jobs]
-    assert replay(map(steady, ours)).peak < replay(map(steady, by_chance)).peak
+        ours.append(Runs.steady(placed.beat.phase - model.since, period, lasting))
+    by_chance = [Runs.steady(int(random.integers(0, p)), p, lasting) for p, lasting in jobs]
+    assert replay(ours).peak < replay(by_chance).peak
 
 
 @pytest.mark.parametrize("cost_ms", [50, 7_000, 60_000])

@@ -74,12 +74,13 @@ def done_once(
             body = bytes(response.body).decode()
             keys.keep(subject, key, response.status_code, body, connection)
             return response
-        if stored.fingerprint != fingerprint:
+        stored_fingerprint, answer = stored
+        if stored_fingerprint != fingerprint:
             raise InvalidInput(
                 "This Idempotency-Key was used for another request in the last 24 hours. Use a "
                 "new key for a new request.",
                 field="Idempotency-Key",
             )
-        return json_response(stored.answer, 200, {REPLAYED: "true"})
+        return json_response(answer, 200, {REPLAYED: "true"})
 
     return database.atomically(work_once)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from evenbeat.api.fields import EstimatedPage, Json, Rounded, RowDocument, fields_of, only_if_any
 from evenbeat.api.requests import READ_ONLY, AfterEnd, JobEdit
-from evenbeat.domain.dependencies import Dependency, Dependent
+from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import (
     BY_NAME,
@@ -16,10 +16,9 @@ from evenbeat.domain.job import (
     Job,
     JobSpec,
     Setting,
-    schedule_of,
     settings_of_row,
 )
-from evenbeat.domain.schedule import KINDS, Recurring
+from evenbeat.domain.schedule import KINDS, Recurring, schedule_from_row
 from evenbeat.observe.explain import describe_schedule
 from evenbeat.store.reads import JobStats
 
@@ -127,10 +126,10 @@ def job_document(
     warnings: Sequence[str] = (),
     duplicate: bool = False,
     awaited: Sequence[Dependency] = (),
-    dependents: Sequence[Dependent] = (),
+    dependents: Sequence[Dependency] = (),
 ) -> JobDocument:
     """A job as answered. Columns go by their names; the rest is worked out here."""
-    schedule, tags = schedule_of(job), job.metadata.get("tags")
+    schedule, tags = schedule_from_row(job), job.metadata.get("tags")
     fields: Json = {name: getattr(job, name) for name in _SAME_NAME} | settings_of_row(job)
     for more in JOB_EXTRAS:
         fields |= more(job)

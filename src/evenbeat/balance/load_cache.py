@@ -159,8 +159,8 @@ class LoadCache:
         recent = placement.placed_jobs(since=recent_from)
         model = LoadModel(now)
         model.add_many(
-            [Beat(b.interval_seconds, b.second, duration_ms(b.cost_ms)) for b in counted],
-            [b.jobs for b in counted],
+            [Beat(every, second, duration_ms(cost)) for every, second, cost, _ in counted],
+            [jobs for *_, jobs in counted],
         )
         model.add_crons(cron_loads(crons))
         reading = _Reading(model, {str(c.id): c.name for c in crons}, now, recent_from, {})

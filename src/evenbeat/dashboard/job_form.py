@@ -28,7 +28,6 @@ from evenbeat.domain.job import (
     Job,
     JobSpec,
     Placement,
-    schedule_of,
     spec_of,
     with_settings,
 )
@@ -235,7 +234,8 @@ def errors_of(error: Exception) -> dict[str, str]:
 
 
 def filled(job: Job, zone: tzinfo, awaited: Sequence[Dependency] = ()) -> Form:
-    spec, schedule = spec_of(job), schedule_of(job)
+    spec = spec_of(job)
+    schedule = spec.schedule
     tags, description = job.metadata.get("tags"), job.metadata.get("description")
     values = {
         "name": job.name,

@@ -9,8 +9,8 @@ _LIVE = ("pending", "scheduled", "running", "paused")
 
 
 class Dependency(NamedTuple):
-    """One job that is waited for. Without a status it was deleted; `last_end` is how its newest
-    occurrence ended, wanted or not."""
+    """One job that is waited for, or that waits. Without a status it was deleted; `last_end` is how
+    its newest occurrence ended, wanted or not."""
 
     id: UUID
     name: str | None
@@ -31,21 +31,6 @@ class Dependency(NamedTuple):
     def is_alive(self) -> bool:
         """Whether it may still end by itself."""
         return self.status in _LIVE
-
-
-class Dependent(NamedTuple):
-    """One job that waits."""
-
-    id: UUID
-    name: str | None
-    task: str
-    wanted: str
-    status: str
-
-    @property
-    def label(self) -> str:
-        """What people call it."""
-        return self.name or f"{self.task} {self.id}"
 
 
 def circle(edges: Iterable[tuple[UUID, UUID]], through: Iterable[UUID]) -> list[UUID] | None:

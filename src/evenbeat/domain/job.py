@@ -349,11 +349,6 @@ class Job(NamedTuple):
     created_by: str | None
 
 
-def schedule_of(job: Job) -> Schedule:
-    """The schedule that the row describes."""
-    return schedule_from_row(job)
-
-
 def recurring_of(job: Job) -> Recurring | None:
     """The schedule if it has plans of its own, otherwise None."""
     kind = KINDS[job.schedule_kind]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.execution import Execution
-from evenbeat.domain.job import Job, OnFailure, recurring_of, schedule_of, window_of
-from evenbeat.domain.schedule import Once
+from evenbeat.domain.job import Job, OnFailure, recurring_of, window_of
+from evenbeat.domain.schedule import Once, schedule_from_row
 from evenbeat.domain.states import FINISHED
 from evenbeat.errors import InvalidSchedule
 from evenbeat.humanize import count, duration, listing, milliseconds, relative, shorten, timestamp
@@ -60,7 +60,7 @@ def next_plans(job: Job, now: datetime, number: int = PLANS_SHOWN) -> list[datet
 
 def describe_schedule(job: Job, awaited: Sequence[Dependency] = ()) -> str:
     """When a job runs, with its delay and its window; after which others, if these are given."""
-    schedule = schedule_of(job)
+    schedule = schedule_from_row(job)
     text = describe_dependencies(awaited) if awaited else schedule.describe()
     if job.parent_id is not None and job.plan_time is not None:
         text = f"once, for the plan of {timestamp(job.plan_time)}"

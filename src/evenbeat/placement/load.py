@@ -55,11 +55,6 @@ class Beat(NamedTuple):
     phase: int
     duration_ms: int
 
-    @classmethod
-    def at(cls, every: timedelta, plan: datetime, cost_ms: float | None = None) -> "Beat":
-        """The beat of a job with a plan at `plan`; a run of unknown cost counts as 60 seconds."""
-        return cls(int(every.total_seconds()), epoch_second(plan), duration_ms(cost_ms))
-
 
 class RunShape(NamedTuple):
     """What a run adds to the week: `height` for `whole` seconds, then `part` for one.

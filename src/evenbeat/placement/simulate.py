@@ -39,19 +39,16 @@ _MONDAY = datetime.fromisoformat("2026-01-05T00:00:00Z")  # any Monday midnight
 # ---------------------------------------------------------------- replay
 
 
-class PeriodicRuns(NamedTuple):
-    """A job to replay, in seconds: it runs at first, first + period, and so on; 0 for no period."""
-
-    first: int
-    period: int
-    duration: int
-
-
-class ListedRuns(NamedTuple):
-    """A job to replay whose runs follow no interval: all its starts in order, in seconds."""
+class Runs(NamedTuple):
+    """The runs of a job to replay, in seconds: their starts in order, and how long each takes."""
 
     starts: Counts
     duration: int
+
+    @classmethod
+    def steady(cls, first: int, period: int, duration: int) -> "Runs":
+        """A week of a job that runs at first, first + period, and so on, and always has."""
+        return cls(np.arange(first % period - period, WEEK, period), duration)
 
 
 class Curve(NamedTuple):
@@ -85,27 +82,16 @@ class Curve(NamedTuple):
         return highest
 
 
-def replay(jobs: Iterable[PeriodicRuns | ListedRuns], *, horizon: int = WEEK) -> Curve:
+def replay(jobs: Iterable[Runs], *, horizon: int = WEEK) -> Curve:
     """Count what runs at each second of [0, horizon). A job never overlaps itself: a run longer
     than its interval delays the next, and the job runs without a break."""
     changes = np.zeros(horizon + 1, np.int64)
-    for job in jobs:
-        if isinstance(job, ListedRuns):
-            starts, lasting = job.starts, np.full(len(job.starts), job.duration)
-            lasting[:-1] = np.minimum(lasting[:-1], np.diff(starts))
-        elif job.period <= 0:
-            starts, lasting = np.array([job.first], np.int64), np.array([job.duration])
-        else:
-            starts = np.arange(job.first, horizon, job.period)
-            lasting = np.full(len(starts), min(job.duration, job.period))
+    for starts, duration in jobs:
+        lasting = np.full(len(starts), duration)
+        lasting[:-1] = np.minimum(lasting[:-1], np.diff(starts))
         np.add.at(changes, np.clip(starts, 0, horizon), 1)
         np.add.at(changes, np.clip(starts + lasting, 0, horizon), -1)
     return Curve(np.cumsum(changes[:-1]))
-
-
-def steady(job: PeriodicRuns) -> PeriodicRuns:
-    """The same job as if it had always been running: its first run lies before the week."""
-    return job._replace(first=job.first % job.period - job.period)
 
 
 # ---------------------------------------------------------------- forecast
@@ -143,13 +129,12 @@ class RecurringJob(NamedTuple):
         schedule = self.schedule
         return equivalent_interval(schedule) if isinstance(schedule, Cron) else schedule.every
 
-    def runs(self, since: datetime) -> PeriodicRuns | ListedRuns:
+    def runs(self, since: datetime) -> Runs:
         """Its runs at its own times, in seconds since a moment."""
         if isinstance(self.schedule, Cron):
-            return ListedRuns(cron_starts(self.schedule, epoch_second(since)), self.seconds)
-        every, anchor = self.schedule.every, self.schedule.anchor or since
-        period = max(1, round(every.total_seconds()))
-        return steady(PeriodicRuns(int((anchor - since).total_seconds()), period, self.seconds))
+            return Runs(cron_starts(self.schedule, epoch_second(since)), self.seconds)
+        first = int(((self.schedule.anchor or since) - since).total_seconds())
+        return Runs.steady(first, int(self.schedule.every.total_seconds()), self.seconds)
 
 
 class ConvertedJob(NamedTuple):
@@ -200,14 +185,14 @@ def forecast(jobs: Sequence[RecurringJob], now: datetime) -> Forecast:
         else:
             words = f"every {format_duration(schedule.every)}"
             unchanged.append(UnchangedJob(job.name, words, "pinned"))
-            model.add(Beat.at(schedule.every, schedule.anchor or since, job.seconds * 1000))
+            first = epoch_second(schedule.anchor or since)
+            model.add(Beat(int(schedule.every.total_seconds()), first, job.seconds * 1000))
         after.append(job.runs(since))
     model.add_crons(crons)
     for every, _, seconds in sorted(movable, reverse=True):  # the hardest to place come first
-        period = max(1, round(every.total_seconds()))
-        placed = place(model, Rhythm(timedelta(seconds=period), seconds * 1000.0), since)
-        model.add(placed.beat)
-        after.append(steady(PeriodicRuns(placed.beat.phase - model.since, period, seconds)))
+        beat = place(model, Rhythm(every, seconds * 1000.0), since).beat
+        model.add(beat)
+        after.append(Runs.steady(beat.phase - model.since, beat.period, seconds))
     before = replay(job.runs(since) for job in jobs)
     placed_intervals = len(movable) - len(converted)
     return Forecast(since, len(jobs), placed_intervals, converted, unchanged, before, replay(after))

@@ -78,14 +78,6 @@ class AccessTables(StorePart):
         return None if row is None else (row[0], row[1])
 
 
-class StoredResponse(NamedTuple):
-    """The request that a key stands for, by its fingerprint, and the answer it got."""
-
-    fingerprint: bytes
-    status: int
-    answer: str
-
-
 class IdempotencyKeys(StorePart):
     """Keys of requests that may be sent twice. Reserving, doing and keeping happen in one
     transaction, so that a key exists exactly when what it stands for was done."""
@@ -98,15 +90,15 @@ class IdempotencyKeys(StorePart):
         connection: Connection,
         *,
         now: datetime | None = None,
-    ) -> StoredResponse | None:
-        """Take the key for this request, or give what it stands for already. A request with the
-        same key that is under way elsewhere is waited for."""
+    ) -> tuple[bytes, str] | None:
+        """Take the key for this request, or give what it stands for already: the fingerprint of a
+        request, and the answer it got. One that is under way elsewhere is waited for."""
         request = {"principal": principal, "key": key, "fingerprint": fingerprint}
         params = {**request, "lifetime_seconds": LIFETIME.total_seconds(), "now": now}
         while not self._database.rows("reserve_key", params, connection):
             row = self._database.row("kept_answer", params, connection)
             if row is not None:
-                return StoredResponse(bytes(row[0]), row[1], row[2])
+                return bytes(row[0]), row[2]
         return None
 
     def keep(

@@ -253,13 +253,12 @@ class Control(StorePart):
                 other = self._reads.job_by_name(columns["name"], scope_of(job))
                 taken_by = other.id if other else job.id
                 raise NameTaken(columns["name"], str(scope_of(job)), taken_by) from error
-            # Let it wait for what its schedule names now.
-            if isinstance(spec.schedule, After) and spec.schedule.jobs:
-                self._dependencies.tie_again(edited, spec.schedule, connection, now=now)
-            elif isinstance(spec.schedule, After) or job.schedule_kind != After.kind:
+            # Let it wait for what its schedule names now; one that names nothing waits as before.
+            awaited = spec.schedule if isinstance(spec.schedule, After) else After()
+            is_unchanged = awaited is spec.schedule or job.schedule_kind != After.kind
+            if is_unchanged and not awaited.jobs:
                 return edited
-            else:
-                self._dependencies.untie(job_id, connection)
+            self._dependencies.tie_again(edited, awaited, connection, now=now)
             self._dependencies.start(only=[job_id], connection=connection, now=now)
             return self._all(Job._make, "jobs", {"ids": [job_id]}, connection)[0]
 

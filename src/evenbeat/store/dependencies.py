@@ -15,7 +15,7 @@ from uuid import UUID
 import psycopg
 
 from evenbeat.domain.decision import due_time
-from evenbeat.domain.dependencies import Dependency, Dependent, circle
+from evenbeat.domain.dependencies import Dependency, circle
 from evenbeat.domain.job import Job, NewJob, scope_of
 from evenbeat.domain.schedule import After
 from evenbeat.domain.scope import Scope
@@ -85,10 +85,6 @@ class Dependencies(StorePart):
         """Let nobody else change who waits for whom until the transaction ends."""
         name = f"{self._database.schema}:dependencies"
         self._database.rows("lock_dependencies", {"name": name}, connection)
-
-    def untie(self, job_id: UUID, connection: Connection) -> None:
-        """Let a job wait for nothing."""
-        self._database.rows("untie", {"job_id": job_id, "kept": []}, connection)
 
     # -- starting --------------------------------------------------------------------------------
 
@@ -173,10 +169,10 @@ class Dependencies(StorePart):
             awaited[row[0]].append(Dependency._make(row[1:]))
         return awaited
 
-    def dependents_of(self, job_id: UUID) -> list[Dependent]:
+    def dependents_of(self, job_id: UUID) -> list[Dependency]:
         """Who waits for this job."""
         params = {"id": job_id, "limit": DEPENDENTS_SHOWN}
-        return self._all(Dependent._make, "dependents_of", params)
+        return [Dependency(*row) for row in self._database.rows("dependents_of", params)]
 
     def still_awaited(
         self, ids: Sequence[UUID], connection: Connection

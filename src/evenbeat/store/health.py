@@ -150,8 +150,7 @@ class TableQueries(StorePart):
         """Why the schema does not fit this Evenbeat, if it does not."""
         there = int(self._database.rows("schema_version", {})[0][0])
         known = migrations()[-1].version
-        if there < known:
-            return f"The schema is at version {there}, this Evenbeat needs {known}: migrate it."
-        if there > known:
-            return f"The schema is at version {there}, this Evenbeat knows {known}: upgrade it."
-        return None
+        if there == known:
+            return None
+        remedy = "migrate the schema" if there < known else "upgrade Evenbeat"
+        return f"The schema is at version {there}, this Evenbeat needs {known}: {remedy}."

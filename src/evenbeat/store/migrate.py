@@ -64,12 +64,11 @@ def migrate(url: str, schema: str) -> list[int]:
         connection.execute(
             "SELECT pg_advisory_lock(hashtextextended(%s, 0))", (f"evenbeat:{schema}",)
         )
-        if _current(connection, schema) is None:
-            row = connection.execute("SELECT to_regnamespace(%s)", (f'"{schema}"',)).fetchone()
-            with connection.transaction():
-                if row is None or row[0] is None:
-                    connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
-                connection.execute(in_schema(_VERSIONS_TABLE, schema).encode())
+        row = connection.execute("SELECT to_regnamespace(%s)", (f'"{schema}"',)).fetchone()
+        with connection.transaction():
+            if row is None or row[0] is None:
+                connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
+            connection.execute(in_schema(_VERSIONS_TABLE, schema).encode())
         missing = _missing(connection, schema, known)
         if _run(connection, _HAS_TWELVE, schema) is not None:
             upgrade = files(__package__).joinpath("migrations", _FROM_TWELVE)
@@ -79,15 +78,10 @@ def migrate(url: str, schema: str) -> list[int]:
         return [step.version for step in missing]
 
 
-def schema_version(connection: psycopg.Connection[Any], schema: str) -> int:
-    """The newest migration in the database; 0 before the first."""
-    return _current(connection, schema) or 0
-
-
 def _missing(
     connection: psycopg.Connection[Any], schema: str, known: list[Migration]
 ) -> list[Migration]:
-    current = _current(connection, schema) or 0
+    current = schema_version(connection, schema)
     newest = known[-1].version
     if current > newest:
         raise SchemaTooNew(
@@ -97,13 +91,10 @@ def _missing(
     return [step for step in known if step.version > current]
 
 
-def _current(connection: psycopg.Connection[Any], schema: str) -> int | None:
-    """The newest version, or None where there is no table of versions yet."""
-    table = f'"{schema}".migrations'
-    row = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
-    if row is None or row[0] is None:
-        return None
-    if _run(connection, _HAS_TWELVE, schema) is not None:
+def schema_version(connection: psycopg.Connection[Any], schema: str) -> int:
+    """The newest migration in the database; 0 before the first."""
+    row = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".migrations',)).fetchone()
+    if row is None or row[0] is None or _run(connection, _HAS_TWELVE, schema) is not None:
         return 0
     row = _run(connection, "SELECT coalesce(max(version), 0) FROM evenbeat.migrations", schema)
     return int(row[0]) if row else 0

@@ -113,15 +113,6 @@ def placed_run(spec: JobSpec, at: datetime | None, now: datetime) -> FirstRun:
 # ---------------------------------------------------------------- what is read and written
 
 
-class IntervalCount(NamedTuple):
-    """How many interval jobs share an interval, the second of their next run, and their cost."""
-
-    interval_seconds: int
-    second: int
-    cost_ms: float | None
-    jobs: int
-
-
 class PlacedJob(NamedTuple):
     """An interval job that was placed recently; not `live`: paused or ended."""
 
@@ -197,9 +188,10 @@ class Placements(StorePart):
         """Every recurring job that will run again, for a rebalance."""
         return self._all(LoadEntry._make, "load_snapshot")
 
-    def interval_counts(self, *, until: datetime) -> list[IntervalCount]:
-        """The interval jobs that were placed up to a moment, counted."""
-        return self._all(IntervalCount._make, "interval_counts", {"until": until})
+    def interval_counts(self, *, until: datetime) -> list[tuple[int, int, float | None, int]]:
+        """The interval jobs that were placed up to a moment: how many share an interval, the second
+        of their next run, and their cost, which come first."""
+        return self._all(tuple, "interval_counts", {"until": until})
 
     def cron_jobs(self) -> list[CronEntry]:
         """The cron jobs that are not paused."""

@@ -167,7 +167,7 @@ ORDER BY d.job_id, d.position, d.predecessor_id;
 
 -- name: dependents_of
 -- Who waits for this job.
-SELECT j.id, j.name, j.task, d.wanted, j.status
+SELECT j.id, j.name, j.task, d.wanted, d.satisfied_at IS NOT NULL, j.status
 FROM evenbeat.dependencies d JOIN evenbeat.jobs j ON j.id = d.job_id
 WHERE d.predecessor_id = %(id)s
 ORDER BY j.id

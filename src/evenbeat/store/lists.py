@@ -2,14 +2,14 @@
 
 An index over all jobs by queue and task would cost every run (`0001_initial.sql`). A list is
 therefore read plainly, newest first along the primary key, when much matches; and from the partial
-indexes, each of which holds the jobs of some states by queue and task, when little does. Where an
-index has the wanted order for most of the jobs (next run, name), its front is tried first.
+indexes, each of which holds the jobs of some states by queue and task, when little does. Before
+that, names are looked for along their index, and common tags among the first rows.
 """
 
 # Every piece of SQL here is a LiteralString, which mypy proves; values go in as parameters.
 # ruff: noqa: S608
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
@@ -32,7 +32,6 @@ EXACT_ROWS = 10_000
 FEW = 5_000
 NEAR = 10_000
 MOST_NAMES = 1000
-FARTHEST_LANE_ROW = 1000
 
 
 # ---------------------------------------------------------------- which jobs, in which order
@@ -153,15 +152,12 @@ def order_by(sort: str) -> LiteralString:
 _WAITING = frozenset({"pending", "scheduled"})
 
 # Every job is in just one of these, each of which is the predicate of a partial index.
-_WITHOUT_LANE: dict[LiteralString, frozenset[str]] = {
-    "status = 'pending' AND next_run_at IS NULL": frozenset({"pending"}),
-    "status = 'running'": frozenset({"running"}),
-    "is_paused AND status = 'paused'": frozenset({"paused"}),
-}
 _PARTS: dict[LiteralString, frozenset[str]] = {
     "concurrency_key IS NULL AND {waiting}": _WAITING,
     "concurrency_key IS NOT NULL AND {waiting}": _WAITING,
-    **_WITHOUT_LANE,
+    "status = 'pending' AND next_run_at IS NULL": frozenset({"pending"}),
+    "status = 'running'": frozenset({"running"}),
+    "is_paused AND status = 'paused'": frozenset({"paused"}),
     "status IN ('completed', 'failed', 'cancelled')": frozenset(
         {"completed", "failed", "cancelled"}
     ),
@@ -169,14 +165,6 @@ _PARTS: dict[LiteralString, frozenset[str]] = {
 
 _JOBS: LiteralString = "evenbeat.jobs j"
 _PAGE: LiteralString = " LIMIT %(limit)s OFFSET %(offset)s"
-
-_LANES: LiteralString = """
-WITH RECURSIVE lanes AS ({free_lanes_by lanes}), limited_lanes AS ({limited_lanes_by limited_lanes})
-"""
-_LANE_ROWS: LiteralString = """
-    AND {waiting j}
-    AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-    ORDER BY j.next_run_at LIMIT %(reach)s) first"""
 
 
 class JobPage(NamedTuple):
@@ -207,8 +195,7 @@ class JobLists(StorePart):
     def _rows(
         self, query: FilterQuery, sort: str, order: LiteralString, limit: int, offset: int
     ) -> list[tuple[Any, ...]]:
-        params = {**query.params, "limit": limit, "offset": offset, "reach": limit + offset}
-        params["near"] = NEAR
+        params = {**query.params, "limit": limit, "offset": offset, "near": NEAR}
         plain = _page_of(_JOBS, query, order)
         unforeseen = not _UNFORESEEN.isdisjoint(query.job_filter.values())
         everything: LiteralString = "SELECT 1 FROM " + _JOBS
@@ -216,12 +203,19 @@ class JobLists(StorePart):
             everything += " WHERE " + query.condition
         if self._cost(everything, params)[0] <= CHEAP:
             return self._query(plain, params)
-        for text, is_complete in _fronts(query, sort, order, limit + offset):
+        # Rows along the order of an index; they are the right ones only if they fill the page.
+        front: LiteralString = ""
+        if sort in ("name", "-name"):
+            front = _page_of(_JOBS, query, order, " AND j.name IS NOT NULL")
+        elif unforeseen and sort in ("created_at", "-created_at"):
+            near: LiteralString = "(SELECT * FROM " + _JOBS + order + " LIMIT %(near)s) j"
+            front = _page_of(near, query, order)
+        if front:
             # A planner that underestimates what is there would rather fetch all of it and sort.
             with self._database.transaction() as connection:
                 connection.execute("SET LOCAL enable_bitmapscan = off", prepare=False)
-                rows = self._database.query("jobs_list", text, params, connection)
-            if is_complete or len(rows) == limit:
+                rows = self._database.query("jobs_list", front, params, connection)
+            if len(rows) == limit:
                 return rows
         parts = _page_of(_parts(query.job_filter), query, order)
         few = self._are_few(query.job_filter)
@@ -308,28 +302,3 @@ def _parts(job_filter: JobFilter) -> LiteralString:
         if states is None or states & holds
     ]
     return "(" + " UNION ALL ".join(parts) + ") j" if parts else _JOBS
-
-
-def _fronts(
-    query: FilterQuery, sort: str, order: LiteralString, reach: int
-) -> Iterator[tuple[LiteralString, bool]]:
-    """Queries that read along the order of an index, and whether each surely sees all rows; the
-    others have the right rows only if they fill the page."""
-    if sort == "next_run_at" and reach <= FARTHEST_LANE_ROW:
-        # The first of every lane, and those that run, are paused or wait for other jobs.
-        jobs: LiteralString = "SELECT j.* FROM evenbeat.jobs j WHERE " + query.condition + " AND "
-        free: LiteralString = jobs + "j.concurrency_key IS NULL" + _LANE_ROWS
-        limited: LiteralString = jobs + "j.concurrency_key IS NOT NULL" + _LANE_ROWS
-        arms: list[LiteralString] = [
-            "SELECT first.* FROM lanes CROSS JOIN LATERAL (" + free,
-            "SELECT first.* FROM limited_lanes lanes CROSS JOIN LATERAL (" + limited,
-            *(jobs + predicate for predicate in _WITHOUT_LANE),
-        ]
-        rows: LiteralString = "SELECT {job} FROM (" + " UNION ALL ".join(arms) + ") j"
-        statuses = query.job_filter.statuses
-        yield _LANES + rows + order + _PAGE, statuses is not None and _WAITING.issuperset(statuses)
-    if sort in ("name", "-name"):
-        yield _page_of(_JOBS, query, order, " AND j.name IS NOT NULL"), False
-    if sort in ("created_at", "-created_at") and _UNFORESEEN & query.job_filter.values().keys():
-        near: LiteralString = "(SELECT * FROM " + _JOBS + order + " LIMIT %(near)s) j"
-        yield _page_of(near, query, order), False

@@ -59,7 +59,7 @@ def test_a_template_from_a_file_to_a_job(evenbeat: Command, mail: str) -> None:
     ("options", "words"),
     [
         ((), "1 parameter must be given: to"),
-        (("--set", "to"), "give the parameter's name and its value"),
+        (("--set", "to"), "is not of the form KEY=VALUE"),
         (("--set", "to=nobody"), "must match"),
         (("--set", "to=a@b", "--set", "times=many"), "it must be a whole number"),
         (("--set", "to=a@b", "--set", "cc=x"), "There is no parameter 'cc'; there are: to"),

@@ -1,17 +1,17 @@
-"""Forms, notices and filters that all screens share, and the order of concerns. No browser."""
+"""Forms, notices and filters that all screens share, and the words of concerns. No browser."""
 
+import re
 from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 from fastapi import Request
 
-from evenbeat.dashboard.overview import concerns_of
 from evenbeat.dashboard.pages import NOTICE_COOKIE, Notice, PageRequest, parse, read_notices
-from evenbeat.dashboard.rendering import NOTHING, share
+from evenbeat.dashboard.rendering import NOTHING, share, templates
 from evenbeat.domain.job import Job
 from evenbeat.errors import InvalidInput
-from evenbeat.store.summaries import Attention, TimelineRun, WaitingLane
+from evenbeat.store.summaries import TimelineRun, WaitingLane
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 ID = UUID(int=7)
@@ -26,7 +26,7 @@ def test_shares(part: float | None, words: str) -> None:
     assert share(part) == words
 
 
-def test_what_stands_still_comes_before_what_fails() -> None:
+def test_each_kind_of_concern_says_what_is_wrong() -> None:
     lane = WaitingLane("mail", "send", 3, NOW, None, 0)
     failing = Job._make([None] * len(Job._fields))._replace(
         id=ID, task="sync", current_retry_count=1, max_retries=3,
@@ -35,12 +35,16 @@ def test_what_stands_still_comes_before_what_fails() -> None:
     lost = TimelineRun(
         ID, ID, "gone", "sync", "default", ID, NOW, NOW, NOW, "failed", "lease_expired"
     )
-    concerns = concerns_of(Attention([failing], [lane._replace(workers=2)], [lane], [lost]))
-    assert [one.title for one in concerns] == ["No worker", "Late", "sync", "gone"]
-    assert "3 jobs are waiting for a worker" in concerns[0].text
-    assert "3 jobs are late in the queue mail; 2 workers cannot keep up." in concerns[1].text
-    assert concerns[2].text == "boom Retry 1 of 3 follows."
-    assert "worker vanished" in concerns[3].text
+    late = lane._replace(workers=2)
+    concerns = [("unserved", lane), ("late", late), ("failing", failing), ("lost", lost)]
+    html = templates.get_template("concerns.html").render(
+        concerns=concerns, now=NOW, zone=UTC, url=lambda *_parts, **_query: "/x"
+    )
+    items = [" ".join(re.sub("<[^>]*>", " ", item).split()) for item in html.split("<li")[1:]]
+    assert "No worker now 3 jobs are waiting for a worker with the task send" in items[0]
+    assert "Late now 3 jobs are late in the queue mail; 2 workers cannot keep up." in items[1]
+    assert "sync now boom Retry 1 of 3 follows." in items[2]
+    assert "gone now Its worker vanished" in items[3]
 
 
 @pytest.mark.parametrize("body", [b"a=%ff", b"\xff=1", b"&".join([b"a=1"] * 5_001)])

@@ -12,7 +12,7 @@ from evenbeat.api.requests import JobCreate
 from evenbeat.api.responses import JobDocument
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.files import definition_of, read_job_file, written
-from evenbeat.importers.plan import Existing, canonical, plan_of
+from evenbeat.importers.plan import canonical, plan_of
 from evenbeat.importers.source import ImportSource, ParsedJob
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -102,7 +102,7 @@ def test_what_has_no_end_is_refused(tmp_path: Path, text: str, kind: str) -> Non
 
 def test_two_of_one_name_are_left_to_a_person() -> None:
     jobs = [ParsedJob(f"line {n}", "x", {"name": "a", "task": "t"}) for n in (1, 2)]
-    plan = plan_of(ImportSource("tag", jobs), Existing(), NOW)
+    plan = plan_of(ImportSource("tag", jobs), [], NOW)
     assert [step.parsed.where for step in plan.steps] == ["line 1"]
     assert "gets the name 'a', too" in plan.reviews[0].why
 
@@ -145,9 +145,7 @@ def test_the_same_thing_said_in_two_ways(given: dict[str, Any], same: dict[str, 
 def test_what_cannot_be_understood_is_left_to_a_person(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         canonical(wrong)
-    plan = plan_of(
-        ImportSource(jobs=[ParsedJob("job 1", "x", {"task": "x"} | wrong)]), Existing(), NOW
-    )
+    plan = plan_of(ImportSource(jobs=[ParsedJob("job 1", "x", {"task": "x"} | wrong)]), [], NOW)
     assert len(plan.reviews) + len(plan.steps) == 1
 
 
@@ -162,7 +160,7 @@ def test_the_first_run_where_it_is_known_beforehand() -> None:
         {},
     ]
     source = ImportSource(jobs=[ParsedJob("", "", {"task": "t"} | one) for one in given])
-    runs = [step.next_run for step in plan_of(source, Existing(), NOW).steps]
+    runs = [step.next_run for step in plan_of(source, [], NOW).steps]
     assert runs == [
         datetime(2026, 5, 2, 7, tzinfo=UTC),
         datetime(2026, 5, 1, 12, 20, tzinfo=UTC),

@@ -58,7 +58,7 @@ def test_the_command_line_has_an_option(setting: Setting, command: str):
 
 
 def test_the_form_has_a_control_for_each():
-    controls = {one["name"] for group in job_form.setting_groups().values() for one in group}
+    controls = {one.name for group in job_form.setting_groups().values() for one in group}
     assert controls | {"placement"} == BY_NAME.keys()
 
 

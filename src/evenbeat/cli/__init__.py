@@ -89,6 +89,7 @@ class _LazyCommand(TyperCommand):
         target = getattr(import_module(self._command.module), self._command.attribute)
         if isinstance(target, typer.Typer):
             loaded: Any = get_group(target)
+            loaded.help = loaded.help or self.help
         else:
             app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
             app.command()(target)

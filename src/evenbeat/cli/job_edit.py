@@ -181,15 +181,16 @@ def payload_of(text: str | None, arguments: list[str] | None) -> Document | None
         return None
     payload = {} if text is None else _object(text, "payload")
     for one in arguments or ():
-        key, sign, value = one.partition("=")
-        if not sign or not key:
-            raise InvalidInput(
-                f"{one!r} is not of the form KEY=VALUE, for example: evenbeat job add send_email "
-                "to=a@example.org.",
-                field="payload",
-            )
+        key, value = key_and_value(one)
         payload[key] = value_of(value)
     return payload
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise InvalidInput(f"{text!r} is not of the form KEY=VALUE, such as city=Rome.")
+    return key, value
 
 
 def value_of(text: str) -> Any:

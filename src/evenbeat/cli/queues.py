@@ -18,10 +18,10 @@ from evenbeat.cli.session import (
 from evenbeat.cli.views import queue_columns
 from evenbeat.domain.moments import zone_named
 
-queue_cli = CommandGroup("List, pause and resume queues.")
-limit_cli = CommandGroup("Limits shared by jobs with the same key.")
-task_cli = CommandGroup("The tasks that workers have.")
-schedule_cli = CommandGroup("Preview a schedule.")
+queue_cli = CommandGroup()
+limit_cli = CommandGroup()
+task_cli = CommandGroup()
+schedule_cli = CommandGroup()
 
 QueueArgument = Annotated[str, argument("NAME", "The queue.")]
 KeyArgument = Annotated[str, argument("KEY", "The concurrency key.")]
@@ -108,11 +108,6 @@ def _limit_text(limit: Document) -> str:
     return f"{limit['key']}: {', '.join(rules)}; {standing}."
 
 
-@task_cli.callback()
-def _task() -> None:
-    """The tasks that workers have."""
-
-
 @task_cli.api_command("list")
 def list_tasks(session: ApiSession) -> None:
     """List the tasks that workers have, with their arguments."""
@@ -135,11 +130,6 @@ def list_tasks(session: ApiSession) -> None:
         },
         "No task is known yet: workers report theirs when they start.",
     )
-
-
-@schedule_cli.callback()
-def _schedule() -> None:
-    """Try a schedule out before a job has it."""
 
 
 @schedule_cli.api_command()

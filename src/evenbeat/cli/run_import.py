@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -16,7 +16,7 @@ from evenbeat.cli.session import ApiSession
 from evenbeat.domain.schedule import After, Recurring
 from evenbeat.humanize import count
 from evenbeat.importers.files import template_of
-from evenbeat.importers.plan import Existing, Plan, Step, key_of, plan_of, schedule_of
+from evenbeat.importers.plan import Plan, Step, key_of, plan_of, schedule_of
 from evenbeat.importers.source import ImportSource, Remark, moment_text
 
 _PAGE = 1000
@@ -53,12 +53,11 @@ def run_import(session: ApiSession, source: ImportSource, *, apply: bool) -> int
     return 1 if result["refused"] else 0
 
 
-def _existing(client: Client, source: ImportSource) -> Existing:
+def _existing(client: Client, source: ImportSource) -> Iterable[Document]:
     """The jobs that the source may mean: all if they are few, otherwise those with its names, tag
     and tasks."""
-    total = client.get(_JOBS, limit=1)["total"]
-    if total <= _FEW:
-        return Existing.of(all_jobs(client) if total else ())
+    if client.get(_JOBS, limit=1)["total"] <= _FEW:
+        return all_jobs(client)
     jobs: dict[str, Document] = {}
     filters: list[dict[str, Any]] = [] if source.tag is None else [{"tag": source.tag}]
     tasks: set[str] = set()
@@ -69,7 +68,7 @@ def _existing(client: Client, source: ImportSource) -> Existing:
             tasks.add(job.document.get("task", "crawl"))
     for one in (*filters, *({"task": task} for task in sorted(tasks))):
         jobs |= {job["id"]: job for job in all_jobs(client, **one)}
-    return Existing.of(jobs.values())
+    return jobs.values()
 
 
 def all_of(client: Client, kind: str, /, **filters: Any) -> Iterator[Document]:

@@ -172,10 +172,12 @@ def api_command(
 
 
 class CommandGroup(typer.Typer):
-    """A group of commands, such as `evenbeat job`."""
+    """A group of commands, such as `evenbeat job`. Its help is that of the list of commands, unless
+    there is more to say."""
 
-    def __init__(self, help_: str) -> None:
+    def __init__(self, help_: str | None = None) -> None:
         super().__init__(help=help_, no_args_is_help=True, rich_markup_mode="markdown")
+        self.callback()(lambda: None)  # so that it stays a group if it has one command only
 
     def api_command(self, name: str | None = None) -> Callable[[Callable[..., int | None]], Any]:
         return lambda command: self.command(name)(api_command(command))

@@ -8,14 +8,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from evenbeat.cli.client import Document, path_segment, stated
-from evenbeat.cli.job_edit import answer
+from evenbeat.cli.job_edit import answer, key_and_value
 from evenbeat.cli.output import Column, compact, confirmed, heading, relative, safe, table
 from evenbeat.cli.session import ApiSession, CommandGroup, YesOption, argument, flag, option
 from evenbeat.domain.templates import read_parameters
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.files import as_json, load_file
 
-template_cli = CommandGroup("Job definitions with parameters.")
+template_cli = CommandGroup()
 
 _PATH = "/api/v1/templates"
 _RULES = ("enum", "pattern", "min", "max")
@@ -113,12 +113,7 @@ def use(
     parameters = read_parameters({key: stated(rules) for key, rules in declared.items()})
     arguments: Document = {}
     for text in values or ():
-        key, sign, value = text.partition("=")
-        if not sign or not key:
-            raise InvalidInput(
-                f"--set {text}: give the parameter's name and its value, such as --set city=Rome.",
-                field="set",
-            )
+        key, value = key_and_value(text)
         # A parameter that does not exist is for the service to refuse: it names those that do.
         arguments[key] = parameters[key].read(value) if key in parameters else value
     body = {"parameters": arguments}

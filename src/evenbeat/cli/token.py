@@ -22,7 +22,7 @@ from evenbeat.cli.output import Column, say, show, table
 from evenbeat.cli.session import CommandGroup, DatabaseOption, JsonOption, argument, flag, option
 from evenbeat.domain.duration import format_duration, parse_duration
 
-token_cli = CommandGroup("Tokens and login links of the service.")
+token_cli = CommandGroup()
 
 RoleOption = Annotated[Role, typer.Option(help="What it allows: to look, to operate, or all.")]
 SubjectOption = Annotated[

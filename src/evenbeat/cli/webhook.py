@@ -33,9 +33,7 @@ from evenbeat.cli.session import (
 from evenbeat.domain.webhooks import WebhookEvent
 from evenbeat.humanize import any_of, count, milliseconds
 
-webhook_cli = CommandGroup(
-    "Notify other systems when jobs end: endpoints, deliveries, sending again."
-)
+webhook_cli = CommandGroup()
 
 WebhookArgument = Annotated[
     str, argument("WEBHOOK", "The id, or the beginning that the list shows.")

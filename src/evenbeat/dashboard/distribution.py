@@ -159,14 +159,10 @@ def undo_rebalance(page: PageDep, rebalance_id: str, operator: Operator) -> Resp
 
 def _max_moves(form: Form) -> int | None:
     text = form.text("max_moves")
-    if not text:
-        return None
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= 1_000_000:
-        raise InvalidInput(
-            f"At most how many moves? A whole number from 1 to 1,000,000, not {text[:20]!r}.",
-            field="max_moves",
-        )
-    return int(text[:9])
+    if text and not (text.isdecimal() and 1 <= int(text[:9]) <= 1_000_000):
+        message = "At most how many moves? A whole number from 1 to 1,000,000"
+        raise InvalidInput(f"{message}, not {text[:20]!r}.", field="max_moves")
+    return int(text[:9]) if text else None
 
 
 def _preview(page: PageRequest, max_moves: int | None, problem: str = "") -> Response:

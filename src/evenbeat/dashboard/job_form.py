@@ -28,11 +28,11 @@ from evenbeat.domain.job import (
     Job,
     JobSpec,
     Placement,
+    Setting,
     spec_of,
     with_settings,
 )
 from evenbeat.domain.schedule import After, Cron, Interval, Recurring, schedule_from_fields
-from evenbeat.domain.setting_kinds import Choice, Flag
 from evenbeat.domain.window import due_at
 from evenbeat.errors import Conflict, InvalidInput, NameTaken, validation_message
 
@@ -115,6 +115,7 @@ def _page(
         errors=errors,
         tasks=tasks,
         groups=setting_groups(),
+        defaults=_DEFAULTS,
         preview=preview(page, form, tasks),
     )
 
@@ -125,22 +126,12 @@ def task_choices(service: Service) -> list[TaskDocument]:
     return [task for task in known_tasks(service) if task.name != webhooks.TASK]
 
 
-def setting_groups() -> dict[str, list[dict[str, Any]]]:
-    """The controls of all settings but the placement, which stands beside the interval."""
-    groups: dict[str, list[dict[str, Any]]] = {}
+def setting_groups() -> dict[str, list[Setting]]:
+    """All settings but the placement, which stands beside the interval."""
+    groups: dict[str, list[Setting]] = {}
     for setting in SETTINGS:
-        if setting.name == "placement":
-            continue
-        kind, default = setting.kind, setting.of(_DEFAULTS)
-        choices: tuple[str, ...] = ("true", "false") if isinstance(kind, Flag) else ()
-        control = {
-            "name": setting.name,
-            "label": setting.name.replace("_", " ").capitalize(),
-            "hint": setting.help,
-            "placeholder": "" if default is None else kind.to_text(default),
-            "choices": tuple(kind.words) if isinstance(kind, Choice) else choices,
-        }
-        groups.setdefault(setting.group, []).append(control)
+        if setting.name != "placement":
+            groups.setdefault(setting.group, []).append(setting)
     return groups
 
 
@@ -173,12 +164,8 @@ def _fields(form: Form) -> dict[str, Any]:
     fields["tags"] = [tag for part in form.text("tags").split(",") if (tag := part.strip())] or None
     try:
         fields["payload"] = json.loads(form.text("payload") or "{}")
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        text = f"This is not JSON: {error.msg.lower()} at {where}."
-        raise InvalidInput(text, field="payload") from None
-    except RecursionError:
-        raise InvalidInput("This is nested too deeply.", field="payload") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InvalidInput(f"This is not JSON: {error}.", field="payload") from None
     if not isinstance(fields["payload"], dict):
         text = 'Give an object with the task\'s arguments, such as {"to": "a@b.c"}.'
         raise InvalidInput(text, field="payload")

@@ -4,7 +4,6 @@ import platform
 from typing import Any
 
 from fastapi import Response
-from pydantic import SecretStr
 
 from evenbeat.api.auth.sessions import view_of
 from evenbeat.api.auth.tokens import Role
@@ -101,43 +100,10 @@ def _page(page: PageRequest, form: Form, problem: str = "") -> Response:
         problem=problem,
         roles=_ROLES,
         lifetimes=_LIFETIMES,
-        current=current_settings(page.service.app.settings),
-        retention=page.service.app.settings,
+        current=page.service.app.settings,
+        fields=sorted(Settings.model_fields.items(), key=lambda item: item[0] not in _FIRST),
+        setting_name=setting_name,
+        prefix=PREFIX,
         python=platform.python_version(),
         own_token=page.principal.token_id if page.principal else None,
     )
-
-
-def current_settings(settings: Settings) -> list[dict[str, Any]]:
-    """Every setting, those of retention first; of secrets, only whether they are set."""
-    rows = []
-    for name in (*_FIRST, *(name for name in Settings.model_fields if name not in _FIRST)):
-        field, value, shown = (
-            Settings.model_fields[name],
-            getattr(settings, name),
-            setting_name(name),
-        )
-        match value:
-            case None:
-                text = "not set"
-            case SecretStr():
-                text = "set, not shown"
-            case bool():
-                text = "yes" if value else "no"
-            case tuple():
-                text = ", ".join(map(str, value)) or "none"
-            case int():
-                text = f"{value:,}"
-            case float():
-                text = f"{value:g}"
-            case _:
-                text = str(value)
-        row = {
-            "name": shown,
-            "variable": PREFIX + shown.upper(),
-            "value": text,
-            "is_default": value == field.get_default(call_default_factory=True, validated_data={}),
-            "description": field.description or "",
-        }
-        rows.append(row)
-    return rows

@@ -1,6 +1,5 @@
 """Screen 10, webhooks: the endpoints that are called when jobs end, and what they received."""
 
-from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -9,7 +8,7 @@ from fastapi import Response
 from evenbeat.api.dependencies import Operator, Viewer
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import Notice, PageDep, PageRequest, id_of
-from evenbeat.domain.webhooks import Webhook, message_id, parse_message_id
+from evenbeat.domain.webhooks import message_id, parse_message_id
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.webhooks import COUNTED, Message
 
@@ -17,32 +16,31 @@ router = pages.router()
 
 PAGE_SIZE = 50
 _MOST_ENDPOINTS = 200
-_COLOURS = {"pending": "pending", "delivered": "completed", "failed": "failed"}
+_STATES = ("pending", "delivered", "failed")
 
 
 @router.get("/webhooks", name="webhooks")
 def webhooks(page: PageDep, _viewer: Viewer) -> Response:
     """The endpoints, and what was sent to one of them: the newest, or the one in the address."""
-    store, query = page.store.webhooks, page.query
-    endpoints = [_endpoint(one) for one in store.endpoints(limit=_MOST_ENDPOINTS)]
-    named = query.text("webhook")
-    listed = (one for one in endpoints if named in ("", str(one["webhook"].id)))
-    selected = next(listed, None)
+    store, named, state = page.store.webhooks, page.query.text("webhook"), page.query.text("state")
+    endpoints = store.endpoints(limit=_MOST_ENDPOINTS)
+    selected = next((one for one in endpoints if named in ("", str(one.id))), None)
     if selected is None and named:
-        selected = _endpoint(store.get(id_of(named, "webhook")))
-    state = query.text("state") if query.text("state") in _COLOURS else None
+        selected = store.get(id_of(named, "webhook"))
+    states = [state] if state in _STATES else None
     messages: list[Message] = []
     total = 0
     if selected is not None:
-        states = None if state is None else [state]
-        messages, total = store.messages(selected["webhook"].id, states=states, limit=PAGE_SIZE)
+        messages, total = store.messages(selected.id, states=states, limit=PAGE_SIZE)
     return page.render(
         "webhooks.html",
         endpoints=endpoints,
         selected=selected,
-        state=state,
-        states=list(_COLOURS),
-        rows=[_row(one) for one in messages],
+        state=state if states else "",
+        states=_STATES,
+        messages=messages,
+        message_id=message_id,
+        urlsplit=urlsplit,
         total=total,
         counted=COUNTED,
     )
@@ -52,7 +50,13 @@ def webhooks(page: PageDep, _viewer: Viewer) -> Response:
 def webhook_message(page: PageDep, message: str, _viewer: Viewer) -> Response:
     """The payload of a message, and every attempt to deliver it."""
     stored, payload, attempts = page.store.webhooks.message(_message_id(message))
-    return page.render("webhook_message.html", row=_row(stored), payload=payload, attempts=attempts)
+    return page.render(
+        "webhook_message.html",
+        message=stored,
+        id=message_id(stored.id),
+        payload=payload,
+        attempts=attempts,
+    )
 
 
 @router.post("/webhooks/{webhook_id}/test", name="webhook_test")
@@ -78,22 +82,3 @@ def _message_id(text: str) -> UUID:
         return parse_message_id(text)
     except InvalidInput:
         raise NotFound("webhook message", text[:60]) from None
-
-
-def _endpoint(webhook: Webhook) -> dict[str, Any]:
-    """An endpoint as a row shows it. A URL may be a secret, so only its host is shown."""
-    if not webhook.enabled:
-        state, colour = "disabled", "paused"
-    elif webhook.failing_since is not None:
-        state, colour = "failing", "failed"
-    else:
-        state, colour = "enabled", "active"
-    filters = {"tasks": webhook.tasks, "queues": webhook.queues, "tags": webhook.tags}
-    scope = "; ".join(f"{kind} {', '.join(names)}" for kind, names in filters.items() if names)
-    shown = {"host": urlsplit(webhook.url).netloc, "scope": scope or "all jobs"}
-    return {"webhook": webhook, "state": state, "colour": colour, **shown}
-
-
-def _row(message: Message) -> dict[str, Any]:
-    colour = _COLOURS[message.state]
-    return {"message": message, "id": message_id(message.id), "colour": colour}

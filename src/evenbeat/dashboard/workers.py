@@ -102,8 +102,7 @@ def ask_to_drain(page: PageDep, worker_id: str, _operator: Operator) -> Response
 @router.post("/workers/{worker_id}/drain", name="drain")
 def drain_worker(page: PageDep, worker_id: str, _operator: Operator) -> Response:
     worker = _worker(page, worker_id)
-    if not page.store.upkeep.drain_worker(worker.id):
-        raise NotFound("worker", worker.id)
+    page.store.upkeep.drain_worker(worker.id)
     text = f"{name_of(worker)} takes no more jobs and finishes those that it has."
     return page.back(page.url("workers"), Notice(text))
 

@@ -129,9 +129,6 @@ class Record:
             state = state[1] if state[1] is not None else state[0]
         self.fields = dict(state) if isinstance(state, dict) else {}
 
-    def __call__(self, *_args: Any) -> "Record":
-        return self
-
     def get(self, name: str) -> Any:
         """A field; None if there is no such field."""
         return self.fields.get(name)

@@ -6,8 +6,9 @@ that they give.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +23,7 @@ from evenbeat.domain.schedule import (
     Schedule,
     schedule_from_fields,
 )
+from evenbeat.domain.states import FINISHED
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.files import definition_of
 from evenbeat.importers.source import (
@@ -37,7 +39,6 @@ from evenbeat.importers.source import (
 Action = Literal["add", "change", "unchanged"]
 Key = tuple[str, str, str]
 
-FINISHED = ("completed", "failed", "cancelled")
 _FROM_ELSEWHERE = ("task", "payload", "schedule", "timezone", "anchor_at", "run_at", "after")
 _NOT_COMPARED = {"delay", "scope", "name", "schedule_enabled"}
 
@@ -65,26 +66,6 @@ class Plan:
         return [step for step in self.steps if step.action == action]
 
 
-@dataclass(slots=True)
-class Existing:
-    """The jobs that are there, as the API answers them."""
-
-    named: dict[Key, Mapping[str, Any]] = field(default_factory=dict)
-    nameless: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, jobs: Iterable[Mapping[str, Any]]) -> "Existing":
-        """Put jobs where the comparison finds them. Those that a parent made are its own."""
-        existing = cls()
-        for job in (job for job in jobs if job["parent_id"] is None):
-            if (key := key_of(job)) is not None:
-                existing.named[key] = job
-            else:
-                alike = existing.nameless.setdefault(_fingerprint(definition_of(job)), [])
-                alike.append(job)
-        return existing
-
-
 def key_of(document: Mapping[str, Any]) -> Key | None:
     """Scope and name, by which a job is known; None for one without a name."""
     scope = document.get("scope") or {}
@@ -92,83 +73,84 @@ def key_of(document: Mapping[str, Any]) -> Key | None:
     return None if name is None else (scope.get("kind", "global"), scope.get("id", "global"), name)
 
 
-def plan_of(source: ImportSource, existing: Existing, now: datetime) -> Plan:
-    """What importing the source would do to the jobs that are there."""
-    reviews = list(source.reviews)
-    steps: list[Step] = []
-    keys: set[Key] = set()
+def plan_of(source: ImportSource, jobs: Iterable[Mapping[str, Any]], now: datetime) -> Plan:
+    """What importing the source would do to the jobs that are there, as the API answers them."""
+    named: dict[Key, Mapping[str, Any]] = {}
+    nameless: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for job in jobs:
+        if job["parent_id"] is not None:
+            continue  # what a parent made is its own
+        if (key := key_of(job)) is not None:
+            named[key] = job
+        else:
+            nameless[_fingerprint(definition_of(job))].append(job)
+    plan = Plan([], list(source.reviews), list(source.remarks))
+    keys: set[Key | None] = set()
     for parsed in source.jobs:
+        document, key = parsed.document, key_of(parsed.document)
+        if key is not None and key in keys:
+            why = f"Another one of this source gets the name {key[2]!r}, too. Rename one there."
+            plan.reviews.append(NeedsReview(parsed.where, parsed.text, why))
+            continue
+        keys.add(key)
         try:
-            steps.append(_step(parsed, source.tag, existing, keys, now))
+            present = named.get(key) if key else _alike(document, nameless)
+            plan.steps.append(_step(parsed, source.tag, present, now))
         except InvalidInput as error:
-            reviews.append(NeedsReview(parsed.where, parsed.text, str(error)))
+            plan.reviews.append(NeedsReview(parsed.where, parsed.text, str(error)))
     # What was imported from here once and is no longer there would still run.
-    for key, job in existing.named.items():
+    for key, job in named.items():
         if source.tag in job["tags"] and key not in keys and job["status"] not in FINISHED:
             why = (
                 f"It was imported from here once as {job['name']!r}, still runs, and is no longer "
                 f"there. If it is not wanted: evenbeat job delete {job['name']}"
             )
-            reviews.append(NeedsReview("gone", job["description"] or job["name"], why))
-    return Plan(steps, reviews, list(source.remarks))
+            plan.reviews.append(NeedsReview("gone", job["description"] or job["name"], why))
+    return plan
 
 
-def _step(
-    parsed: ParsedJob, tag: str | None, existing: Existing, keys: set[Key], now: datetime
-) -> Step:
-    """What to do about one job; raises InvalidInput where a person has to decide. `keys` are those
-    of the jobs before it, and gets its own."""
-    document, key = parsed.document, key_of(parsed.document)
-    if key is not None and key in keys:
-        raise InvalidInput(
-            f"Another one of this source gets the name {key[2]!r}, too. Rename one there."
-        )
-    keys |= {key} if key else set()
-    job = existing.named.get(key) if key else _alike(document, existing)
+def _alike(
+    document: Document, nameless: Mapping[str, list[Mapping[str, Any]]]
+) -> Mapping[str, Any] | None:
+    """For a job without a name: one that is defined alike and that no other line has taken."""
+    desired = canonical(document)
+    jobs = nameless.get(_fingerprint(desired), [])
+    for job in jobs:
+        if not _different(desired, job):
+            jobs.remove(job)
+            return job
+    return None
+
+
+def _step(parsed: ParsedJob, tag: str | None, job: Mapping[str, Any] | None, now: datetime) -> Step:
+    """What to do about one job; raises InvalidInput where a person has to decide."""
+    document = parsed.document
+    schedule = schedule_of(document)
     if job is None:
-        schedule = schedule_of(document)
         return Step(parsed, "add", schedule.describe(), _next_run(document, schedule, now), {})
     if tag is not None and tag not in job["tags"]:
         raise InvalidInput(
             f"A job named {document['name']!r} is there already, and was not imported from here. "
             "Rename one of them."
         )
-    changes = _changes(document, job, tag)
+    desired = canonical(document)
+    compared = desired if tag is None else {n: desired[n] for n in _FROM_ELSEWHERE if n in desired}
+    changes = _different(compared, job)
+    if tag is not None and changes and desired.get("description") != job["description"]:
+        changes["description"] = desired.get("description")
     if "dedup_key" in changes:
         raise InvalidInput("Its dedup_key differs, which cannot be changed.")
     next_run = None if job["next_run_at"] is None else datetime.fromisoformat(job["next_run_at"])
     if not changes:
         return Step(parsed, "unchanged", job["schedule_text"], next_run, {}, job["id"])
-    schedule = schedule_of(document)
     if {"schedule", "timezone", "anchor_at", "run_at"} & changes.keys():
         next_run = _next_run(document, schedule, now)
     return Step(parsed, "change", schedule.describe(), next_run, changes, job["id"])
 
 
-def _alike(document: Document, existing: Existing) -> Mapping[str, Any] | None:
-    """For a job without a name: one that is defined alike and that no other line has taken."""
-    desired = canonical(document)
-    jobs = existing.nameless.get(_fingerprint(desired), [])
-    for job in jobs:
-        if not _different(desired, canonical(definition_of(job)), job):
-            jobs.remove(job)
-            return job
-    return None
-
-
-def _changes(document: Document, job: Mapping[str, Any], tag: str | None) -> Document:
-    desired, present = canonical(document), canonical(definition_of(job))
-    if tag is None:
-        return _different(desired, present, job)
-    compared = {name: desired[name] for name in _FROM_ELSEWHERE if name in desired}
-    changes = _different(compared, present, job)
-    if changes and desired.get("description") != present.get("description"):
-        changes["description"] = desired.get("description")
-    return changes
-
-
-def _different(desired: Document, present: Document, job: Mapping[str, Any]) -> Document:
-    """The desired fields whose values are not the present ones."""
+def _different(desired: Document, job: Mapping[str, Any]) -> Document:
+    """The desired fields whose values are not the job's."""
+    present = canonical(definition_of(job))
     different = {
         name: value
         for name, value in desired.items()

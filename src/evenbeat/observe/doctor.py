@@ -1,28 +1,36 @@
-"""The doctor: checks a database and its workers, and says what is wrong and what to do."""
+"""The doctor: checks a database and its workers, and says what is wrong and what to do. The words
+of its findings are in `findings.toml`."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import psycopg
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
 from evenbeat.humanize import count, duration
 from evenbeat.store.health import HealthQueries, ServerInfo, health_queries
-from evenbeat.store.summaries import SILENT_AFTER, WaitingLane
+from evenbeat.store.summaries import SILENT_AFTER
 
 Severity = Literal["ok", "warning", "error"]
 
 OLDEST_SERVER = 140_000
 
-# How often each chore is due; one that nobody has done for five rounds is neglected.
-_CHORES = {
-    "figures": timedelta(seconds=30),
-    "aging": timedelta(minutes=5),
-    "retention": timedelta(hours=1),
-}
+# From where on something is worth a finding.
+LONG_TRANSACTION = timedelta(minutes=1)
+CLOCK_SKEW = timedelta(seconds=2)
+LATE = timedelta(minutes=5)
+UNSERVED = timedelta(seconds=30)
+STALE_LEASE = timedelta(seconds=60)
+DEAD_SHARE, DEAD_ROWS = 0.3, 10_000
+CONNECTIONS_SHARE = 0.85
+SLOT_AGE = 1_000_000
+# How often each chore is due, in seconds; one that nobody has done for five rounds is neglected.
+_CHORES = {"figures": 30, "aging": 300, "retention": 3600}
 _WATCHED_TABLES = ("jobs", "executions")
 _MOST_NAMED = 5
 
@@ -37,197 +45,99 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckLimits:
-    """From where on something is worth a finding."""
-
-    transaction: timedelta = timedelta(minutes=1)
-    skew: timedelta = timedelta(seconds=2)
-    late: timedelta = timedelta(minutes=5)
-    unserved: timedelta = timedelta(seconds=30)
-    lease: timedelta = timedelta(seconds=60)
-    dead_share: float = 0.3
-    dead_rows: int = 10_000
-    connections: float = 0.85
-    slot_age: int = 1_000_000
-
-
 class CheckContext(NamedTuple):
     """What a check goes by. `now` is the database's time, or what stands in for it."""
 
     queries: HealthQueries
     server: ServerInfo
-    limits: CheckLimits
     now: datetime
     skew: timedelta
 
 
-def reachable(context: CheckContext) -> Finding:
-    if context.server.is_standby:
-        return Finding(
-            "database_read_only",
-            "error",
-            "The database is a standby and cannot be written to",
-            "pg_is_in_recovery() is true.",
-            "Point database_url at the primary server.",
-        )
-    return Finding("database_reachable", "ok", "The database answers")
+@cache
+def _texts() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("findings.toml").read_text("utf-8"))
 
 
-def version(context: CheckContext) -> Finding:
-    server = context.server
-    if server.version_number < OLDEST_SERVER:
-        return Finding(
-            "server_too_old",
-            "error",
-            f"PostgreSQL {server.version} is too old",
-            "Evenbeat needs PostgreSQL 14 or newer.",
-            "Upgrade the server, or use the embedded one by leaving database_url empty.",
-        )
-    return Finding("server_version", "ok", f"PostgreSQL {server.version}")
+def _finding(name: str, /, **values: object) -> Finding:
+    """The finding of this name in `findings.toml`, with these values in its words."""
+    texts = {"code": name, "severity": "ok"} | _texts()[name]
+    return Finding(**{part: text.format(**values) for part, text in texts.items()})
+
+
+def server(context: CheckContext) -> Iterator[Finding]:
+    """Whether it can be written to, and is not too old."""
+    yield _finding("database_read_only" if context.server.is_standby else "database_reachable")
+    too_old = context.server.version_number < OLDEST_SERVER
+    yield _finding(
+        "server_too_old" if too_old else "server_version", version=context.server.version
+    )
 
 
 def schema_version(context: CheckContext) -> Finding:
     version, known = context.queries.versions()
-    name = context.queries.schema
-    if version == known:
-        return Finding("schema_version", "ok", f"The schema {name!r} is at version {version}")
-    if version == 0:
-        return Finding(
-            "schema_missing",
-            "error",
-            f"There is no Evenbeat in the schema {name!r}",
-            "Its table of versions is missing or empty.",
-            "Run `evenbeat migrate`, or set the schema that Evenbeat is in.",
-        )
-    if version < known:
-        return Finding(
-            "schema_behind",
-            "error",
-            f"The schema {name!r} is behind: version {version} of {known}",
-            f"{count(known - version, 'migration')} have not been applied.",
-            "Run `evenbeat migrate`.",
-        )
-    return Finding(
-        "schema_newer",
-        "error",
-        f"The schema {name!r} is newer than this Evenbeat: version {version}, known up to {known}",
-        "A newer Evenbeat has migrated it.",
-        "Upgrade the package on this machine: pip install --upgrade evenbeat.",
-    )
+    name = "schema_version"
+    if version != known:
+        name = "schema_behind" if version else "schema_missing"
+        name = "schema_newer" if version > known else name
+    return _finding(name, schema=context.queries.schema, version=version, known=known)
 
 
 def clock_skew(context: CheckContext) -> Iterator[Finding]:
-    if abs(context.skew) <= context.limits.skew:
-        yield Finding("clock_skew", "ok", "This machine's clock agrees with the database's")
-        return
+    name = "clock_agrees" if abs(context.skew) <= CLOCK_SKEW else "clock_skew"
     way = "behind" if context.skew > timedelta(0) else "ahead of"
-    yield Finding(
-        "clock_skew",
-        "warning",
-        f"This machine's clock is {duration(context.skew)} {way} the database's",
-        "Jobs are due by the database's clock, so none is lost; times in logs and tokens' expiry "
-        "are off.",
-        "Synchronise both clocks (NTP).",
-    )
+    yield _finding(name, skew=duration(context.skew), way=way)
 
 
 def connections(context: CheckContext) -> Iterator[Finding]:
     used, most = context.server.connections, context.server.max_connections
-    text = f"{used} of {most} connections are in use"
-    if used < context.limits.connections * most:
-        yield Finding("connections", "ok", text)
-        return
-    yield Finding(
-        "connections",
-        "warning",
-        text,
-        "When none is left, workers and the API wait or fail.",
-        "Lower pool_size or the number of processes, raise max_connections, or use a pooler in "
-        "session mode.",
-    )
+    free = used < CONNECTIONS_SHARE * most
+    yield _finding("connections_free" if free else "connections", used=used, most=most)
 
 
 def long_transactions(context: CheckContext) -> Iterator[Finding]:
     """Transactions that somebody left open."""
-    transactions = context.queries.long_transactions(context.limits.transaction)
+    transactions = context.queries.long_transactions(LONG_TRANSACTION)
     if not transactions:
-        limit = duration(context.limits.transaction)
-        yield Finding("long_transaction", "ok", f"No transaction has been open for over {limit}")
-    for transaction in transactions[:_MOST_NAMED]:
-        pid, age = transaction.pid, duration(transaction.seconds)
-        yield Finding(
-            "long_transaction",
-            "error" if transaction.holds_back_vacuum else "warning",
-            f"A transaction has been open for {age} (pid {pid}, {transaction.application})",
-            f"User {transaction.user}, {transaction.state or 'state unknown'}. "
-            + (
-                "It keeps vacuum from removing dead rows, so claiming gets slower and slower."
-                if transaction.holds_back_vacuum
-                else "It holds nothing back yet, but will with its next statement."
-            ),
-            f"Let it commit. If its owner is gone: SELECT pg_terminate_backend({pid}); and "
-            "set idle_in_transaction_session_timeout.",
-        )
+        yield _finding("no_long_transaction", limit=duration(LONG_TRANSACTION))
+    for one in transactions[:_MOST_NAMED]:
+        holds = one.holds_back_vacuum
+        name = "transaction_holds_back_vacuum" if holds else "long_transaction"
+        state, age = one.state or "state unknown", duration(one.seconds)
+        yield _finding(name, **one._asdict() | {"state": state, "age": age})
 
 
 def prepared_transactions(context: CheckContext) -> Iterator[Finding]:
     """Two-phase transactions that nobody ended."""
-    for gid, seconds in context.queries.prepared_transactions(context.limits.transaction)[
-        :_MOST_NAMED
-    ]:
-        age = duration(seconds)
-        yield Finding(
-            "prepared_transaction",
-            "error",
-            f"The prepared transaction {gid!r} has been waiting for {age}",
-            "It keeps vacuum from removing dead rows, and its locks are held.",
-            f"COMMIT PREPARED '{gid}' or ROLLBACK PREPARED '{gid}'.",
-        )
+    transactions = context.queries.prepared_transactions(LONG_TRANSACTION)
+    for gid, seconds in transactions[:_MOST_NAMED]:
+        yield _finding("prepared_transaction", gid=gid, age=duration(seconds))
 
 
 def replication_slots(context: CheckContext) -> Iterator[Finding]:
     """Replication slots that hold back vacuum."""
     for name, active, age in context.queries.slots():
-        if age > context.limits.slot_age:
-            yield Finding(
-                "replication_slot",
-                "warning",
-                f"The replication slot {name!r} keeps rows of {age:,} transactions",
-                "In use." if active else "Nobody is reading from it.",
-                "Let its reader catch up"
-                + ("." if active else f", or drop it: SELECT pg_drop_replication_slot('{name}');"),
-            )
+        if age > SLOT_AGE:
+            yield _finding("replication_slot" if active else "abandoned_slot", name=name, age=age)
 
 
 def dead_rows(context: CheckContext) -> Iterator[Finding]:
     """Whether vacuum keeps up."""
-    limits = context.limits
     for table in context.queries.tables():
         if table.name not in _WATCHED_TABLES:
             continue
-        share = table.dead_rows / max(1, table.live_rows + table.dead_rows)
+        dead, schema = table.dead_rows, context.queries.schema
+        share = dead / max(1, table.live_rows + dead)
         last = "never" if table.last_vacuum is None else f"{table.last_vacuum:%Y-%m-%d %H:%M} UTC"
-        text = f"{table.name}: {share:.0%} dead rows ({table.dead_rows:,}), last vacuum: {last}"
-        if share <= limits.dead_share or table.dead_rows < limits.dead_rows:
-            yield Finding("dead_rows", "ok", text)
-            continue
-        yield Finding(
-            "dead_rows",
-            "warning",
-            text,
-            "Every claim and list steps over them.",
-            "Look for long transactions above, check that autovacuum is on, or run "
-            f'VACUUM "{context.queries.schema}".{table.name};',
-        )
+        name = "few_dead_rows" if share <= DEAD_SHARE or dead < DEAD_ROWS else "dead_rows"
+        yield _finding(name, table=table.name, share=share, dead=dead, last=last, schema=schema)
 
 
 def sizes(context: CheckContext) -> Iterator[Finding]:
     tables = context.queries.tables()
     if tables:
         largest = ", ".join(f"{t.name} {_megabytes(t.bytes)}" for t in tables[:4])
-        total = _megabytes(sum(table.bytes for table in tables))
-        yield Finding("size", "ok", f"The schema takes {total}", f"Largest: {largest}.")
+        yield _finding("size", total=_megabytes(sum(t.bytes for t in tables)), largest=largest)
 
 
 def _megabytes(size: int) -> str:
@@ -235,89 +145,37 @@ def _megabytes(size: int) -> str:
 
 
 def workers(context: CheckContext) -> Iterator[Finding]:
-    known = context.queries.workers()
-    limit = SILENT_AFTER.total_seconds()
-    live = [worker for worker in known if worker.silent_seconds <= limit]
-    for worker in [w for w in known if w.silent_seconds > limit][:_MOST_NAMED]:
-        silent = duration(worker.silent_seconds)
-        yield Finding(
-            "silent_worker",
-            "warning",
-            f"No heartbeat from {worker.host.split('/')[0]} (pid {worker.pid}) for {silent}",
-            "It is dead, frozen or cut off; its runs are given up when their leases run out.",
-            "Look at its log and restart it. It is forgotten after an hour.",
-        )
-    if live:
-        yield Finding("workers", "ok", f"{count(len(live), 'worker')} alive")
-        return
-    yield Finding(
-        "no_workers",
-        "error",
-        "No worker is alive",
-        "Nothing will run until there is one.",
-        "Start one: `evenbeat worker --app your_module:app`, or `evenbeat serve`.",
-    )
+    known, limit = context.queries.workers(), SILENT_AFTER.total_seconds()
+    silent = [worker for worker in known if worker.silent_seconds > limit]
+    for one in silent[:_MOST_NAMED]:
+        host, age = one.host.split("/")[0], duration(one.silent_seconds)
+        yield _finding("silent_worker", host=host, pid=one.pid, silent=age)
+    live = len(known) - len(silent)
+    yield _finding("workers", workers=count(live, "worker")) if live else _finding("no_workers")
 
 
 def lanes(context: CheckContext) -> Iterator[Finding]:
     """Jobs that wait: unserved, late, or in a paused queue."""
-    limits = context.limits
-    lanes = context.queries.waiting_lanes(limits.unserved)
-    waiting = [lane for lane in lanes if lane.paused_at is None]
-    for lane in [lane for lane in waiting if not lane.workers][:_MOST_NAMED]:
-        yield Finding(
-            "unserved",
-            "error",
-            f"No live worker takes {_lane(lane)}",
-            _waits(lane, context.now),
-            "Start a worker whose application knows the task and whose --queues include the queue.",
-        )
-    late = [
-        lane for lane in waiting if lane.workers and lane.oldest_due <= context.now - limits.late
-    ]
-    for lane in late[:_MOST_NAMED]:
-        yield Finding(
-            "late",
-            "warning",
-            f"Jobs are late: {_lane(lane)}",
-            _waits(lane, context.now),
-            f"{count(lane.workers, 'worker')} can take them. Add workers or concurrency, or "
-            "look for runs that hang.",
-        )
-    for lane in [lane for lane in lanes if lane.paused_at is not None][:_MOST_NAMED]:
-        yield Finding(
-            "queue_paused",
-            "warning",
-            f"The queue {lane.queue!r} is paused and jobs wait in it",
-            _waits(lane, context.now),
-            "Resume the queue if it was paused by mistake.",
-        )
+    findings: dict[str, list[Finding]] = {"unserved": [], "late": [], "queue_paused": []}
+    lanes = context.queries.waiting_lanes(UNSERVED)
+    for lane in lanes:
+        age = context.now - lane.oldest_due
+        name = "queue_paused" if lane.paused_at else "late" if lane.workers else "unserved"
+        words = {"jobs": count(lane.jobs, "job"), "workers": count(lane.workers, "worker")}
+        if name != "late" or age >= LATE:
+            values = lane._asdict() | words | {"age": duration(age)}
+            findings[name].append(_finding(name, **values))
+    for each in findings.values():
+        yield from each[:_MOST_NAMED]
     if not lanes:
-        yield Finding("on_time", "ok", "No job is waiting for a worker")
-
-
-def _lane(lane: WaitingLane) -> str:
-    return f"the task {lane.task!r} from the queue {lane.queue!r}"
-
-
-def _waits(lane: WaitingLane, now: datetime) -> str:
-    return f"{count(lane.jobs, 'job')} due, the oldest for {duration(now - lane.oldest_due)}."
+        yield _finding("on_time")
 
 
 def leases(context: CheckContext) -> Iterator[Finding]:
     """Expired leases that nobody has reaped."""
-    runs, oldest = context.queries.stale_leases(context.limits.lease)
-    if not runs:
-        yield Finding("leases", "ok", "No expired lease is left behind")
-        return
-    age = duration(oldest or 0)
-    yield Finding(
-        "stale_leases",
-        "error",
-        f"{count(runs, 'run')} lost the worker and have not been reaped for up to {age}",
-        "Any live worker would have done so within seconds.",
-        "Start a worker, or look for errors of the reaper in the logs of the running ones.",
-    )
+    runs, oldest = context.queries.stale_leases(STALE_LEASE)
+    name = "stale_leases" if runs else "leases"
+    yield _finding(name, runs=count(runs, "run"), age=duration(oldest or 0))
 
 
 def chores(context: CheckContext) -> Iterator[Finding]:
@@ -325,45 +183,17 @@ def chores(context: CheckContext) -> Iterator[Finding]:
     late = [
         name
         for name, every in _CHORES.items()
-        if (age := ages.get(name)) is None or age > max(5 * every.total_seconds(), 300)
+        if (age := ages.get(name)) is None or age > max(5 * every, 300)
     ]
-    if not late:
-        yield Finding("chores", "ok", "Maintenance is up to date")
-        return
-    yield Finding(
-        "chores_neglected",
-        "warning",
-        f"Maintenance is not being done: {', '.join(late)}",
-        "History grows, figures get old, and the priority of waiting jobs is not raised.",
-        "Any worker does it by itself: start one, or look at its log for errors.",
-    )
+    yield _finding("chores_neglected" if late else "chores", chores=", ".join(late))
 
 
 # What can keep the checks from being made.
 _OBSTACLES = {
-    InvalidInput: Finding(
-        "database_url",
-        "error",
-        "The database URL cannot be read",
-        remedy="Write it as postgresql://user:password@host:5432/name, with special characters in "
-        "the password percent-encoded ('@' as '%40').",
-    ),
-    DatabaseUnavailable: Finding(
-        "database_unreachable",
-        "error",
-        "The database cannot be reached",
-        remedy="Check that the server runs, that the URL is right, and that a firewall or "
-        "pg_hba.conf lets this machine in.",
-    ),
-    psycopg.Error: Finding(
-        "database_refused",
-        "error",
-        "The database did not answer a question",
-        remedy="Check that it is still up, and that this user may read its statistics and the "
-        "schema.",
-    ),
+    InvalidInput: "database_url",
+    DatabaseUnavailable: "database_unreachable",
+    psycopg.Error: "database_refused",
 }
-_DEFAULT_LIMITS = CheckLimits()
 _SERVER_CHECKS = (
     clock_skew,
     connections,
@@ -376,39 +206,30 @@ _SERVER_CHECKS = (
 _SCHEMA_CHECKS = (workers, lanes, leases, chores)
 
 
-def check(
-    url: str,
-    *,
-    schema: str = "evenbeat",
-    limits: CheckLimits = _DEFAULT_LIMITS,
-    now: datetime | None = None,
-    local_clock: Callable[[], float] = time.time,
-) -> list[Finding]:
+def check(url: str, *, schema: str = "evenbeat", now: datetime | None = None) -> list[Finding]:
     """Run every check and give the findings in order. It changes nothing, needs no migrated
     schema, and reports trouble instead of raising it."""
     try:
         with health_queries(url, schema, now) as queries:
-            started = local_clock()
-            server = queries.server()
-            local_time = (started + local_clock()) / 2
-            skew = timedelta(seconds=server.clock.timestamp() - local_time)
-            return _findings(CheckContext(queries, server, limits, now or server.clock, skew))
+            started = time.time()
+            info = queries.server()
+            local_time = (started + time.time()) / 2
+            skew = timedelta(seconds=info.clock.timestamp() - local_time)
+            return _findings(CheckContext(queries, info, now or info.clock, skew))
     except (InvalidInput, DatabaseUnavailable, psycopg.Error) as error:
-        kind = next(kind for kind in _OBSTACLES if isinstance(error, kind))
-        return [_OBSTACLES[kind]._replace(detail=_first_line(error))]
+        name = next(name for kind, name in _OBSTACLES.items() if isinstance(error, kind))
+        return [_finding(name, error=_first_line(error))]
 
 
 def _findings(context: CheckContext) -> list[Finding]:
     schema = schema_version(context)
-    findings = [reachable(context), version(context), schema]
+    findings = [*server(context), schema]
     for run_check in _SERVER_CHECKS + (_SCHEMA_CHECKS if schema.severity == "ok" else ()):
         try:  # one check that fails must not keep the others from being made
             findings += run_check(context)
         except psycopg.Error as error:
-            title = f"Could not check: {run_check.__name__.replace('_', ' ')}"
-            remedy = "Run the doctor as the user that Evenbeat itself connects with."
-            detail = _first_line(error)
-            findings.append(Finding("check_failed", "warning", title, detail, remedy))
+            name = run_check.__name__.replace("_", " ")
+            findings.append(_finding("check_failed", check=name, error=_first_line(error)))
     return findings
 
 

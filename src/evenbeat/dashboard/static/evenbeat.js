@@ -1,5 +1,5 @@
 // The dashboard's only script. It fetches pages of this service and swaps parts of them, as
-// attributes in the page say (see dashboard/__init__.py). Everything works without it, just with
+// attributes in the page say (see CONTRIBUTING.md). Everything works without it, just with
 // more reloading.
 
 const DEBOUNCE = 700; // ms: many events at once cause one refresh, and slow responses fewer

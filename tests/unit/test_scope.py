@@ -27,7 +27,8 @@ def test_refuses_and_shows_the_way(bad: str, field: str) -> None:
         Scope(**{field: bad})
     assert repr(bad) in str(caught.value)
     assert 'Scope("tenant", "acme")' in str(caught.value)
-    assert caught.value.field == field
+    assert f"scope {field} " in str(caught.value)
+    assert caught.value.field == "scope"
 
 
 def test_a_kind_has_no_slash() -> None:

@@ -257,18 +257,12 @@ def new_job(
 ) -> NewJob:
     """The job that a request describes; its payload was checked by then."""
     schedule = schedule_for(request, None)
-    start = _start(request)
-    try:
-        scope = Scope(request.scope.kind, request.scope.id) if request.scope else GLOBAL
-    except InvalidInput as error:
-        error.field = "scope"
-        raise
     return NewJob(
         edited_spec(request, defaults, defaults, schedule, payload),
         payload,
-        start=start,
+        start=_start(request),
         name=request.name,
-        scope=scope,
+        scope=Scope(**request.scope.model_dump()) if request.scope else GLOBAL,
         dedup_key=request.dedup_key,
         metadata=edited_metadata(request, {}) or {},
         created_by=created_by,

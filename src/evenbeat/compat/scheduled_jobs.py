@@ -4,15 +4,13 @@
 five cron fields, a name such as `@daily`, or `@every 90m`.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 from fastapi import Request as HttpRequest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from evenbeat.api.dependencies import Admin, Operator, Service, ServiceDep
 from evenbeat.api.fields import EstimatedPage, JobName, Json, ScheduleText, fields_of, only_if_any
@@ -22,12 +20,14 @@ from evenbeat.api.requests import CRAWL, JobCreate, JobEdit, Request, given_twic
 from evenbeat.api.responses import JobDocument, job_document
 from evenbeat.compat.jobs import AdminPageQuery, JobId, StatusWord, admin_fields
 from evenbeat.domain.job import Job
-from evenbeat.domain.schedule import RECURRING_KINDS
+from evenbeat.domain.schedule import RECURRING_KINDS, parse_schedule
 from evenbeat.domain.states import FINISHED, PAUSE, RESUME
-from evenbeat.errors import Conflict, InvalidInput, NotFound
+from evenbeat.errors import Conflict, NotFound
 from evenbeat.store.lists import JobFilter
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["admin"])
+
+Expression = Annotated[ScheduleText, AfterValidator(lambda text: parse_schedule(text) and text)]
 
 
 @fields_of(JobEdit, only=[
@@ -36,7 +36,7 @@ router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["admin"])
 class ScheduledEdit(Request):
     """Changes to a scheduled job: what is not given stays as it is."""
 
-    cron_expression: ScheduleText | None = Field(
+    cron_expression: Expression | None = Field(
         None, description="Five cron fields, a name such as @daily, or @every and a duration."
     )
     enabled: bool | None = Field(None, description="false: it is paused.")
@@ -57,7 +57,7 @@ class ScheduledCreate(ScheduledEdit):
     )
 
     name: JobName
-    cron_expression: ScheduleText
+    cron_expression: Expression
     enabled: bool = True
 
 
@@ -119,16 +119,8 @@ def admin_create_scheduled_job(
     arguments in its payload."""
     fields = _job_fields(body, {}) | {"paused": not body.enabled}
     fields["task"] = fields.get("task") or CRAWL
-    with _expression_named():
-        return create(
-            JobCreate(**fields),
-            request,
-            service,
-            principal,
-            idempotency_key,
-            asked=body,
-            shown=scheduled_job,
-        )
+    job, key = JobCreate(**fields), idempotency_key
+    return create(job, request, service, principal, key, asked=body, shown=scheduled_job)
 
 
 @router.get("/{job_id}", summary="Look at a scheduled job")
@@ -148,8 +140,7 @@ def admin_update_scheduled_job(
     if body.enabled:
         _check_not_ended(job)
     edit = JobEdit(**_job_fields(body, job.payload, job.timezone))
-    with _expression_named():
-        warnings = update_job(job_id, edit, service, principal).warnings or ()
+    warnings = update_job(job_id, edit, service, principal).warnings or ()
     job = _scheduled(service, job_id)
     if body.enabled is not None:
         job = _set_enabled(service, job, body.enabled)
@@ -168,9 +159,8 @@ def admin_toggle_scheduled_job(
     job_id: JobId, body: ToggleBody, service: ServiceDep, _principal: Admin
 ) -> ScheduledJob:
     """Pause it, or resume it. One that is so already stays as it is."""
-    return scheduled_job(
-        job_document(_set_enabled(service, _scheduled(service, job_id), body.enabled))
-    )
+    job = _set_enabled(service, _scheduled(service, job_id), body.enabled)
+    return scheduled_job(job_document(job))
 
 
 # -- from the admin API's fields to those of /api/v1 ---------------------------------------------
@@ -218,14 +208,3 @@ def _job_fields(body: ScheduledEdit, payload: Json, timezone: str | None = None)
             raise given_twice("subreddit_id")
         fields["payload"]["subreddit_id"] = body.subreddit_id
     return fields
-
-
-@contextmanager
-def _expression_named() -> Iterator[None]:
-    """Let a refused schedule name the field that it came in."""
-    try:
-        yield
-    except InvalidInput as error:
-        if error.field == "schedule":
-            error.field = "cron_expression"
-        raise

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from evenbeat.api.queries import one_of
-from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import Job
-from evenbeat.domain.schedule import Interval, parse_schedule
+from evenbeat.domain.schedule import LONGEST_INTERVAL
 from evenbeat.domain.setting_kinds import plain_number
 from evenbeat.domain.states import VERBS, JobStatus, Verb
 from evenbeat.errors import IllegalTransition, InvalidInput
@@ -44,31 +43,24 @@ def modern_fields(document: dict[str, Any]) -> dict[str, Any]:
         fields.setdefault("retry_backoff", backoff)
     number, unit = fields.pop("interval_minutes", None), fields.pop("interval_type", None)
     text = fields.pop("schedule_time", None)
-    if unit is not None and unit not in SECONDS:
+    if unit not in (None, *SECONDS):
         raise InvalidInput(
             f"interval_type must be one of {', '.join(SECONDS)}, got {unit!r}.",
             field="interval_type",
         )
     if number is not None:
-        if type(number) is not int or number < 1:
+        seconds = number * SECONDS[unit or "minutes"] if type(number) is int else 0
+        if not 0 < seconds <= LONGEST_INTERVAL.total_seconds():
             raise InvalidInput(
-                f"interval_minutes must be a whole number from 1 on, got {str(number)[:40]}.",
+                "interval_minutes must be a whole number from 1 on, and at most "
+                f"{LONGEST_INTERVAL.days} days, got {str(number)[:40]}.",
                 field="interval_minutes",
             )
-        seconds = number * SECONDS[unit or "minutes"]
-        for other in ("schedule", "interval_seconds", "after"):
-            value = fields.get(other)
-            if value is not None and value != seconds and not _means(value, seconds):
-                raise InvalidInput(
-                    f"interval_minutes and {other} both say how often to run. Give one of them.",
-                    field="after" if other == "after" else "interval_minutes",
-                )
-        try:
-            Interval(parse_duration(seconds))
-        except InvalidInput as error:
-            error.field = "interval_minutes"
-            raise
-        fields["interval_seconds"] = seconds
+        if fields.setdefault("interval_seconds", seconds) != seconds:
+            raise InvalidInput(
+                "interval_minutes and interval_seconds both say how often to run. Give one.",
+                field="interval_minutes",
+            )
     elif unit is not None:
         raise InvalidInput(
             "interval_type is the unit of interval_minutes, which is missing. For example "
@@ -78,13 +70,6 @@ def modern_fields(document: dict[str, Any]) -> dict[str, Any]:
     elif text is not None and fields.get("schedule") is None:
         fields["schedule"] = text
     return fields
-
-
-def _means(text: Any, seconds: int) -> bool:
-    try:
-        return parse_schedule(text) == Interval(parse_duration(seconds))
-    except InvalidInput:
-        return False
 
 
 def older_fields(job: Job) -> dict[str, Any]:

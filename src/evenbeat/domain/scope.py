@@ -25,7 +25,7 @@ class Scope:
                     f"The scope {field} must be 1 to {LONGEST_PART} printable characters (the kind "
                     f"without '/'), got {shorten(repr(value), 60)}; "
                     'for example Scope("tenant", "acme").',
-                    field=field,
+                    field="scope",
                 )
 
     def __str__(self) -> str:

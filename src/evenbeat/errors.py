@@ -36,7 +36,8 @@ from uuid import UUID
 def validation_message(entry: Mapping[str, Any]) -> str:
     """What one of the errors of pydantic's `ValidationError.errors()` says, without the prefix that
     it puts before the text of a ValueError."""
-    return str(entry["msg"]).removeprefix("Value error, ")
+    unknown = entry["type"] == "extra_forbidden"
+    return "There is no such field." if unknown else entry["msg"].removeprefix("Value error, ")
 
 
 class EvenbeatError(Exception):

@@ -140,8 +140,7 @@ class BulkChanged(BaseModel):
 
 @router.post("/delete", summary="Delete many jobs")
 def bulk_delete(body: Deletion, service: ServiceDep, principal: Operator) -> BulkChanged:
-    """Remove jobs with their history; those that others wait for stay. By filter it takes an
-    admin."""
+    """Remove jobs with their history, but not those that others wait for. By filter, for admins."""
     if body.filter is not None and not principal.role.covers(Role.ADMIN):
         raise RoleTooLow(Role.ADMIN, principal.role)
     delete = service.store.control.delete

@@ -112,8 +112,7 @@ def _is_still_allowed(request: Request) -> bool:
 
 
 class Subscriber:
-    """One client, on an event loop of its own. What it does not read in time is dropped, and
-    counted."""
+    """One client, on its own event loop. What it does not read in time is dropped and counted."""
 
     def __init__(self, job_id: UUID | None) -> None:
         self.job_id = job_id

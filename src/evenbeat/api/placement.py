@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from evenbeat.api.dependencies import Operator, ServiceDep, Viewer
-from evenbeat.api.fields import Moment, Number, fields_of
+from evenbeat.api.fields import Limit, Moment, Number, fields_of
 from evenbeat.api.requests import Request
 from evenbeat.store.placement import DistributionPoint, LeftAlone, RebalanceRecord, UndoResult
 
@@ -199,11 +199,7 @@ def rebalance(
 
 
 @router.get("/rebalances", summary="List rebalances", response_model=RebalanceList)
-def list_rebalances(
-    service: ServiceDep,
-    _principal: Viewer,
-    limit: Annotated[int, Query(ge=1, le=1000, description="How many at most.")] = 20,
-) -> Any:
+def list_rebalances(service: ServiceDep, _principal: Viewer, limit: Limit = 20) -> Any:
     """The newest first."""
     return {"rebalances": service.app.balancer.rebalances(limit)}
 

@@ -98,7 +98,7 @@ def problem_for(request: Request, error: Exception) -> JSONResponse:  # noqa: PL
     """The problem that an exception stands for."""
     match error:
         case RequestValidationError():
-            return _wrong_request(request, error)
+            return _wrong_request(error)
         case HTTPException():
             return _http(request, error)
         case InvalidInput() | TaskUnknown():
@@ -128,16 +128,11 @@ def problem_for(request: Request, error: Exception) -> JSONResponse:  # noqa: PL
     return problem(500, "Evenbeat failed by a bug of its own; its log has the details.")
 
 
-_NOT_AS_JSON = "The body was not read: send JSON, and say so with Content-Type: application/json."
-
-
-def _wrong_request(request: Request, error: RequestValidationError) -> JSONResponse:
+def _wrong_request(error: RequestValidationError) -> JSONResponse:
     errors = [_field_error(entry) for entry in error.errors()[:20]]
     if isinstance(error.body, bytes) and any(one.field == "body" for one in errors):
-        content_type = request.headers.get("content-type", "")
-        if "json" not in content_type.lower():
-            errors = [FieldError(field="body", message=_NOT_AS_JSON)]
-            return problem(422, _NOT_AS_JSON, errors=errors)
+        message = "The body was not read: send JSON, with Content-Type: application/json."
+        return problem(422, message, errors=[FieldError(field="body", message=message)])
     if any(entry["type"] == "json_invalid" for entry in error.errors()):
         return problem(400, "The body is not valid JSON.", errors=errors)
     details = "; ".join(f"{one.field}: {one.message}" for one in errors[:3])
@@ -154,9 +149,8 @@ def _field_error(entry: dict[str, Any]) -> FieldError:
         place.append(field)  # the error of a whole document, about one of its fields
     elif field and isinstance(entry.get("input"), list):
         place[-1:] = [field]  # of a whole list, about one of its items
-    unknown = entry["type"] == "extra_forbidden"
-    message = "There is no such field." if unknown else validation_message(entry)
-    return FieldError(field=".".join(place) or str(entry["loc"][0]), message=message)
+    field = ".".join(place) or str(entry["loc"][0])
+    return FieldError(field=field, message=validation_message(entry))
 
 
 def _http(request: Request, error: HTTPException) -> JSONResponse:

@@ -216,9 +216,7 @@ def _checked(name: str, body: TemplateFields, by: str) -> NewTemplate:
     else:
         if document.get("task") is None and document.get("url") is None:
             task_of(_job({}))  # raises, and says what is missing
-        for field in (key[:100] for key in document if key not in JobCreate.model_fields):
-            raise InvalidInput(f"A job has no field {field!r}.", field=f"body.{field}")
-        _job({key: value for key, value in document.items() if not any(placeholders_in(value))})
+        _job({k: None if any(placeholders_in(v)) else v for k, v in document.items()})
     return NewTemplate(name, rules, document, body.description, by)
 
 

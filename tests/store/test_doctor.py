@@ -234,6 +234,6 @@ def test_a_database_that_cannot_be_had_is_one_finding_without_the_password(url, 
 
 def test_every_finding_has_its_words_and_every_word_a_finding():
     source = Path(doctor.__file__).read_text()
-    assert [name for name in doctor._texts() if f'"{name}"' not in source] == []
+    assert [name for name in doctor.texts() if f'"{name}"' not in source] == []
     used = set(re.findall(r'_finding\(\s*"(\w+)"', source))
-    assert used <= doctor._texts().keys()
+    assert used <= doctor.texts().keys()

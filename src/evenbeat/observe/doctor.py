@@ -55,14 +55,15 @@ class CheckContext(NamedTuple):
 
 
 @cache
-def _texts() -> dict[str, dict[str, Any]]:
+def texts() -> dict[str, dict[str, Any]]:
+    """The words of each finding, by name."""
     return tomllib.loads(Path(__file__).with_name("findings.toml").read_text("utf-8"))
 
 
 def _finding(name: str, /, **values: object) -> Finding:
     """The finding of this name in `findings.toml`, with these values in its words."""
-    texts = {"code": name, "severity": "ok"} | _texts()[name]
-    return Finding(**{part: text.format(**values) for part, text in texts.items()})
+    parts = {"code": name, "severity": "ok"} | texts()[name]
+    return Finding(**{part: text.format(**values) for part, text in parts.items()})
 
 
 def server(context: CheckContext) -> Iterator[Finding]:

@@ -65,9 +65,22 @@ def jobs(page: PageDep, _viewer: Viewer) -> Response:
         if states.get(state) or state in selected:
             link, number = address(status=state, page=""), states.get(state, 0)
             tabs.append((state.capitalize(), link, number, selected == [state]))
+    rows = []
+    for job in listed.jobs:
+        past = runs[job.id]
+        row = {
+            "job": job,
+            "schedule": describe_schedule(job),
+            "tags": tags_of(job),
+            "last": past[-1] if past else None,
+            "strip": charts.outcome_strip([run.status for run in past], RUNS_SHOWN) if past else "",
+            "median_ms": run_figures(past).median_ms,
+            "verbs": verbs_for(job),
+        }
+        rows.append(row)
     return page.render(
         "jobs.html",
-        rows=[_row(job, runs[job.id]) for job in listed.jobs],
+        rows=rows,
         page=page.pager(
             lambda number: address(page=str(number) if number > 1 else ""),
             PAGE_SIZE,
@@ -89,18 +102,6 @@ def jobs(page: PageDep, _viewer: Viewer) -> Response:
         },
         verbs=list(VERBS.values()),
     )
-
-
-def _row(job: Job, runs: list[PastRun]) -> dict[str, Any]:
-    return {
-        "job": job,
-        "schedule": describe_schedule(job),
-        "tags": tags_of(job),
-        "last": runs[-1] if runs else None,
-        "strip": charts.outcome_strip([run.status for run in runs], RUNS_SHOWN) if runs else "",
-        "median_ms": run_figures(runs).median_ms,
-        "verbs": verbs_for(job),
-    }
 
 
 def run_figures(past: list[PastRun]) -> RunFigures:

@@ -216,22 +216,20 @@ def check(url: str, *, schema: str = "evenbeat", now: datetime | None = None) ->
             info = queries.server()
             local_time = (started + time.time()) / 2
             skew = timedelta(seconds=info.clock.timestamp() - local_time)
-            return _findings(CheckContext(queries, info, now or info.clock, skew))
+            context = CheckContext(queries, info, now or info.clock, skew)
+            schema_finding = schema_version(context)
+            findings = [*server(context), schema_finding]
+            more = _SCHEMA_CHECKS if schema_finding.severity == "ok" else ()
+            for run_check in _SERVER_CHECKS + more:
+                try:  # one check that fails must not keep the others from being made
+                    findings += run_check(context)
+                except psycopg.Error as error:
+                    name = run_check.__name__.replace("_", " ")
+                    findings.append(_finding("check_failed", check=name, error=_first_line(error)))
+            return findings
     except (InvalidInput, DatabaseUnavailable, psycopg.Error) as error:
         name = next(name for kind, name in _OBSTACLES.items() if isinstance(error, kind))
         return [_finding(name, error=_first_line(error))]
-
-
-def _findings(context: CheckContext) -> list[Finding]:
-    schema = schema_version(context)
-    findings = [*server(context), schema]
-    for run_check in _SERVER_CHECKS + (_SCHEMA_CHECKS if schema.severity == "ok" else ()):
-        try:  # one check that fails must not keep the others from being made
-            findings += run_check(context)
-        except psycopg.Error as error:
-            name = run_check.__name__.replace("_", " ")
-            findings.append(_finding("check_failed", check=name, error=_first_line(error)))
-    return findings
 
 
 def _first_line(error: Exception) -> str:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from evenbeat.app import Evenbeat
 from evenbeat.crawl import TASK
@@ -43,9 +43,15 @@ CREATED_BY = "stale sources"
 # -- the payload ---------------------------------------------------------------------------------
 
 
+def _check_paths(paths: list[str]) -> list[str]:
+    if len(paths) > 100 or any(not path.startswith("/") or len(path) > 1000 for path in paths):
+        raise ValueError("paths begin with a slash, such as /docs; at most 100 of them")
+    return paths
+
+
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 Subreddit = Annotated[int, Field(ge=-(2**53), le=2**53)] | Name
-Paths = Annotated[list[Annotated[str, Field(pattern="^/", max_length=1000)]], Field(max_length=100)]
+Paths = Annotated[list[str], AfterValidator(_check_paths)]
 Pages = Annotated[int, Field(ge=1, le=100_000)]
 Depth = Annotated[int, Field(ge=0, le=100)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]

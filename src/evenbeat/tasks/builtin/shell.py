@@ -23,6 +23,7 @@ NAME = "shell"
 SHELL = "/bin/sh"
 MOST_KEPT = 32 * 1024
 _ROOM = 28 * 1024  # for each of two texts, of a result's 64 KiB as JSON
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _ANYTHING = frozenset({"*", "sh", SHELL})
@@ -47,10 +48,22 @@ def _check_command(command: str | list[str]) -> str | list[str]:
     return command
 
 
+def _check_env(env: dict[str, str]) -> dict[str, str]:
+    for name, value in env.items():
+        if not _VARIABLE.fullmatch(name) or "\0" in value:
+            raise InvalidInput(f"{name[:40]!r} is no variable that can be set.", field="env")
+    return env
+
+
+def _check_cwd(cwd: str | None) -> str | None:
+    if cwd is not None and (not cwd.startswith("/") or "\0" in cwd):
+        raise InvalidInput("cwd must be an absolute path.", field="cwd")
+    return cwd
+
+
 Command = Annotated[str | list[str], AfterValidator(_check_command)]
-VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Variables = dict[VariableName, Annotated[str, Field(pattern=r"^[^\x00]*$")]]
-Directory = Annotated[str, Field(pattern=r"^/[^\x00]*$")]
+Variables = Annotated[dict[str, str], AfterValidator(_check_env)]
+Directory = Annotated[str | None, AfterValidator(_check_cwd)]
 KeptBytes = Annotated[int, Field(ge=0, le=MOST_KEPT)]
 ExitCode = Annotated[int, Field(ge=0, le=255)]
 
@@ -104,7 +117,7 @@ def definition(settings: Settings) -> TaskDefinition:
         command: Command,
         *,
         env: Variables = {},  # noqa: B006 - never changed, and a default that can be shown
-        cwd: Directory | None = None,
+        cwd: Directory = None,
         stdin: str | None = None,
         expected_exit: list[ExitCode] = [0],  # noqa: B006
         max_output_bytes: KeptBytes = 16384,

@@ -20,6 +20,7 @@
     ├── TaskUnknown                    no task of this name in this process
     └── StoreError
         ├── DatabaseUnavailable        no connection in time
+        ├── StatementTimeout           another transaction holds a lock; nothing was done
         ├── SchemaTooNew               the database was migrated by a newer Evenbeat
         └── EmbeddedUnavailable        the private server cannot be had on this machine
 
@@ -155,6 +156,10 @@ class StoreError(EvenbeatError):
 
 class DatabaseUnavailable(StoreError):
     """No connection to the database could be had in time."""
+
+
+class StatementTimeout(StoreError):
+    """A statement waited too long for what another transaction has locked; nothing was done."""
 
 
 class SchemaTooNew(StoreError):

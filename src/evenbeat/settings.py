@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Le
 from platformdirs import user_data_path
@@ -70,6 +70,9 @@ DatabaseUrl = Annotated[
     SecretStr | None,
     _require(lambda url: url.get_secret_value().startswith(("postgresql://", "postgres://"))),
     Allowed("a URL such as postgresql://user:password@localhost:5432/mydatabase"),
+]
+Pooling = Annotated[
+    Literal["auto", "session", "transaction"], Allowed("auto, session or transaction")
 ]
 SchemaName = Annotated[
     str,
@@ -138,6 +141,15 @@ class Settings(BaseSettings):
     # `schema` is a method of every pydantic model, so the field needs a name of its own.
     db_schema: SchemaName = Field("evenbeat", validation_alias=f"{PREFIX}SCHEMA")
     """The PostgreSQL schema that holds Evenbeat's tables."""
+    database_timeout_seconds: float = Field(30, ge=0.1, le=3600)
+    """How long a call waits for a database that is away before it fails."""
+    pooling: Pooling = "auto"
+    """What lies between Evenbeat and the server: auto finds out; transaction: a pooler such as
+    PgBouncer in transaction mode, through which no settings or prepared statements outlast a
+    transaction; session: nothing, or a pooler in session mode."""
+    listen_url: DatabaseUrl = None
+    """The database without the pooler in between, for the notifications that wake workers. Without
+    it, workers behind a pooler look for due jobs every second."""
     data_dir: Directory = Field(default_factory=lambda: user_data_path("evenbeat", appauthor=False))
     """The directory for this machine's data; the embedded server is in postgres/ below it. A
     relative path starts at the working directory. Default: the user's data directory."""

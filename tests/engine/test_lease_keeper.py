@@ -55,7 +55,7 @@ def test_leases_that_run_out_are_given_up_in_one_look_at_each_run():
 
     made = [Run(held, nothing, context()) for _ in range(100)]
     for run in made[:30]:
-        run.claimed_at -= 30
+        run.leased_at -= 30
     made[0].ended = True
     runs.add(made)
     keeper = LeaseKeeper(

@@ -245,7 +245,7 @@ def test_a_cancel_stops_the_run_and_fences_its_worker(store):
     assert (closed.completed_at, closed.duration_ms) == (T0 + 11 * MINUTE, 60_000)
 
     assert store.finish([decide(job, Outcome(), T0)]) == set()
-    assert store.renew([job]) == set()
+    assert store.renew([job]) == {}
     assert store.release([Release(job)]) == set()
     assert store.read.job(job.id) == cancelled
     assert store.read.execution(job.lock_token) == closed
@@ -581,7 +581,7 @@ def test_the_worker_of_a_deleted_job_finds_its_claim_lost(store):
     store.add(NewJob(NOOP), now=T0)
     job = claim_one(store)
     store.control.delete([job.id])
-    assert store.renew([job]) == set()
+    assert store.renew([job]) == {}
     assert store.finish([decide(job, Outcome(), T0)]) == set()
 
 

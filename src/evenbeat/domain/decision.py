@@ -82,6 +82,8 @@ def decide(job: Job, outcome: Outcome, now: datetime, spread: float = 0.0) -> Ru
         else:  # a handler's own wait, within what a date can hold
             wait = min(max(wait, timedelta(0)), LONGEST_INTERVAL)
         due = due_at(now + wait, timedelta(0), window_of(job))
+        if outcome.keeps_turn and job.next_run_at is not None:
+            due = job.next_run_at
         again = Decision(JobStatus.SCHEDULED, job.plan_time, due, attempt, job.burst_count)
         return RunEnd(job, EndKind.RETRYING, outcome, again)
     goes_on = job.on_failure == OnFailure.CONTINUE and job.schedule_kind != "once"
@@ -98,9 +100,10 @@ def lost_lease(job: Job) -> Outcome:
             ExecutionStatus.FAILED,
             error_code="lease_expired",
             error_message="The worker stopped renewing its lease; the run was given up.",
-            # At once the first time: the worker most likely died of something else. A job whose
-            # workers die again and again waits ever longer, so that it does not take all of them.
-            retry_after=None if job.current_retry_count else timedelta(0),
+            # At once the first time, before what came later: the worker most likely died of
+            # something else. A job whose workers die again and again waits ever longer, so that it
+            # does not take all of them.
+            keeps_turn=not job.current_retry_count,
         )
     return Outcome(
         ExecutionStatus.FAILED,

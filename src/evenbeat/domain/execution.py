@@ -40,8 +40,9 @@ class Execution(NamedTuple):
 class Outcome:
     """What one run came to, as its worker saw it.
 
-    `result` is JSON text; `retry_after` is the handler's own wish; `final` says that trying again
-    is pointless; `needs_person` keeps even a recurring job from going on by itself.
+    `result` is JSON text; `retry_after` is the handler's own wish, and with `keeps_turn` the job is
+    due again as it was; `final` says that trying again is pointless; `needs_person` keeps even a
+    recurring job from going on by itself.
     """
 
     status: ExecutionStatus = ExecutionStatus.COMPLETED
@@ -57,5 +58,6 @@ class Outcome:
     stack_trace: str | None = None
     result: str | None = None
     retry_after: timedelta | None = None
+    keeps_turn: bool = False
     final: bool = False
     needs_person: bool = False

@@ -16,6 +16,7 @@ from evenbeat.engine.pipeline import Pipeline
 from evenbeat.engine.reporter import Reporter, SkippedPlans
 from evenbeat.engine.run import ActiveRuns, StopReason
 from evenbeat.engine.runners import Runner
+from evenbeat.errors import StoreError
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.database import Connection
 from evenbeat.store.listener import Listener
@@ -29,6 +30,7 @@ YIELD_SECONDS = 0.0002
 """Gives the runner's thread the interpreter at once, so that an idle worker starts a job sooner."""
 
 WAITED_TOO_LONG = 1.0
+UNSURE_PAUSE = 2.0
 UNREADABLE_PAUSE = timedelta(minutes=1)
 MOST_AT_ONCE = 1000
 LISTEN_SECONDS = 1.0
@@ -46,6 +48,7 @@ class Claimer(Loop):
         store: Store,
         runners: Sequence[Runner],
         pipeline: Pipeline,
+        runs: ActiveRuns,
         *,
         clock: Clock,
         alarm: Alarm,
@@ -61,6 +64,7 @@ class Claimer(Loop):
         self._store = store
         self._runners = runners
         self._pipeline = pipeline
+        self._runs = runs
         self._clock = clock
         self._alarm = alarm
         self._reporter = reporter
@@ -70,6 +74,7 @@ class Claimer(Loop):
         self._poll_seconds = self.longest_pause = poll_seconds
         self._most_unwritten = most_unwritten
         self._checked_at = self._monotonic()
+        self._unsure_until = self._check_unsure_at = 0.0
         self._claiming = threading.Lock()
         self._claimed_on_hint = False
 
@@ -122,6 +127,8 @@ class Claimer(Loop):
             for run in runner.give_back(WAITED_TOO_LONG):  # for another worker to take
                 run.stop(StopReason.SHUTDOWN)
                 self._pipeline.end(run, None)
+        if self._check_unsure_at < self._monotonic() < self._unsure_until:
+            self._hand_back_unknown()
         if self._pipeline.backlog > self._most_unwritten:  # more runs would not help
             return LINGER_SECONDS
         has_claimed, self._claimed_on_hint = self._claimed_on_hint, False
@@ -161,31 +168,58 @@ class Claimer(Loop):
 
     def _claim(self, runner: Runner, limit: int, connection: Connection | None) -> int:
         asked_at = time.monotonic()
-        jobs = self._store.claim(
-            self._worker_id,
-            limit,
-            queues=self._queues,
-            tasks=runner.tasks,
-            lease=self._lease,
-            connection=connection,
-            now=self._clock.override(),
-        )
+        try:
+            jobs = self._store.claim(
+                self._worker_id,
+                limit,
+                queues=self._queues,
+                tasks=runner.tasks,
+                lease=self._lease,
+                connection=connection,
+                now=self._clock.override(),
+            )
+        except StoreError:
+            self._unsure_until = asked_at + 2 * self._lease.total_seconds()
+            raise
         seconds = time.monotonic() - asked_at
         runner.claim_took(seconds)
+        if seconds > self._shortest_lease(jobs):
+            logger.warning("a claim was answered after %.1f s, when its leases were over", seconds)
+            self._unsure_until, jobs = time.monotonic() + self._lease.total_seconds(), []
         if jobs:
             if jobs[0].started_at is not None:
                 self._clock.observe(jobs[0].started_at, asked_at=asked_at)
             if any(job.schedule_kind != "once" or job.execution_window for job in jobs):
-                self._start_revised(runner, jobs)
+                self._start_revised(runner, jobs, asked_at)
             else:
-                runner.take(self._pipeline.start_runs(jobs))
+                runner.take(self._pipeline.start_runs(jobs, asked_at))
             if len(jobs) < limit:
                 time.sleep(YIELD_SECONDS)
             logger.debug("Jobs claimed", extra={"jobs": len(jobs), "runner": runner.place})
         self._telemetry.claimed(len(jobs), seconds)
         return len(jobs)
 
-    def _start_revised(self, runner: Runner, jobs: list[Job]) -> None:
+    def _shortest_lease(self, jobs: list[Job]) -> float:
+        usual = self._lease.total_seconds()
+        return min((job.lease_seconds or usual for job in jobs), default=usual)
+
+    def _hand_back_unknown(self) -> None:
+        """A claim broke off, but the database may have made it: what this worker holds without
+        knowing it goes back at once, and costs no attempt. It may even be made after that, so this
+        is done a few times."""
+        known = [run.token for run in self._runs.all()]
+        jobs = self._store.unknown_leases(self._worker_id, known, now=self._clock.override())
+        if jobs:
+            self._store.release(
+                [Release(job) for job in jobs],
+                error_code="claim_lost",
+                error_message="The answer to the claim was lost; the run did not start.",
+                now=self._clock.override(),
+            )
+            logger.warning("handed back %d jobs whose claim was not answered", len(jobs))
+        self._check_unsure_at = self._monotonic() + UNSURE_PAUSE
+
+    def _start_revised(self, runner: Runner, jobs: list[Job], asked_at: float) -> None:
         """Start jobs of which some may be too late for their plans. Those that just start go first:
         what goes wrong with the others must not hold them up."""
         now = self._clock.now()
@@ -203,9 +237,9 @@ class Claimer(Loop):
                     in_time.append(job)
                 else:
                     revisions.append((job, revision))
-        runner.take(self._pipeline.start_runs(in_time))
+        runner.take(self._pipeline.start_runs(in_time, asked_at))
         if revisions:
-            runner.take(self._pipeline.start_runs(self._catch_up(revisions, now)))
+            runner.take(self._pipeline.start_runs(self._catch_up(revisions, now), asked_at))
         if unreadable:
             self._store.release(
                 [Release(job, None, now + UNREADABLE_PAUSE) for job in unreadable],

@@ -77,8 +77,10 @@ class LeaseKeeper(Loop):
         held = self._store.renew(
             [run.job for run in runs], lease=self._lease, now=self._clock.override()
         )
-        self._renewed_at = dict.fromkeys(held, begun)
-        self._telemetry.renewed(len(held), self._monotonic() - begun)
+        renewed = [token for token, is_renewed in held.items() if is_renewed]
+        skipped = {token: self._renewed_at.get(token, 0.0) for token in held.keys() - renewed}
+        self._renewed_at = dict.fromkeys(renewed, begun) | skipped
+        self._telemetry.renewed(len(renewed), self._monotonic() - begun)
         lost = [run for run in runs if run.token not in held and not run.ended]
         for run in lost:
             run.stop(StopReason.LOST)
@@ -91,7 +93,7 @@ class LeaseKeeper(Loop):
             run
             for run in self._runs.all()
             if not run.ended
-            and soon - max(run.claimed_at, self._renewed_at.get(run.token, 0.0))
+            and soon - max(run.leased_at, self._renewed_at.get(run.token, 0.0))
             >= (run.job.lease_seconds or self._lease.total_seconds())
         ]
         for run in expired:

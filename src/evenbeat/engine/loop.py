@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
-from evenbeat.errors import StoreError
+from evenbeat.errors import DatabaseUnavailable, StoreError
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,9 @@ class Loop(ABC):
     def failed(self, error: Exception) -> None:
         """Say what went wrong."""
         if isinstance(error, StoreError):
-            logger.warning("%s: %s", self.trouble(), error)
+            # The store has told that the database is away; this is one of those who notice.
+            level = logging.DEBUG if isinstance(error, DatabaseUnavailable) else logging.WARNING
+            logger.log(level, "%s: %s", self.trouble(), error)
             if self.during is not None:
                 self._telemetry.database_failed(self.during)
         else:

@@ -158,7 +158,6 @@ class Maintenance(Loop):
         reaped = self._reaper.run_once()
         if reaped:
             self._telemetry.reaped(len(reaped))
-            self._store.upkeep.add_to_counter("stale_locks_cleared", len(reaped))
         for chore in self._chores:
             # The database is asked a few times in each rhythm at most, not on every tick.
             now, asked_at = self._monotonic(), self._asked_at.get(chore.name)

@@ -29,7 +29,7 @@ from evenbeat.engine.loop import Loop
 from evenbeat.engine.outcome import completed, failed
 from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import ActiveRuns, Run, StopReason
-from evenbeat.errors import InvalidInput, StoreError
+from evenbeat.errors import InvalidInput, StatementTimeout, StoreError
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.rows import Release
 from evenbeat.store.store import Store
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 1000
 IDLE_SECONDS = 0.5
+LOCKED_SECONDS = 1.0
 
 _STOPPED_AS = {
     StopReason.SHUTDOWN: EndKind.RELEASED,
@@ -92,14 +93,18 @@ class Pipeline(Loop):
         self._ending = threading.Lock()
         self._ended: deque[EndedRun] = deque()
         self._batch: list[EndedRun] = []
+        self._locked: list[EndedRun] = []
+        """Ended runs whose jobs somebody else has locked, and when to look at them again."""
+        self._look_at = 0.0
         self._unsure = False
         self._idle = False
 
     # -- started ---------------------------------------------------------------------------------
 
-    def start_runs(self, jobs: Sequence[Job]) -> list[Run]:
+    def start_runs(self, jobs: Sequence[Job], leased_at: float | None = None) -> list[Run]:
         """Claimed jobs become runs. From here on their leases are renewed."""
-        runs = [Run(job, self._registry.get(job.task), Context(job, self._leases)) for job in jobs]
+        task_of, leases = self._registry.get, self._leases
+        runs = [Run(job, task_of(job.task), Context(job, leases), leased_at) for job in jobs]
         self._runs.add(runs)
         self._reporter.started(runs)
         return runs
@@ -140,27 +145,32 @@ class Pipeline(Loop):
     @property
     def backlog(self) -> int:
         """Ended runs that are not written yet; claiming pauses when it grows."""
-        return len(self._ended) + len(self._batch)
+        return len(self._ended) + len(self._batch) + len(self._locked)
 
     # -- decide → finish → report ----------------------------------------------------------------
 
     def has_work(self) -> bool:
-        return not self._stopping or bool(self._ended or self._batch)
+        return not self._stopping or self.backlog > 0
 
     def trouble(self) -> str:
-        return f"cannot write {len(self._batch)} outcomes yet"
+        return f"cannot write {self.backlog} outcomes yet"
 
     def run_once(self) -> float:
         """Write one batch of ended runs. If that fails the batch stays for the next time."""
         self._idle = False
         while self._ended and len(self._batch) < MOST_AT_ONCE:
             self._batch.append(self._ended.popleft())
+        if self._locked and self._monotonic() >= self._look_at:
+            self._set_locked_aside(self._locked)
         if not self._batch:
             self._idle = True  # what ended just before this line is seen by the next one
             return 0.0 if self._ended else IDLE_SECONDS
         begun = time.perf_counter()
         try:
             ends = self._decide_and_finish(self._batch)
+        except StatementTimeout:
+            self._set_locked_aside(self._batch)
+            raise
         except StoreError:
             self._unsure = True
             raise
@@ -213,6 +223,16 @@ class Pipeline(Loop):
         self._reporter.ended(ends)
 
     # -- when a batch cannot be written as it is -------------------------------------------------
+
+    def _set_locked_aside(self, batch: list[EndedRun]) -> None:
+        """One row that somebody has locked must not keep the other ends from being written."""
+        free = self._store.unlocked(run.job for run, _ in batch)
+        others = [] if batch is self._locked else self._locked
+        self._batch = ([] if batch is self._batch else self._batch) + [
+            ended for ended in batch if ended[0].job.id in free
+        ]
+        self._locked = others + [ended for ended in batch if ended[0].job.id not in free]
+        self._look_at = self._monotonic() + LOCKED_SECONDS
 
     def _finish_each(self, batch: list[EndedRun]) -> list[RunEnd]:
         """One end that cannot be written is left to the reaper, the others of its batch are not."""

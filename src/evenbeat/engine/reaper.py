@@ -16,6 +16,8 @@ from evenbeat.store.store import Store
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 500
+GRACE_SECONDS = 5.0
+"""After an outage, workers get so much time to write what has finished meanwhile."""
 _spread = partial(random.uniform, -1, 1)
 
 
@@ -30,6 +32,8 @@ class Reaper:
 
     def run_once(self) -> list[RunEnd]:
         """Give up expired runs, and those of dead workers on this host; returns what was reaped."""
+        if self._store.database.availability.seconds_back < GRACE_SECONDS:
+            return []
         self._expire_dead_neighbours()
         reaped: list[RunEnd] = []
         while jobs := self._store.expired(MOST_AT_ONCE, now=self._clock.override()):

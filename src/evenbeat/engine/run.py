@@ -32,6 +32,7 @@ class Run:
         "ended",
         "interrupt",
         "job",
+        "leased_at",
         "started_at",
         "step_began_ns",
         "stop_reason",
@@ -40,12 +41,16 @@ class Run:
         "value",
     )
 
-    def __init__(self, job: Job, task: TaskDefinition, context: Context) -> None:
+    def __init__(
+        self, job: Job, task: TaskDefinition, context: Context, leased_at: float | None = None
+    ) -> None:
         self.job = job
         self.token = context.execution_id
         self.task = task
         self.context = context
         self.claimed_at = time.monotonic()
+        self.leased_at = self.claimed_at if leased_at is None else leased_at
+        """When its claim was sent: from then on its lease may have run."""
         self.started_at: float | None = None
         self.cpu_ns = 0
         self.step_began_ns: int | None = None

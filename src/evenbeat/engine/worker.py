@@ -99,6 +99,7 @@ class Worker:
             store,
             self.runners,
             self.pipeline,
+            self.runs,
             clock=self.clock,
             alarm=alarm,
             reporter=reporter,

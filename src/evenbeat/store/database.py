@@ -16,8 +16,15 @@ from psycopg.rows import tuple_row
 from psycopg.types.json import set_json_loads
 from pydantic_core import from_json
 
-from evenbeat.errors import DatabaseUnavailable, InvalidInput
-from evenbeat.store.pool import CONNECT_SECONDS, Pool, unreachable
+from evenbeat.errors import DatabaseUnavailable, InvalidInput, StatementTimeout, StoreError
+from evenbeat.store.pool import (
+    OUTAGES,
+    Availability,
+    NoConnection,
+    Pool,
+    connect_options,
+    unreachable,
+)
 from evenbeat.store.prepared import PreparedConnection
 from evenbeat.store.statements import Statement, bind, load_statements, with_columns
 
@@ -27,8 +34,10 @@ Connection = psycopg.Connection[Any]
 Row = tuple[Any, ...]
 _Result = TypeVar("_Result")
 
-# What a session of ours always wants: one timezone, and no compilation for millisecond statements.
-_EVERY_SESSION = "SET timezone = 'UTC'; SET jit = off"
+# What a session of ours always wants: one timezone (which a pooler keeps for each of its clients),
+# and no compilation for millisecond statements.
+_POOLED_SESSION = "SET timezone = 'UTC'"
+_EVERY_SESSION = _POOLED_SESSION + "; SET jit = off"
 
 # A journey statement has one right plan, down its index, at any table size. The planner may think
 # otherwise of a table that was empty when it looked; these settings leave it no other way. And a
@@ -36,7 +45,7 @@ _EVERY_SESSION = "SET timezone = 'UTC'; SET jit = off"
 _HOT_SESSION = (
     _EVERY_SESSION + "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off"
     "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off"
-    "; SET idle_in_transaction_session_timeout = '10s'"
+    "; SET idle_in_transaction_session_timeout = '10s'; SET statement_timeout = {:.0f}"
 )
 
 _CONNECTING: dict[str, Any] = {
@@ -49,6 +58,7 @@ _CONNECTING: dict[str, Any] = {
 # different ways to their rows.
 _COLD_SESSION = _EVERY_SESSION + "; SET plan_cache_mode = force_custom_plan"
 
+_TIMEOUTS = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)
 _ATTEMPTS = 5
 _MOST_INSERTS = 100
 
@@ -65,8 +75,20 @@ class Database:
     """
 
     def __init__(
-        self, url: str, *, schema: str = "evenbeat", pool_size: int = 10, timeout: float = 30.0
+        self,
+        url: str,
+        *,
+        schema: str = "evenbeat",
+        pool_size: int = 10,
+        timeout: float = 30.0,
+        answer_seconds: float = 15.0,
+        pooling: str = "auto",
+        listen_url: str | None = None,
     ) -> None:
+        """`timeout` is how long to wait for a connection, `answer_seconds` how long for the answer
+        to a journey's statement, which takes milliseconds where all is well. Behind a pooler that
+        lends a session for a transaction only, nothing is set or prepared that outlasts one:
+        `pooling` says "transaction" then, or "auto" to find out."""
         _check_url(url)
         self.url = url
         self.schema = schema
@@ -74,16 +96,26 @@ class Database:
         self.statements = load_statements(schema)
         self._inserts: dict[tuple[str, ...], Statement] = {}
         self._numbers = count()
+        self.availability = Availability()
+        self.pooling = pooling
+        self._listen_url = listen_url
         self._timeout = timeout
+        self._answer_seconds = answer_seconds
         self._pool = Pool(
-            url, psycopg.Connection[Any], pool_size, options=_CONNECTING, configure=_configure_cold
+            url,
+            psycopg.Connection[Any],
+            pool_size,
+            options=_CONNECTING,
+            configure=self._configure_cold,
+            availability=self.availability,
         )
         self._hot_pool = Pool(
             url,
             PreparedConnection,
             max(4, pool_size // 2),
             options=_CONNECTING,
-            configure=_configure_hot,
+            configure=self._configure_hot,
+            availability=self.availability,
         )
 
     @property
@@ -106,7 +138,8 @@ class Database:
         connection: Connection | None = None,
     ) -> list[Row]:
         """Run one statement; in its own transaction, or in that of the `connection` given. What was
-        surely not done is repeated: any deadlock victim, and a read cut off by a restart."""
+        surely not done is repeated: any deadlock victim, a read cut off by a restart, and what a
+        server refused that takes no writes any more."""
         statement = self.statements[name] if isinstance(name, str) else name
         if connection is not None:
             with _bad_input_explained():
@@ -115,16 +148,23 @@ class Database:
         for attempt in range(1, _ATTEMPTS + 1):
             connection = pool.take(min(connection_timeout.get(), self._timeout))
             try:
-                return _execute(connection, statement, params)
+                rows = _execute(connection, statement, params)
             except psycopg.DataError as error:
                 raise _explained(error) from error
             except psycopg.errors.DeadlockDetected:
                 if attempt == _ATTEMPTS:
                     raise
                 logger.info("deadlock in %s, trying again", statement.name)
-            except psycopg.OperationalError as error:
-                if statement.writes or attempt == _ATTEMPTS:
-                    raise DatabaseUnavailable(unreachable(error)) from error
+            except OUTAGES as error:
+                if refused := isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+                    self._turn_from(connection)
+                unsure = (statement.writes and not refused) or isinstance(error, _TIMEOUTS)
+                if unsure or attempt == _ATTEMPTS:
+                    raise self.unavailable(error) from error
+            else:
+                if self.availability.reason is not None:
+                    self.availability.answered(wrote=statement.writes)
+                return rows
             finally:
                 pool.give(connection)
         raise AssertionError("unreachable")
@@ -188,8 +228,10 @@ class Database:
                 yield own
         except psycopg.errors.DeadlockDetected:
             raise
-        except psycopg.OperationalError as error:
-            raise DatabaseUnavailable(unreachable(error)) from error
+        except OUTAGES as error:
+            if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+                self._turn_from(own)
+            raise self.unavailable(error) from error
         finally:
             pool.give(own)
 
@@ -207,24 +249,52 @@ class Database:
 
     def connect(self) -> Connection:
         """A connection outside the pools, for listening and for the journey's statements."""
+        url = self._listen_url or self.url
         try:
-            connection = PreparedConnection.connect(
-                self.url, connect_timeout=CONNECT_SECONDS, **_CONNECTING
-            )
-            _configure_hot(connection)
-        except psycopg.OperationalError as error:
-            raise DatabaseUnavailable(unreachable(error)) from error
+            connection = PreparedConnection.connect(url, **connect_options(url), **_CONNECTING)
+            self._configure_hot(connection)
+        except OUTAGES as error:
+            raise self.unavailable(error) from error
         return connection
 
+    def unavailable(self, error: psycopg.Error) -> StoreError:
+        """What to raise for this error of the driver, which begins an outage unless one is on."""
+        if isinstance(error, _TIMEOUTS):
+            return StatementTimeout(
+                f"The database gave up a statement ({error.diag.message_primary}): another "
+                "transaction probably holds a lock that it needs. Nothing was done."
+            )
+        refused = isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
+        reason = unreachable(error)
+        self.availability.failed(reason, refuses_writes=refused)
+        return NoConnection(reason) if refused else DatabaseUnavailable(reason)
 
-def _configure_cold(connection: Connection) -> None:
-    connection.execute(_COLD_SESSION, prepare=False)
-    set_json_loads(_loads, connection)
+    def _turn_from(self, connection: Connection) -> None:
+        """This server takes no writes any more: connect anew, to the one that does now."""
+        connection.close()
+        for pool in (self._pool, self._hot_pool):
+            pool.drain()
 
+    def _configure_cold(self, connection: Connection) -> None:
+        self._configure(connection, _COLD_SESSION)
 
-def _configure_hot(connection: Connection) -> None:
-    connection.execute(_HOT_SESSION, prepare=False)
-    set_json_loads(_loads, connection)
+    def _configure_hot(self, connection: PreparedConnection) -> None:
+        # The server gives up a little earlier than we do, and then says that nothing was done.
+        milliseconds = 1000 * self._answer_seconds * 0.9
+        self._configure(connection, _HOT_SESSION.format(milliseconds))
+        connection.answer_seconds = self._answer_seconds
+
+    def _configure(self, connection: Connection, session: str) -> None:
+        if self.pooling == "auto":
+            row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+            # A pooler makes up the number that it gives its client for cancelling.
+            pooled = row is None or row[0] != connection.info.backend_pid
+        else:
+            pooled = self.pooling == "transaction"
+        if pooled:
+            connection.prepare_threshold = None
+        connection.execute((_POOLED_SESSION if pooled else session).encode(), prepare=False)
+        set_json_loads(_loads, connection)
 
 
 def _loads(text: str | bytes) -> Any:

@@ -8,6 +8,7 @@ from psycopg import sql
 
 from evenbeat.errors import DatabaseUnavailable
 from evenbeat.store.database import Connection, Database
+from evenbeat.store.pool import OUTAGES
 
 
 class Signal(NamedTuple):
@@ -22,6 +23,7 @@ class Listener:
     looks for work at once, because hints sent meanwhile are gone."""
 
     def __init__(self, database: Database) -> None:
+        self._database = database
         listen = sql.SQL("LISTEN {}").format(sql.Identifier(database.channel))
         self.connection: Connection = database.connect()
         self.connection.add_notify_handler(lambda notify: self._hear(notify.payload))
@@ -30,9 +32,9 @@ class Listener:
         self._readable.register(self.connection.fileno(), selectors.EVENT_READ)
         try:
             self.connection.execute(listen)
-        except psycopg.OperationalError as error:
+        except OUTAGES as error:
             self.close()
-            raise DatabaseUnavailable(f"The listening connection broke: {error}") from error
+            raise database.unavailable(error) from error
 
     def wait(self, timeout: float) -> list[Signal]:
         """The signals that came within `timeout` seconds; returns as soon as there is one, and
@@ -46,7 +48,7 @@ class Listener:
             try:
                 self.connection.pgconn.consume_input()
             except psycopg.OperationalError as error:
-                raise DatabaseUnavailable(f"The listening connection broke: {error}") from error
+                raise self._database.unavailable(error) from error
             self._collect()
         signals, self._signals = list(self._signals), {}
         return signals

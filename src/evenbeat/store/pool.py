@@ -1,15 +1,21 @@
 """Connections lent by psycopg's pool, which tries on through an outage and says what was wrong."""
 
 import logging
+import os
+import select
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from evenbeat.errors import DatabaseUnavailable
+
+logger = logging.getLogger(__name__)
 
 LIFETIME_SECONDS = 3600.0
 """A connection is replaced after that: servers move, and their sessions grow."""
@@ -18,8 +24,28 @@ IDLE_SECONDS = 600.0
 RETRY_SECONDS = 1.0
 """How long the pool goes on trying to connect before it has to be asked again. Left alone, it
 doubles its pauses, and would notice the end of a long outage minutes late."""
-CONNECT_SECONDS = 10
-"""The longest attempt to connect."""
+
+# How to connect, unless the URL says otherwise: only to a server that takes writes, and such that
+# one that has vanished without a word is noticed within seconds, not after the kernel's 15 minutes.
+_DEFAULTS = {
+    "connect_timeout": 3,
+    "target_session_attrs": "read-write",
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+_VARIABLES = {
+    "connect_timeout": "PGCONNECT_TIMEOUT",
+    "target_session_attrs": "PGTARGETSESSIONATTRS",
+}
+
+OUTAGES = (
+    psycopg.OperationalError,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
+"""What the driver raises of a server that is gone, starting, demoted, full, or silent."""
 
 # The pool's own warnings of an outage are for applications that have configured logging; without
 # that they would appear between our own lines.
@@ -29,17 +55,71 @@ Lent = TypeVar("Lent", bound=psycopg.Connection[Any])
 
 
 class NoConnection(DatabaseUnavailable):
-    """No connection was free or could be opened in time, so nothing was sent to the database."""
+    """No connection that takes writes could be had in time, so nothing was done."""
+
+
+def connect_options(url: str) -> dict[str, Any]:
+    """How to connect where neither the URL nor libpq's environment says."""
+    said = conninfo_to_dict(url)
+    return {
+        name: value
+        for name, value in _DEFAULTS.items()
+        if name not in said and _VARIABLES.get(name, "") not in os.environ
+    }
 
 
 def unreachable(error: Exception) -> str:
     """What to say about a database that does not answer."""
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        return f"The database takes no writes right now ({reason})."
     return f"The database cannot be reached ({reason}). Is it running, and is its URL right?"
 
 
+class Availability:
+    """Whether the database does its work, as far as this process has seen. A spell in which it does
+    not is logged once when it begins and once when it is over, however many threads meet it."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._since: float | None = None
+        self._back_at = -1e9
+        self._refuses_writes = False
+        self.reason: str | None = None
+        """Why it is away; None while it is not."""
+
+    @property
+    def seconds_away(self) -> float:
+        """How long the present spell has lasted; 0 without one."""
+        since = self._since
+        return 0.0 if since is None else self._monotonic() - since
+
+    @property
+    def seconds_back(self) -> float:
+        """How long ago the last spell ended; 0 during one."""
+        return self._monotonic() - self._back_at if self._since is None else 0.0
+
+    def failed(self, reason: str, *, refuses_writes: bool = False) -> None:
+        """A statement could not be run."""
+        with self._lock:
+            self._refuses_writes = self._refuses_writes or refuses_writes
+            if self._since is None:
+                self._since, self.reason = self._monotonic(), reason
+                logger.warning("%s Trying on; what has finished is kept.", reason)
+
+    def answered(self, *, wrote: bool) -> None:
+        """A statement was run. One that only reads does not show that writes are taken again."""
+        with self._lock:
+            if self._since is not None and (wrote or not self._refuses_writes):
+                logger.warning("The database is back after %.1f s", self._monotonic() - self._since)
+                self._since = self.reason = None
+                self._refuses_writes, self._back_at = False, self._monotonic()
+
+
 class Pool(Generic[Lent]):
-    """Lends at most `size` connections at a time, opened when they are first needed."""
+    """Lends at most `size` connections at a time, opened when they are first needed. A process that
+    was forked opens its own: two that read from one connection would get each other's answers."""
 
     def __init__(
         self,
@@ -49,18 +129,29 @@ class Pool(Generic[Lent]):
         *,
         options: dict[str, Any],
         configure: Callable[[Lent], None],
+        availability: Availability | None = None,
     ) -> None:
         self._url = url
+        self._kind = kind
         self._size = size
+        self._options = connect_options(url) | options
+        self._configure = configure
+        self._availability = availability or Availability()
         self._failed = 0
+        self._forking = threading.Lock()
+        self._left_behind: list[ConnectionPool[Lent]] = []
         self.closed = False
+        self._make()
+
+    def _make(self) -> None:
+        self._pid = os.getpid()
         self._pool = ConnectionPool(
-            url,
-            connection_class=kind,
-            kwargs={"connect_timeout": CONNECT_SECONDS, **options},
-            configure=configure,
+            self._url,
+            connection_class=self._kind,
+            kwargs=self._options,
+            configure=self._configure,
             min_size=0,
-            max_size=size,
+            max_size=self._size,
             max_idle=IDLE_SECONDS,
             max_lifetime=LIFETIME_SECONDS,
             reconnect_timeout=RETRY_SECONDS,
@@ -70,12 +161,17 @@ class Pool(Generic[Lent]):
     def take(self, timeout: float) -> Lent:
         """A connection, or `NoConnection` after `timeout` seconds."""
         deadline = time.monotonic() + timeout
+        if self._pid != os.getpid():
+            self._leave_to_parent()
         while True:
             left = deadline - time.monotonic()
             try:
                 if self._pool.closed and not self.closed:
                     self._pool.open()
-                return self._pool.getconn(min(left, RETRY_SECONDS))
+                connection = self._pool.getconn(min(left, RETRY_SECONDS))
+                if _is_usable(connection):
+                    return connection
+                self.give(connection)
             except PoolTimeout:
                 if left <= RETRY_SECONDS:
                     self._failed += 1
@@ -88,12 +184,18 @@ class Pool(Generic[Lent]):
         broken = connection.pgconn.transaction_status == TransactionStatus.UNKNOWN
         self._pool.putconn(connection)
         if broken:  # the others have probably broken with it
+            self.drain()
+
+    def drain(self) -> None:
+        """Close what is free, and the others when they are given back: new ones are opened."""
+        if not self._pool.closed:
             self._pool.drain()
 
     def close(self) -> None:
         """Lend no more. What is lent is closed when it is given back."""
         self.closed = True
-        self._pool.close()
+        if self._pid == os.getpid():
+            self._pool.close()
 
     def figures(self) -> dict[str, float]:
         """How the pool does."""
@@ -107,10 +209,32 @@ class Pool(Generic[Lent]):
             "failed": self._failed,
         }
 
+    def _leave_to_parent(self) -> None:
+        with self._forking:
+            if self._pid != os.getpid():
+                # Not closed, which would end the parent's sessions; nor forgotten, for the same.
+                self._left_behind.append(self._pool)
+                self._make()
+
     def _reason(self) -> str:
         """Why there was no connection: the pool does not say, a new attempt does."""
         try:
-            psycopg.connect(self._url, connect_timeout=2).close()
+            psycopg.connect(self._url, **self._options | {"connect_timeout": 2}).close()
         except psycopg.OperationalError as error:
-            return unreachable(error)
+            reason = unreachable(error)
+            self._availability.failed(reason)
+            return reason
         return f"None of {self._size} connections to the database was free in time."
+
+
+def _is_usable(connection: psycopg.Connection[Any]) -> bool:
+    """Whether it outlasted lying idle. A server that closed it has left something to read; so the
+    first statement after a restart does not fail on what can be known to be dead."""
+    try:
+        readable, _, _ = select.select((connection.fileno(),), (), (), 0)
+        if readable:
+            connection.execute("SELECT", prepare=False)
+    except (psycopg.Error, OSError, ValueError):
+        connection.close()
+        return False
+    return True

@@ -6,9 +6,11 @@ its parameters go as text whose type the statement's casts and columns tell, and
 columns are chosen once. For a single enqueue that is a third of the client's CPU time.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from math import inf
+from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -18,6 +20,7 @@ from psycopg.adapt import Transformer
 from evenbeat.store.statements import Statement
 
 Row = tuple[Any, ...]
+_Result = TypeVar("_Result")
 
 
 class PreparedConnection(psycopg.Connection[Row]):
@@ -25,6 +28,7 @@ class PreparedConnection(psycopg.Connection[Row]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.answer_seconds = inf
         self._known: set[str] = set()
         self._loaders: dict[str, abc.Transformer] = {}
 
@@ -33,11 +37,18 @@ class PreparedConnection(psycopg.Connection[Row]):
         values = as_texts([params[name] for name in statement.names])
         name = statement.name
         with self.lock:
-            if name not in self._known:
-                self.pgconn.send_prepare(name.encode(), statement.numbered)
-                self._answer()
-                self._known.add(name)
-            self.pgconn.send_query_prepared(name.encode(), values, result_format=pq.Format.BINARY)
+            if self.prepare_threshold is None:  # behind a pooler, each may meet another session
+                self.pgconn.send_query_params(
+                    statement.numbered, values, result_format=pq.Format.BINARY
+                )
+            else:
+                if name not in self._known:
+                    self.pgconn.send_prepare(name.encode(), statement.numbered)
+                    self._answer()
+                    self._known.add(name)
+                self.pgconn.send_query_prepared(
+                    name.encode(), values, result_format=pq.Format.BINARY
+                )
             result = self._answer()
             loaders = self._loaders.get(name)
             if loaders is None:
@@ -48,6 +59,25 @@ class PreparedConnection(psycopg.Connection[Row]):
             rows: list[Row] = loaders.load_rows(0, result.ntuples, tuple)
             loaders.set_pgresult(None, set_loaders=False)
         return rows
+
+    def wait(self, gen: abc.PQGen[_Result], *args: Any, **options: Any) -> _Result:
+        """The driver's wait, with an end: a server or proxy that holds the connection and says
+        nothing would hold up its caller for ever."""
+        return super().wait(self._in_time(gen), *args, **options)
+
+    def _in_time(self, gen: abc.PQGen[_Result]) -> abc.PQGen[_Result]:
+        deadline = time.monotonic() + self.answer_seconds
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > deadline:
+                    self.close()
+                    raise psycopg.OperationalError(f"no answer for {self.answer_seconds:g} s")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
 
     def _answer(self) -> pq.abc.PGresult:
         """The result of what was sent. Waits as the driver does: hints that come meanwhile are

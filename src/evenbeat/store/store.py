@@ -14,7 +14,7 @@ from evenbeat.domain.job import Job, NewJob
 from evenbeat.domain.limits import Limits
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.states import JobStatus
-from evenbeat.errors import Conflict, DatabaseUnavailable, NameTaken, StoreError
+from evenbeat.errors import Conflict, NameTaken, StoreError
 from evenbeat.store.api_tables import AccessTables, IdempotencyKeys, Templates
 from evenbeat.store.backfill import Backfill
 from evenbeat.store.bulk import Added, add_in_bulk, named, with_ids
@@ -34,6 +34,7 @@ from evenbeat.store.placement import (
     placement_request,
     places_for,
 )
+from evenbeat.store.pool import OUTAGES
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import MAX_JSON_BYTES, Release, claim_keys, finish_params, new_job_columns
 from evenbeat.store.upkeep import Upkeep
@@ -57,13 +58,12 @@ class Store:
         self,
         url: str,
         *,
-        schema: str = "evenbeat",
-        pool_size: int = 10,
-        timeout: float = 30.0,
         max_json_bytes: int = MAX_JSON_BYTES,
         placer: PlacerFactory = NoPlacer,
+        **connecting: Any,
     ) -> None:
-        self.database = Database(url, schema=schema, pool_size=pool_size, timeout=timeout)
+        """For `connecting`, see `Database`."""
+        self.database = Database(url, **connecting)
         self.dependencies = Dependencies(self.database)
         self.templates = Templates(self.database, max_json_bytes=max_json_bytes)
         self.control = Control(self.database, max_json_bytes=max_json_bytes, placer=placer)
@@ -197,12 +197,11 @@ class Store:
             stuck = self.database.rows("set_aside_doubled", {"now": now})
             logger.critical("set aside jobs whose occurrence has run before: %s", stuck)
             return jobs if stays else []
-        except (psycopg.OperationalError, StoreError) as error:
+        except (*OUTAGES, StoreError) as error:
             if not (jobs and stays):
                 if isinstance(error, StoreError):
                     raise
-                reason = f"The connection broke during a claim: {error}"
-                raise DatabaseUnavailable(reason) from error
+                raise self.database.unavailable(error) from error
             # These are ours already, and nobody else would run them before their leases end.
             logger.warning("claimed %d jobs, then no more: %s", len(jobs), error)
         return jobs
@@ -225,10 +224,32 @@ class Store:
     def renew(
         self, jobs: Iterable[Job], *, lease: timedelta = timedelta(seconds=30),
         now: datetime | None = None,
-    ) -> set[UUID]:  # fmt: skip
-        """Extend the leases of these claims; returns the tokens that still hold."""
+    ) -> dict[UUID, bool]:  # fmt: skip
+        """Extend the leases of these claims; returns the tokens that still hold, and whether they
+        were renewed: a job that somebody else has locked is left for the next time."""
         params = {**claim_keys(jobs), "lease_seconds": lease.total_seconds(), "now": now}
-        return self._tokens("renew", params)
+        return dict(self.database.rows("renew", params))
+
+    def unknown_leases(
+        self,
+        worker_id: UUID,
+        known: Iterable[UUID],
+        *,
+        older_than: timedelta = timedelta(0),
+        now: datetime | None = None,
+    ) -> list[Job]:
+        """Jobs that this worker has claimed without having heard of it."""
+        params = {
+            "worker_id": worker_id,
+            "known": list(known),
+            "older_than_seconds": older_than.total_seconds(),
+            "now": now,
+        }
+        return [Job._make(row) for row in self.database.rows("unknown_leases", params)]
+
+    def unlocked(self, jobs: Iterable[Job]) -> set[UUID]:
+        """The ids of those of these jobs that no other transaction has locked right now."""
+        return self._tokens("unlocked", {"job_ids": [job.id for job in jobs]})
 
     def progress(self, reports: Sequence[tuple[UUID, str]]) -> set[UUID]:
         """Write progress (token, JSON text) of runs; returns the tokens that still run."""

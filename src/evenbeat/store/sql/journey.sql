@@ -136,13 +136,40 @@ SELECT (SELECT min(next_run_at) FROM lanes
                           WHERE q.name = limited.queue AND q.paused_at IS NOT NULL));
 
 -- name: renew
--- Extends leases that are still held; a token that does not come back is lost.
-UPDATE evenbeat.jobs j
-SET lock_expires_at = {now}
-                      + make_interval(secs => coalesce(j.lease_seconds, %(lease_seconds)s))
-FROM unnest(%(job_ids)s::uuid[], %(tokens)s::uuid[]) AS held (job_id, token)
-WHERE j.id = ANY (ARRAY[held.job_id]) AND j.lock_token = held.token
-RETURNING held.token;
+-- Extends leases that are still held, and says of each whether it did: a row that somebody else has
+-- locked must not keep the others waiting. A token that does not come back is lost.
+WITH held AS (
+    SELECT j.id, j.lock_token AS token
+    FROM unnest(%(job_ids)s::uuid[], %(tokens)s::uuid[]) AS h (job_id, token)
+    JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.lock_token = h.token
+),
+free AS (
+    SELECT j.id, j.lock_token
+    FROM held h JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[h.id]) AND j.lock_token = h.token
+    FOR NO KEY UPDATE OF j SKIP LOCKED
+),
+renewed AS (
+    UPDATE evenbeat.jobs j
+    SET lock_expires_at = {now}
+                          + make_interval(secs => coalesce(j.lease_seconds, %(lease_seconds)s))
+    FROM free f
+    WHERE j.id = ANY (ARRAY[f.id]) AND j.lock_token = f.lock_token
+    RETURNING j.lock_token
+)
+SELECT token, token IN (SELECT lock_token FROM renewed) FROM held;
+
+-- name: unknown_leases
+-- What a worker holds without knowing it: the answer to its claim was lost on the way.
+SELECT {job}
+FROM evenbeat.jobs j
+WHERE j.status = 'running' AND j.locked_by = %(worker_id)s::uuid
+  AND j.lock_token <> ALL (%(known)s::uuid[])
+  AND j.lock_acquired_at <= {now} - make_interval(secs => %(older_than_seconds)s::float8)
+LIMIT 1000;
+
+-- name: unlocked
+-- The jobs among these that no other transaction has locked right now.
+SELECT id FROM evenbeat.jobs WHERE id = ANY (%(job_ids)s::uuid[]) FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: progress
 -- Writes how far runs have come, while they run; a token that does not come back is lost.
@@ -265,6 +292,14 @@ awaited AS (
     WHERE (SELECT true FROM evenbeat.dependencies LIMIT 1)
       AND d.predecessor_id = e.job_id AND e.kind <> 'retrying'
     RETURNING d.job_id, d.fresh
+),
+-- What the reaper clears is counted with it, or not at all.
+cleared AS (
+    INSERT INTO evenbeat.figures AS f (name, value, updated_at)
+    SELECT 'stale_locks_cleared', to_jsonb(count(*)), {now}
+    FROM ended WHERE %(expired_only)s HAVING count(*) > 0
+    ON CONFLICT (name) DO UPDATE
+    SET value = to_jsonb(f.value::bigint + excluded.value::bigint), updated_at = excluded.updated_at
 )
 -- Webhooks hear of each end. Whether there is any is asked once, and without one nothing is done.
 SELECT token, (SELECT array_agg(job_id) FROM awaited WHERE fresh),
@@ -310,7 +345,8 @@ SELECT {job} FROM (
     FROM evenbeat.jobs j LEFT JOIN evenbeat.executions e ON e.id = ANY (ARRAY[j.lock_token])
     WHERE j.status = 'running' AND j.lock_expires_at <= {now}
     ORDER BY j.lock_expires_at
-    LIMIT %(limit)s) j;
+    LIMIT %(limit)s
+    FOR NO KEY UPDATE OF j SKIP LOCKED) j;  -- one that somebody has locked must not hold up the rest
 
 -- name: expire_leases_of
 -- Ends the leases of workers that are known to be gone, so that the reaper need not wait for them.

@@ -1,9 +1,7 @@
 """Isolated handlers, each in a child process of its own: killable, and measured. First the runner,
 then what happens inside the child."""
 
-import asyncio
 import importlib
-import inspect
 import multiprocessing
 import os
 import resource
@@ -168,11 +166,7 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
         task = _find(assignment)
         run = Run(assignment.job, task, context)
         run.started_at = time.monotonic()
-        if inspect.iscoroutinefunction(task.handler):
-            value = asyncio.run(task.handler(**run.arguments()))
-        else:
-            value = task.handler(**run.arguments())
-        outcome = completed(run, value)
+        outcome = completed(run, task.call(run.arguments()))
     except BaseException as error:
         no_task: Any = type("NoTask", (), {"never_retry": ()})
         outcome = failed(run or Run(assignment.job, no_task, context), error)

@@ -1,5 +1,6 @@
 """What a handler's return value or exception becomes: the step `outcome` of a run."""
 
+import inspect
 import re
 import traceback
 from typing import Any, NamedTuple
@@ -34,6 +35,9 @@ def completed(run: Run, value: Any) -> Outcome | None:
     is not its worker's any more."""
     if run.stop_reason is not None and run.stop_reason is not StopReason.SHUTDOWN:
         return stopped(run)
+    if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.iscoroutine(value):
+        kind = type(value).__name__.replace("_", " ")
+        raise Fail(f"The handler returned a {kind}, which has not run.", code="not_run")
     if not isinstance(value, ChildReport):
         result = None if value is None else encode_result(value)
         return _measured(run, Outcome(result=result))

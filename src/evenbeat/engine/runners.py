@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, ClassVar
 
@@ -47,6 +48,8 @@ class Runner(ABC):
         self._alarm = alarm
         self._waiting: deque[Run] = deque()
         self._lock = threading.Lock()
+        self._context = copy_context()
+        """Each run gets a copy: what it sets must not be seen by the next one."""
         self._stuck = False
         """Whether it cannot start what it has, although slots are free."""
         self._taken = 0
@@ -206,7 +209,8 @@ class LoopRunner(Runner):
             except IndexError:
                 return
             self._started += 1
-            task = self.loop.create_task(_Metered(self.perform(run), run))
+            metered = _Metered(self.perform(run), run)
+            task = self.loop.create_task(metered, context=self._context.copy())
             run.interrupt = partial(self._cancel, task)
 
     def _cancel(self, task: "asyncio.Task[None]") -> None:
@@ -284,7 +288,7 @@ class SlotRunner(Runner):
             except IndexError:  # given back meanwhile
                 continue
             with self._pipeline.attempt(run, _start_timer):
-                run.value = self.perform(run)
+                run.value = self._context.copy().run(self.perform, run)
             self._free_slot()
 
 
@@ -299,7 +303,7 @@ class ThreadRunner(SlotRunner):
         """Call the handler."""
         run.interrupt = lambda: self._pipeline.end(run, stopped(run))
         run.step_began_ns = time.thread_time_ns()
-        return run.task.handler(**run.arguments())
+        return run.task.call(run.arguments())
 
 
 def _start_timer(

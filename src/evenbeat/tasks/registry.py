@@ -1,8 +1,9 @@
 """Tasks: the handlers that a process knows by name, and what each takes: its arguments as JSON,
 checked against its signature on both sides."""
 
+import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -163,6 +164,16 @@ class TaskDefinition:
     never_retry: tuple[type[BaseException], ...] = ()
     description: str = ""
 
+    def call(self, arguments: Mapping[str, Any]) -> Any:
+        """Call the handler outside an event loop, to its end: an async function under a plain
+        decorator gives something to await, which would otherwise never run."""
+        value = self.handler(**arguments)
+        return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
+
 
 def define(
     handler: Handler,
@@ -174,7 +185,15 @@ def define(
     """Look at a handler once, when it is declared, so that mistakes show at import."""
     if not callable(handler):
         raise InvalidInput(f"A task needs a function, got {handler!r}.", field="handler")
-    runs = RunnerKind.ON_LOOP if inspect.iscoroutinefunction(handler) else RunnerKind.IN_THREAD
+    function = inspect.unwrap(handler)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidInput(
+            f"The task {spec.task!r} is a generator, of which a call runs nothing. Let it do its "
+            "work and return a value.",
+            field="handler",
+        )
+    is_async = any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__)))
+    runs = RunnerKind.ON_LOOP if is_async else RunnerKind.IN_THREAD
     return TaskDefinition(
         name=spec.task,
         handler=handler,

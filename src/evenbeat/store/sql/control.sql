@@ -93,13 +93,17 @@ RETURNING {job};
 
 -- name: run_again
 -- Makes jobs due now, as a new occurrence planned for this moment, with their retries back at 0.
--- A job that waits for a retry, or was handed back, goes on with that. The rhythm of a recurring
--- job is untouched, and a child keeps the plan it was made for. A job stays as it is when a live one has taken over its dedup key.
+-- A job that waits for a retry, or was handed back, goes on with that, and one that still has to
+-- catch up on every plan goes on with the oldest of them. The rhythm of a recurring job is untouched,
+-- and a child keeps the plan it was made for. A job stays as it is when a live one has taken over its
+-- dedup key.
 WITH chosen AS (
     SELECT DISTINCT ON (j.dedup_key, CASE WHEN j.dedup_key IS NULL THEN j.id END)
            j.id,
            j.status IN ('pending', 'scheduled') AND (j.current_retry_count > 0 OR j.release_count > 0)
-               AS has_begun
+               AS has_begun,
+           j.status IN ('pending', 'scheduled') AND j.catch_up = 'every_plan' AND j.plan_time <= {now}
+               AS is_behind
     FROM evenbeat.jobs j
     WHERE j.id = ANY (%(ids)s::uuid[]) AND j.status = ANY (%(sources)s::text[])
       AND (j.status IN ('pending', 'scheduled') OR NOT EXISTS (
@@ -111,7 +115,7 @@ WITH chosen AS (
 target AS (
     UPDATE evenbeat.jobs j
     SET status = 'pending',
-        plan_time = CASE WHEN has_begun OR parent_id IS NOT NULL THEN plan_time
+        plan_time = CASE WHEN has_begun OR is_behind OR parent_id IS NOT NULL THEN plan_time
                          ELSE {now} END,
         current_retry_count = CASE WHEN has_begun THEN current_retry_count ELSE 0 END,
         release_count = CASE WHEN has_begun THEN release_count

@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from evenbeat.store.store import Store
 from evenbeat.testing import temporary_server
+from pooler import pooler
 
 # How long an example takes tells of the machine, not of the code.
 settings.register_profile("evenbeat", deadline=None)
@@ -36,6 +37,17 @@ def evenbeat_server(server_url: str) -> str:
 
 
 @pytest.fixture(scope="session")
+def through_pooler(server_url: str) -> Iterator[Callable[[str], str]]:
+    """Turns the URL of a database into the one that tests use: with EVENBEAT_TEST_POOLER, through a
+    PgBouncer in transaction mode."""
+    if "EVENBEAT_TEST_POOLER" not in os.environ:
+        yield lambda url: url
+        return
+    with pooler(server_url) as started:
+        yield lambda url: started.url(str(conninfo_to_dict(url)["dbname"]))
+
+
+@pytest.fixture(scope="session")
 def template(server_url: str) -> Iterator[str]:
     """The name of a database with the schema in it and nothing else."""
     with _temporary_database(server_url) as (name, url):
@@ -52,7 +64,7 @@ def shared_database_url(server_url: str, template: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def database_url(shared_database_url: str) -> str:
+def database_url(shared_database_url: str, through_pooler: Callable[[str], str]) -> str:
     """A migrated, empty database. Emptying one takes a tenth of the time of cloning one."""
     with psycopg.connect(shared_database_url, autocommit=True) as connection:
         connection.execute(_END_OTHER_SESSIONS)
@@ -66,21 +78,23 @@ def database_url(shared_database_url: str) -> str:
             "evenbeat.webhooks, evenbeat.webhook_messages, "
             "evenbeat.webhook_deliveries"
         )
-    return shared_database_url
+    return through_pooler(shared_database_url)
 
 
 @pytest.fixture
-def empty_database_url(server_url: str) -> Iterator[str]:
+def empty_database_url(server_url: str, through_pooler: Callable[[str], str]) -> Iterator[str]:
     """A database in which Evenbeat has never been."""
     with _temporary_database(server_url) as (_, url):
-        yield url
+        yield through_pooler(url)
 
 
 @pytest.fixture(scope="module")
-def module_database_url(server_url: str, template: str) -> Iterator[str]:
+def module_database_url(
+    server_url: str, template: str, through_pooler: Callable[[str], str]
+) -> Iterator[str]:
     """A migrated database that the tests of one module share, for data that is slow to make."""
     with _temporary_database(server_url, template) as (_, url):
-        yield url
+        yield through_pooler(url)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from evenbeat.engine.runners import Runner
 from evenbeat.errors import StoreError
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.database import Connection
-from evenbeat.store.listener import Listener
+from evenbeat.store.listener import CannotListen, Listener
 from evenbeat.store.rows import Release
 from evenbeat.store.store import Store
 
@@ -34,6 +34,8 @@ UNSURE_PAUSE = 2.0
 UNREADABLE_PAUSE = timedelta(minutes=1)
 MOST_AT_ONCE = 1000
 LISTEN_SECONDS = 1.0
+POLL_WITHOUT_HINTS = 1.0
+CANNOT_LISTEN_SECONDS = 60.0
 
 
 class Claimer(Loop):
@@ -85,6 +87,13 @@ class Claimer(Loop):
 
     def trouble(self) -> str:
         return "cannot claim"
+
+    def poll_often(self) -> None:
+        """No hints will come: look for work every second."""
+        if self._poll_seconds > POLL_WITHOUT_HINTS:
+            self._poll_seconds = POLL_WITHOUT_HINTS
+            logger.info("no notifications through a pooler: looking for jobs every second")
+            self.wake()
 
     def wake(self) -> None:
         self._alarm.wake()
@@ -288,7 +297,11 @@ class HintListener(Loop):
         """Wait for hints once, and act on them."""
         try:
             if self._listener is None:
-                self._listener = self._store.listen()
+                try:
+                    self._listener = self._store.listen()
+                except CannotListen:
+                    self._claimer.poll_often()
+                    return CANNOT_LISTEN_SECONDS
                 self._claimer.claim_on_hint(None)
             for signal in self._listener.wait(LISTEN_SECONDS):
                 if signal.kind == "due":

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 import psycopg
 from psycopg import sql
 
-from evenbeat.errors import DatabaseUnavailable
+from evenbeat.errors import DatabaseUnavailable, StoreError
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.pool import OUTAGES
 
@@ -16,6 +16,10 @@ class Signal(NamedTuple):
 
     kind: str
     subject: str
+
+
+class CannotListen(StoreError):
+    """The connection leads through a pooler, which lends each transaction another session."""
 
 
 class Listener:
@@ -30,6 +34,9 @@ class Listener:
         self._signals: dict[Signal, None] = {}
         self._readable = selectors.DefaultSelector()
         self._readable.register(self.connection.fileno(), selectors.EVENT_READ)
+        if self.connection.prepare_threshold is None:
+            self.close()
+            raise CannotListen("Behind a pooler, nobody can listen: set EVENBEAT_LISTEN_URL.")
         try:
             self.connection.execute(listen)
         except OUTAGES as error:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from evenbeat.errors import DatabaseUnavailable, SchemaTooNew
+from evenbeat.store.pool import connect_options
 from evenbeat.store.statements import in_schema
 
 logger = logging.getLogger(__name__)
@@ -53,29 +54,22 @@ def migrations() -> list[Migration]:
 def migrate(url: str, schema: str) -> list[int]:
     """Apply what is missing and return its numbers; a database newer than the code is refused."""
     try:
-        connection = psycopg.connect(url, autocommit=True, connect_timeout=10)
+        connection = psycopg.connect(
+            url, autocommit=True, prepare_threshold=None, **connect_options(url)
+        )
     except psycopg.OperationalError as error:
         raise DatabaseUnavailable(f"Cannot migrate, no connection: {error}") from error
     with connection:
         known = migrations()
-        if _missing(connection, schema, known) == []:
-            return []
-        # Held until this connection closes; the next process finds the work done.
-        connection.execute(
-            "SELECT pg_advisory_lock(hashtextextended(%s, 0))", (f"evenbeat:{schema}",)
-        )
-        row = connection.execute("SELECT to_regnamespace(%s)", (f'"{schema}"',)).fetchone()
-        with connection.transaction():
-            if row is None or row[0] is None:
-                connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
-            connection.execute(in_schema(_VERSIONS_TABLE, schema).encode())
         missing = _missing(connection, schema, known)
-        if _run(connection, _HAS_TWELVE, schema) is not None:
-            upgrade = files(__package__).joinpath("migrations", _FROM_TWELVE)
-            missing[0] = missing[0]._replace(text=upgrade.read_text(encoding="utf-8"))
-        for step in missing:
-            _apply(connection, schema, step)
-        return [step.version for step in missing]
+        if missing:
+            with connection.transaction():
+                _lock(connection, schema)
+                row = connection.execute("SELECT to_regnamespace(%s)", (f'"{schema}"',)).fetchone()
+                if row is None or row[0] is None:
+                    connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
+                connection.execute(in_schema(_VERSIONS_TABLE, schema).encode())
+        return [step.version for step in missing if _apply(connection, schema, step)]
 
 
 def _missing(
@@ -100,13 +94,26 @@ def schema_version(connection: psycopg.Connection[Any], schema: str) -> int:
     return int(row[0]) if row else 0
 
 
-def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) -> None:
-    """Apply one step, beside workers that may be at work. It waits for locks only briefly, because
-    later statements wait behind it, and lets the others pass before it tries again; so too when
-    a statement has locked the same tables in another order."""
+def _lock(connection: psycopg.Connection[Any], schema: str) -> None:
+    """One process at a time, until the transaction ends: a pooler would lend a session that keeps a
+    lock to others."""
+    name = f"evenbeat:{schema}"
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+
+
+def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) -> bool:
+    """Apply one step unless another process was first, beside workers that may be at work. It waits
+    for locks only briefly, because later statements wait behind it, and lets the others pass before
+    it tries again; so too when a statement has locked the same tables in another order."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with connection.transaction():
+                _lock(connection, schema)
+                if schema_version(connection, schema) >= step.version:
+                    return False
+                if _run(connection, _HAS_TWELVE, schema) is not None:
+                    upgrade = files(__package__).joinpath("migrations", _FROM_TWELVE)
+                    step = step._replace(text=upgrade.read_text(encoding="utf-8"))
                 connection.execute(f"SET LOCAL lock_timeout = {int(LOCK_SECONDS * 1000)}".encode())
                 connection.execute(in_schema(step.text, schema).encode())
                 done = "INSERT INTO evenbeat.migrations (version, name) VALUES (%s, %s)"
@@ -121,7 +128,8 @@ def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) ->
             logger.warning("migration %d waits: the tables are in use", step.version)
             time.sleep(PAUSE_SECONDS)
         else:
-            return
+            return True
+    raise AssertionError("unreachable")
 
 
 def _run(connection: psycopg.Connection[Any], text: str, schema: str) -> Any:

@@ -1,0 +1,104 @@
+"""Behind PgBouncer in transaction mode: work is done, and other applications notice nothing."""
+
+import os
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from evenbeat import Evenbeat
+from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.store.store import Store
+from pooler import PGBOUNCER, Pooler, pooler, settings_of_foreign_sessions
+from waiting import wait_for
+
+pytestmark = [
+    pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed (make pgbouncer)"),
+    pytest.mark.skipif("EVENBEAT_TEST_POOLER" in os.environ, reason="one pooler is enough"),
+]
+
+
+@pytest.fixture(params=["transaction", "session"])
+def pooled(request, server_url: str) -> Iterator[Pooler]:
+    with pooler(server_url, request.param) as started:
+        yield started
+
+
+def name_of(url: str) -> str:
+    return str(conninfo_to_dict(url)["dbname"])
+
+
+def test_workers_work_and_other_applications_are_untouched(pooled, database_url, store):
+    url = pooled.url(name_of(database_url))
+    before = settings_of_foreign_sessions(url)
+    app = Evenbeat(url)
+    ran: list[int] = []
+
+    @app.task(concurrency_key="all", concurrency_limit=5)
+    def limited(n: int) -> None:
+        ran.append(n)
+
+    @app.task
+    async def free(n: int) -> None:
+        ran.append(n)
+
+    worker = app.worker()
+    worker.start()
+    for n in range(50):
+        free.enqueue(n)
+        limited.enqueue(n)
+    app.enqueue_many([free.job(n) for n in range(500)])
+    wait_for(lambda: len(ran) == 600, "all ran")
+    wait_for(lambda: store.read.counts_by_status()["completed"] == 600, "all are written")
+    worker.stop(grace=5)
+    app.close()
+    assert settings_of_foreign_sessions(url) == before
+
+
+def test_a_job_is_picked_up_within_a_second_or_two_without_notifications(pooled, database_url):
+    app = Evenbeat(pooled.url(name_of(database_url)), poll_seconds=60)
+    ran: list[float] = []
+
+    @app.task
+    def note() -> None:
+        ran.append(time.monotonic())
+
+    worker = app.worker()
+    worker.start()
+    time.sleep(2)
+    asked = time.monotonic()
+    note.enqueue()
+    wait_for(lambda: ran, "it ran", within=5)
+    assert ran[0] - asked < 60
+    worker.stop(grace=5)
+    app.close()
+
+
+def test_a_listen_url_brings_notifications(pooled, database_url):
+    app = Evenbeat(pooled.url(name_of(database_url)), listen_url=database_url, poll_seconds=600)
+    ran: list[float] = []
+
+    @app.task
+    def note() -> None:
+        ran.append(time.monotonic())
+
+    worker = app.worker()
+    worker.start()
+    time.sleep(1)
+    note.enqueue()
+    wait_for(lambda: ran, "it ran", within=5)
+    worker.stop(grace=5)
+    app.close()
+
+
+def test_migrating_through_a_pooler_leaves_no_lock_behind(pooled, empty_database_url):
+    store = Store(pooled.url(name_of(empty_database_url)))
+    assert store.migrate()
+    assert store.migrate() == []
+    store.add(NewJob(JobSpec("noop")))
+    store.close()
+    with psycopg.connect(empty_database_url) as direct:
+        locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+        assert direct.execute(locks).fetchone() == (0,)

@@ -12,15 +12,15 @@ from psycopg.conninfo import conninfo_to_dict
 class Proxy:
     """Hands on bytes between its clients and the server that `url` names."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, port: int = 0) -> None:
         self.lead_to(url)
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening = socket.create_server(("127.0.0.1", port))
         who = conninfo_to_dict(url)
         login = quote(str(who.get("user", "postgres")))
         if "password" in who:
             login += ":" + quote(str(who["password"]), safe="")
-        port = self._listening.getsockname()[1]
-        self.url = f"postgresql://{login}@127.0.0.1:{port}/{who['dbname']}"
+        self.port = self._listening.getsockname()[1]
+        self.url = f"postgresql://{login}@127.0.0.1:{self.port}/{who['dbname']}"
         self._sockets: list[socket.socket] = []
         self._silent: set[socket.socket] = set()
         self._word: bytes | None = None

@@ -307,15 +307,21 @@ class Evenbeat:
         self.__dict__.pop("balancer", None)
         if (store := self.__dict__.pop("store", None)) is not None:
             store.close()
-        if self._server is not None:
-            self._server.stop()
-            self._server = None
+        self.stop_server()
+
+    def stop_server(self) -> None:
+        """Leave the embedded server, if this process uses one."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
 
     def __enter__(self) -> "Evenbeat":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Close, unless a worker of this process needs the database."""
+        if not self.counters.status():
+            self.close()
 
     # --------------------------------------------------------------------------------------------
 

@@ -166,8 +166,9 @@ class Settings(BaseSettings):
     """How often a worker looks for due jobs when no notification wakes it."""
     reap_seconds: float = Field(5, ge=0.05, le=3600)
     """How often expired claims are looked for."""
-    stop_seconds: float = Field(30, ge=0, le=86_400)
-    """How long a stopping worker lets running jobs go on before it releases them."""
+    stop_seconds: float = Field(20, ge=0, le=86_400)
+    """How long a stopping worker lets running jobs go on before it releases them. That takes a few
+    seconds more; together they must be less than what the host allows (Kubernetes: 30 s)."""
     retention_days: int = Field(30, ge=1, le=36_500)
     """How long finished executions and one-off jobs are kept."""
     retention_executions: int = Field(100, ge=0, le=1_000_000)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -15,6 +16,7 @@ from evenbeat import Evenbeat, __version__
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.states import JobStatus
 from evenbeat.store.store import Store
+from proxy import Proxy
 from waiting import wait_for
 
 APP = """
@@ -204,6 +206,7 @@ def test_a_second_signal_ends_it_at_once_and_others_take_over(
 
     running.signal(number)
     running.wait_for_line("Stopping")
+    time.sleep(0.6)
     running.signal(number)
 
     assert running.exit_code() == code
@@ -211,6 +214,35 @@ def test_a_second_signal_ends_it_at_once_and_others_take_over(
     assert store.read.job(job_id).status == JobStatus.RUNNING
     successor = worker(EVENBEAT_REAP_SECONDS="0.1")
     assert f"job_id={job_id}" in successor.wait_for_line("Cleared stale lock")
+
+
+def test_a_stop_that_is_sent_twice_at_once_is_one_stop(worker: Worker, store: Store):
+    """As GNU timeout and `tini -g` do."""
+    running = worker()
+    job_id = add(store, "nap", seconds=2)
+    wait_until(store, job_id, JobStatus.RUNNING)
+
+    running.signal(signal.SIGTERM)
+    running.signal(signal.SIGTERM)
+
+    assert running.exit_code() == 0
+    assert store.read.job(job_id).status == JobStatus.COMPLETED
+
+
+def test_a_worker_that_starts_while_the_database_restarts_waits_for_it(
+    start: Start, shop: Path, store: Store, database_url: str
+):
+    proxy = Proxy(database_url)
+    url, port = proxy.url, proxy.port
+    proxy.close()
+    running = start(*WORKER, "--database", url)
+    running.wait_for_line("cannot be reached")
+
+    proxy = Proxy(database_url, port)
+
+    running.wait_for_line("Starting interval scheduler")
+    assert running.stop() == 0
+    proxy.close()
 
 
 # -- several processes ---------------------------------------------------------------------------
@@ -266,6 +298,7 @@ def test_a_second_signal_reaches_the_children(worker: Worker, store: Store):
 
     running.signal()
     running.wait_for_line("Stopping")
+    time.sleep(0.6)
     running.signal()
 
     assert running.exit_code() == 143

@@ -167,3 +167,18 @@ def test_cleared_locks_are_counted_with_their_clearing(store):
     late = now.replace(year=now.year + 1)
     store.finish(ends, expired_only=True, now=late)
     assert store.upkeep.figures()["stale_locks_cleared"].value == 3
+
+
+def test_leaving_the_application_does_not_stop_its_worker(database_url):
+    app = Evenbeat(database_url)
+    ran = threading.Event()
+
+    @app.task
+    def note() -> None:
+        ran.set()
+
+    with working(app):
+        with app:
+            pass
+        note.enqueue()
+        assert ran.wait(30)

@@ -90,6 +90,8 @@ def stream_events(
             while await asyncio.to_thread(_is_still_allowed, request):
                 until = clock() + QUIET_SECONDS
                 while (seconds := until - clock()) > 0:
+                    if broadcaster.closed:
+                        return
                     if events := await subscriber.take(seconds):
                         yield "".join(map(str, events))
                 yield ": still here\n\n"
@@ -161,6 +163,7 @@ class Broadcaster:
         self._history: deque[LiveEvent] = deque(maxlen=_HISTORY)
         self.subscribers: set[Subscriber] = set()
         self.polling = False
+        self.closed = False
 
     def join(self, subscriber: Subscriber, last_event_id: str | None = None) -> None:
         """Subscribe. After an interruption, the missed events come first; where those are no
@@ -182,6 +185,14 @@ class Broadcaster:
                 self.polling = True  # last: if the store cannot be opened, the next one tries
             self.subscribers.add(subscriber)
         subscriber.send(missed)
+
+    def close(self) -> None:
+        """End every stream: the server stops."""
+        self.closed = True
+        with self._lock:
+            subscribers = list(self.subscribers)
+        for subscriber in subscribers:
+            subscriber.send([])
 
     def leave(self, subscriber: Subscriber) -> None:
         """Unsubscribe."""

@@ -1,17 +1,23 @@
 """The application that a command works with: found by `--app`, configured, its database checked."""
 
 import importlib
+import re
 import sys
+import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from evenbeat.app import Evenbeat
-from evenbeat.errors import InvalidInput
+from evenbeat.errors import DatabaseUnavailable, InvalidInput
 from evenbeat.settings import Settings
 from evenbeat.store.database import Database, place_of
 
+T = TypeVar("T")
+
+_WRONG_URL = re.compile(r"authentication failed|does not exist|not translate|not known|pg_hba")
 EXAMPLE = "shop.tasks:app, or path/to/tasks.py:app"
 
 
@@ -136,6 +142,19 @@ def check_database(settings: Settings) -> None:
     if settings.database_url is not None:
         database = Database(settings.database_url.get_secret_value(), schema=settings.db_schema)
         database.connect().close()
+
+
+def patiently(settings: Settings, step: Callable[[], T]) -> T:
+    """Do a step of starting up, again while the database is away for a moment, as in a restart. A
+    wrong password or name does not mend itself."""
+    deadline = time.monotonic() + settings.database_timeout_seconds
+    while True:
+        try:
+            return step()
+        except DatabaseUnavailable as error:
+            if time.monotonic() > deadline or _WRONG_URL.search(str(error)):
+                raise
+            time.sleep(0.5)
 
 
 def database_place(settings: Settings) -> str:

@@ -29,6 +29,7 @@ LONGEST_PAUSE = 30.0
 STEADY_SECONDS = 60.0
 """A child that lived this long has earned a quick restart."""
 
+ONE_STOP_SECONDS = 0.5
 LAST_SECONDS = 5.0
 """How long children may take to end at once before they are killed."""
 
@@ -50,7 +51,7 @@ class Signals:
         self._numbers = numbers
         self._on_second = on_second
         self._arrived: list[signal.Signals] = []
-        self._stops = 0
+        self._stopped_at: float | None = None
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -87,8 +88,10 @@ class Signals:
         arrived = signal.Signals(number)
         self._arrived.append(arrived)
         if arrived in STOP_SIGNALS:
-            self._stops += 1
-            if self._stops > 1:
+            # Some send a stop twice at once, to the process and to its group: that is one.
+            now = time.monotonic()
+            self._stopped_at = self._stopped_at or now
+            if now - self._stopped_at > ONE_STOP_SECONDS:
                 self._on_second(arrived)
 
 

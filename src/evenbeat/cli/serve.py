@@ -15,7 +15,7 @@ from evenbeat import __version__
 from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.app import Evenbeat
 from evenbeat.asgi import asgi
-from evenbeat.cli.app_loader import database_place, served_app
+from evenbeat.cli.app_loader import database_place, patiently, served_app
 from evenbeat.cli.processes import tune_process
 from evenbeat.cli.session import DatabaseOption, flag, option
 from evenbeat.cli.worker import (
@@ -67,11 +67,11 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
         access = Access.open() if no_auth else Access.of(loaded.settings, loaded.store)
         worker = None
         if not no_worker:
-            loaded.sync_schedules()
-            worker = loaded.worker()
+            worker = patiently(loaded.settings, loaded.worker)
+        api = asgi(loaded, access=access, worker=worker)
         server = uvicorn.Server(
             uvicorn.Config(
-                asgi(loaded, access=access, worker=worker),
+                api,
                 log_config=None,
                 log_level="warning",
                 access_log=False,
@@ -88,12 +88,13 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
         tune_process()
         serving.start()
         if worker is not None:
-            worker.start()
+            patiently(loaded.settings, worker.start)
         _show_banner(loaded, access, url_of(listener), with_worker=worker is not None)
         while not (arrived := signals.take()) and serving.is_alive():
             signals.wait(timeout=1)
         if worker is not None:
             stop_worker(worker, loaded.settings, arrived[0] if arrived else None)
+        api.state.broadcaster.close()
         server.should_exit = True
         serving.join(timeout=_CLOSING_SECONDS + 2)
     return 0 if arrived else 1

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from evenbeat.app import Evenbeat
-from evenbeat.cli.app_loader import check_database, database_place, served_app
+from evenbeat.cli.app_loader import check_database, database_place, patiently, served_app
 from evenbeat.cli.processes import Signals, Supervisor, tune_process
 from evenbeat.cli.session import (
     ApiSession,
@@ -97,7 +97,7 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
 ) -> int:
     """Run jobs until stopped.
 
-    SIGTERM or Ctrl-C stops with grace: running jobs get EVENBEAT_STOP_SECONDS (30) to finish, then
+    SIGTERM or Ctrl-C stops with grace: running jobs get EVENBEAT_STOP_SECONDS (20) to finish, then
     they are handed back to other workers. A second one ends the process at once (exit code 143 or
     130), and other workers take over its jobs.
     """
@@ -143,8 +143,11 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
             )
             stack.callback(server.stop)
             server.start()
-        changes = loaded.sync_schedules(disable_removed=disable_removed)
-        running = loaded.worker(queues=queues)
+        settings = loaded.settings
+        changes = patiently(
+            settings, lambda: loaded.sync_schedules(disable_removed=disable_removed)
+        )
+        running = patiently(settings, lambda: loaded.worker(queues=queues))
         extra: dict[str, object] = {
             "app": app or "built-in tasks",
             "tasks": shortened(loaded.registry.named()),
@@ -157,8 +160,8 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
                 extra[f"schedules_{change}"] = shortened(labels)
         logger.info("Serving", extra=extra)
         tune_process()
-        running.start()
-        stop_worker(running, loaded.settings, _wait_for_stop(signals, supervisor_fd))
+        patiently(settings, running.start)
+        stop_worker(running, settings, _wait_for_stop(signals, supervisor_fd))
     return 0
 
 
@@ -212,13 +215,14 @@ def opened(app: Evenbeat, log: LineHandler) -> Iterator[Signals]:
     def end_at_once(number: Signal) -> None:
         """Runs in a signal handler. Leases stay behind; other workers find this process gone."""
         logger.warning("Ending at once, others take over", extra={"reason": number.name})
-        writing = threading.Thread(target=log.flush, daemon=True)
-        writing.start()
-        writing.join(0.5)
+        for last_step, seconds in ((log.flush, 0.5), (app.stop_server, 3.0)):
+            thread = threading.Thread(target=last_step, daemon=True)
+            thread.start()
+            thread.join(seconds)
         os._exit(128 + number)
 
     with Signals(on_second=end_at_once) as signals:
-        check_database(app.settings)
+        patiently(app.settings, lambda: check_database(app.settings))
         with app:
             yield signals
 

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help run test test-pg15 upgrade-test chaos faketime chromium redis screenshots lint format bench docs clean
+.PHONY: help run test test-pg15 test-pooler upgrade-test pgbouncer chaos faketime chromium redis screenshots lint format bench docs clean
 
 help:            ## Show this list
 	@grep -E '^[a-z0-9-]+: .*##|^[a-z0-9-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY)    ## Dashboard, API and worker with a few schedules, on the embedded server
 	$(BIN)/evenbeat serve --app examples/schedules.py:app
 
-test: $(READY) faketime chromium ## The whole suite, on real PostgreSQL
+test: $(READY) faketime chromium pgbouncer ## The whole suite, on real PostgreSQL
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --ignore tests/chaos
 	$(BIN)/python -m pytest --numprocesses 2 tests/chaos
 
@@ -33,6 +33,12 @@ chaos: $(READY) faketime ## The long runs: real kills and outages, default setti
 
 faketime:        ## A wrong clock for the chaos tests, where Debian's package can be had
 	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q faketime) >/dev/null 2>&1 || true
+
+pgbouncer:       ## The pooler for the store's tests: Debian's own, where it is missing
+	@command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || (apt-get update -q && apt-get install -y -q --no-install-recommends pgbouncer) >/dev/null 2>&1 || echo "PgBouncer is missing: its tests are skipped."
+
+test-pooler: $(READY) pgbouncer ## The tests of store and engine through PgBouncer in transaction mode
+	EVENBEAT_TEST_POOLER=1 $(BIN)/python -m pytest --numprocesses 2 tests/store tests/engine
 
 chromium:        ## The browser for the dashboard's tests: Debian's own, where it is missing
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || [ -n "$$EVENBEAT_TEST_CHROMIUM" ] || (apt-get update -q && apt-get install -y -q --no-install-recommends chromium) >/dev/null || echo "Chromium is missing: the dashboard's tests will fail. Name one in EVENBEAT_TEST_CHROMIUM."

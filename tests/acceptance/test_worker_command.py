@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
+import httpx
 import psutil
 import pytest
 from real_processes import Running, Start
@@ -243,6 +244,21 @@ def test_a_worker_that_starts_while_the_database_restarts_waits_for_it(
     running.wait_for_line("Starting interval scheduler")
     assert running.stop() == 0
     proxy.close()
+
+
+def test_stopping_the_service_ends_open_event_streams_without_a_trace(
+    start: Start, database_url: str, tmp_path: Path
+):
+    running = start(
+        "-m", "evenbeat", "serve", "--no-auth", "--port", "0", "--database", database_url,
+        EVENBEAT_DATA_DIR=str(tmp_path / "data"),
+    )  # fmt: skip
+    url = running.wait_for_line("Dashboard").split()[-1]
+    with httpx.stream("GET", f"{url}api/v1/events", timeout=60) as stream:
+        lines = stream.iter_lines()
+        assert next(lines).startswith("retry:")
+        assert running.stop() == 0
+    assert "Traceback" not in running.text
 
 
 # -- several processes ---------------------------------------------------------------------------

@@ -81,6 +81,15 @@ def test_what_finishes_while_the_server_refuses_writes_is_kept(database_url, sto
     assert not [r for r in lines if r.exc_info]
 
 
+def test_a_process_that_only_reads_is_not_ready_while_the_server_refuses_writes(database_url):
+    app = Evenbeat(database_url)
+    assert app.readiness.report().ready
+    with read_only(database_url):
+        wait_for(lambda: not app.readiness.report().ready, "not ready")
+    wait_for(lambda: app.readiness.report().ready, "ready again")
+    app.close()
+
+
 def test_a_claim_whose_answer_is_lost_costs_nothing(proxy, store):
     app = Evenbeat(proxy.url, **SHORT | {"lease_seconds": 30, "poll_seconds": 3600})
     ran = []

@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from evenbeat import Evenbeat
 from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.observe import doctor
 from evenbeat.store.store import Store
 from pooler import PGBOUNCER, Pooler, pooler, settings_of_foreign_sessions
 from waiting import wait_for
@@ -91,6 +92,14 @@ def test_a_listen_url_brings_notifications(pooled, database_url):
     wait_for(lambda: ran, "it ran", within=5)
     worker.stop(grace=5)
     app.close()
+
+
+def test_the_doctor_names_the_pooler_and_leaves_its_sessions_alone(pooled, database_url):
+    url = pooled.url(name_of(database_url))
+    before = settings_of_foreign_sessions(url)
+    assert "pooler" in {finding.code for finding in doctor.check(url)}
+    assert "pooler" not in {finding.code for finding in doctor.check(database_url)}
+    assert settings_of_foreign_sessions(url) == before
 
 
 def test_migrating_through_a_pooler_leaves_no_lock_behind(pooled, empty_database_url):

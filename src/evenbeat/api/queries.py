@@ -1,10 +1,11 @@
 """Which jobs are meant: the same names in a list's query and in the filter of a bulk verb."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from evenbeat.api.fields import MAX_TAGS, Id, Moment, PageQuery, check_json
 from evenbeat.api.requests import Request
@@ -31,7 +32,15 @@ Words = Annotated[
     Annotated[list[Word], Field(min_length=1, max_length=MAX_TAGS)] | None, BeforeValidator(_split)
 ]
 Text = Annotated[str, Field(max_length=200)] | None
-Beginning = Annotated[str, Field(max_length=36, pattern="^([0-9a-fA-F]-*){4,32}$")]
+
+
+def _beginning(value: str) -> str:
+    if re.fullmatch("([0-9a-fA-F]-*){4,32}", value) is None:
+        raise ValueError("it must be 4 to 32 hexadecimal digits, with or without dashes")
+    return value
+
+
+Beginning = Annotated[str, Field(max_length=36), AfterValidator(_beginning)]
 
 
 def filled(beginning: str | None, digit: str) -> UUID | None:

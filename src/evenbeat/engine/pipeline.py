@@ -96,6 +96,7 @@ class Pipeline(Loop):
         self._locked: list[EndedRun] = []
         """Ended runs whose jobs somebody else has locked, and when to look at them again."""
         self._look_at = 0.0
+        self._written_at = self._monotonic()
         self._unsure = False
         self._idle = False
 
@@ -143,6 +144,11 @@ class Pipeline(Loop):
             self.wake()
 
     @property
+    def age(self) -> float:
+        """Seconds since an outcome was last written, while some wait for it."""
+        return self._monotonic() - self._written_at if self._batch else 0.0
+
+    @property
     def backlog(self) -> int:
         """Ended runs that are not written yet; claiming pauses when it grows."""
         return len(self._ended) + len(self._batch) + len(self._locked)
@@ -163,6 +169,7 @@ class Pipeline(Loop):
         if self._locked and self._monotonic() >= self._look_at:
             self._set_locked_aside(self._locked)
         if not self._batch:
+            self._written_at = self._monotonic()
             self._idle = True  # what ended just before this line is seen by the next one
             return 0.0 if self._ended else IDLE_SECONDS
         begun = time.perf_counter()
@@ -179,7 +186,7 @@ class Pipeline(Loop):
             ends = self._finish_each(self._batch)
         self._telemetry.finished(len(ends), time.perf_counter() - begun)
         runs = [run for run, _ in self._batch]
-        self._unsure, self._batch = False, []
+        self._unsure, self._batch, self._written_at = False, [], self._monotonic()
         self._runs.remove(runs)
         self._report(ends)
         return 0.0

@@ -205,6 +205,8 @@ class Worker:
             trouble = f"The worker has not been able to claim for {claim_age:.0f} s."
         elif beat_age > 2 * self._settings.renew_seconds + PATIENCE_SECONDS:
             trouble = f"The worker has not been able to renew its leases for {beat_age:.0f} s."
+        elif (age := self.pipeline.age) > self._settings.lease_seconds:
+            trouble = f"The worker has not been able to write its outcomes for {age:.0f} s."
         return WorkerStatus(
             runners=[
                 RunnerStatus(r.place, r.slots, max(0, r.running), r.waiting, r.lag)

@@ -73,6 +73,12 @@ def server(context: CheckContext) -> Iterator[Finding]:
     yield _finding(
         "server_too_old" if too_old else "server_version", version=context.server.version
     )
+    if context.queries.is_pooled():
+        yield _finding("pooler")
+    if standbys := context.server.standbys:
+        waits = context.server.waits_for_standbys
+        name = "synchronous_replication" if waits else "asynchronous_replication"
+        yield _finding(name, standbys=count(standbys, "standby"))
 
 
 def schema_version(context: CheckContext) -> Finding:

@@ -17,7 +17,8 @@ from evenbeat.store.summaries import WaitingLane, waiting_params
 _Result = TypeVar("_Result")
 
 # A doctor who waits for a lock is no help, and one who hangs is another patient.
-_SESSION = "SET timezone = 'UTC'; SET statement_timeout = '10s'; SET lock_timeout = '2s'"
+# Behind a pooler these settings would end up in the sessions of others.
+_SESSION = "SET statement_timeout = '10s'; SET lock_timeout = '2s'"
 
 
 class ServerInfo(NamedTuple):
@@ -27,6 +28,9 @@ class ServerInfo(NamedTuple):
     connections: int
     max_connections: int
     is_standby: bool
+    session: int
+    standbys: int
+    waits_for_standbys: bool
 
 
 class OpenTransaction(NamedTuple):
@@ -71,6 +75,10 @@ class HealthQueries:
     def server(self) -> ServerInfo:
         (server,) = self._all(ServerInfo._make, "health_server")
         return server
+
+    def is_pooled(self) -> bool:
+        """Whether a pooler lies between us and the server: it makes up the session's number."""
+        return self.server().session != self._connection.info.backend_pid
 
     def versions(self) -> tuple[int, int]:
         """The schema's version in the database, and the newest that this Evenbeat knows."""
@@ -123,7 +131,11 @@ def health_queries(url: str, schema: str, now: datetime | None = None) -> Iterat
     """On a connection of their own, or `DatabaseUnavailable` with the server's words."""
     try:
         connection = psycopg.connect(
-            url, autocommit=True, connect_timeout=10, application_name="evenbeat-doctor"
+            url,
+            autocommit=True,
+            prepare_threshold=None,
+            connect_timeout=10,
+            application_name="evenbeat-doctor",
         )
     except psycopg.ProgrammingError:
         # The reason would quote a part of the URL, which may be the password.
@@ -131,8 +143,11 @@ def health_queries(url: str, schema: str, now: datetime | None = None) -> Iterat
     except psycopg.OperationalError as error:
         raise DatabaseUnavailable(str(error).strip().splitlines()[0]) from error
     with connection:
-        connection.execute(_SESSION)
-        yield HealthQueries(connection, schema, now)
+        connection.execute("SET timezone = 'UTC'")
+        queries = HealthQueries(connection, schema, now)
+        if not queries.is_pooled():
+            connection.execute(_SESSION)
+        yield queries
 
 
 class TableQueries(StorePart):
@@ -148,7 +163,10 @@ class TableQueries(StorePart):
 
     def schema_complaint(self) -> str | None:
         """Why the schema does not fit this Evenbeat, if it does not."""
-        there = int(self._database.rows("schema_version", {})[0][0])
+        there, read_only = self._database.rows("schema_version", {})[0]
+        if read_only:
+            refusal = psycopg.errors.ReadOnlySqlTransaction("the server is read-only")
+            raise self._database.unavailable(refusal)
         known = migrations()[-1].version
         if there == known:
             return None

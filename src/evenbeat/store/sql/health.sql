@@ -1,13 +1,17 @@
 -- The doctor's queries. The first ones work on any server, whatever is in the schema.
 
 -- name: health_server
--- The server itself: its version, its time, and how many of its connections are taken.
+-- The server itself: its version, its time, how many of its connections are taken, the session that
+-- answers, how many standbys it has, and whether a commit waits for them.
 SELECT current_setting('server_version_num')::int, current_setting('server_version'),
        clock_timestamp(),
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
        current_setting('max_connections')::int
            - current_setting('superuser_reserved_connections')::int,
-       pg_is_in_recovery();
+       pg_is_in_recovery(), pg_backend_pid(),
+       (SELECT count(*) FROM pg_stat_replication),
+       current_setting('synchronous_standby_names') <> ''
+           AND current_setting('synchronous_commit') NOT IN ('off', 'local');
 
 -- name: health_transactions
 -- Transactions of this database that have been open for long, and whether they hold back vacuum.
@@ -70,6 +74,8 @@ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
 
 -- name: schema_version
 -- The newest migration that was applied; 0 where the twelve of the time before the first release were.
+-- And whether the server refuses writes.
 SELECT CASE WHEN bool_or(version = 12 AND name = 'shorter_rules') THEN 0
-            ELSE coalesce(max(version), 0) END
+            ELSE coalesce(max(version), 0) END,
+       current_setting('transaction_read_only')::bool
 FROM evenbeat.migrations;

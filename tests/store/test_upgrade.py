@@ -146,7 +146,7 @@ def test_jobs_of_before_run(before, empty_database_url):
 def test_an_upgrade_is_missing_until_it_is_done(before, empty_database_url):
     store = Store(empty_database_url, timeout=10)
     try:
-        ((version,),) = store.database.rows("schema_version", {})
+        ((version, _),) = store.database.rows("schema_version", {})
         assert version == 0
         store.migrate()
         ((version,),) = store.database.rows("schema_version", {})

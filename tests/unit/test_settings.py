@@ -31,13 +31,16 @@ def test_defaults() -> None:
     assert values == {
         "database_url": None,
         "db_schema": "evenbeat",
+        "database_timeout_seconds": 30,
+        "pooling": "auto",
+        "listen_url": None,
         "lease_seconds": 30,
         "renew_seconds": 10,
         "concurrency": 100,
         "threads": 10,
         "poll_seconds": 5,
         "reap_seconds": 5,
-        "stop_seconds": 30,
+        "stop_seconds": 20,
         "retention_days": 30,
         "retention_executions": 100,
         "balance_alert_score": 0.5,
@@ -119,7 +122,7 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
     [
         ("pol_seconds = 1", "Did you mean poll_seconds?"),
         ('shema = "x"', "Did you mean schema?"),
-        ("[worker]\nthreads = 1", "There are: database_url, schema, data_dir, lease_seconds, "),
+        ("[worker]\nthreads = 1", "There are: database_url, schema, database_timeout_seconds, "),
     ],
 )
 def test_unknown_keys_in_the_file_are_refused(tmp_path: Path, line: str, hint: str) -> None:

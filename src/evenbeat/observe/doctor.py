@@ -73,6 +73,10 @@ def server(context: CheckContext) -> Iterator[Finding]:
     yield _finding(
         "server_too_old" if too_old else "server_version", version=context.server.version
     )
+
+
+def replication(context: CheckContext) -> Iterator[Finding]:
+    """What lies between us and the server, and behind it."""
     if context.queries.is_pooled():
         yield _finding("pooler")
     if standbys := context.server.standbys:
@@ -206,6 +210,7 @@ _SERVER_CHECKS = (
     connections,
     long_transactions,
     prepared_transactions,
+    replication,
     replication_slots,
     dead_rows,
     sizes,

@@ -45,7 +45,7 @@ _EVERY_SESSION = _POOLED_SESSION + "; SET jit = off"
 _HOT_SESSION = (
     _EVERY_SESSION + "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off"
     "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off"
-    "; SET idle_in_transaction_session_timeout = '10s'; SET statement_timeout = {:.0f}"
+    "; SET idle_in_transaction_session_timeout = '10s'"
 )
 
 _CONNECTING: dict[str, Any] = {
@@ -252,8 +252,12 @@ class Database:
         url = self._listen_url or self.url
         try:
             connection = PreparedConnection.connect(url, **connect_options(url), **_CONNECTING)
+        except OUTAGES as error:
+            raise self.unavailable(error) from error
+        try:
             self._configure_hot(connection)
         except OUTAGES as error:
+            connection.close()
             raise self.unavailable(error) from error
         return connection
 
@@ -280,8 +284,8 @@ class Database:
 
     def _configure_hot(self, connection: PreparedConnection) -> None:
         # The server gives up a little earlier than we do, and then says that nothing was done.
-        milliseconds = 1000 * self._answer_seconds * 0.9
-        self._configure(connection, _HOT_SESSION.format(milliseconds))
+        milliseconds = int(1000 * self._answer_seconds * 0.9)
+        self._configure(connection, f"{_HOT_SESSION}; SET statement_timeout = {milliseconds}")
         connection.answer_seconds = self._answer_seconds
 
     def _configure(self, connection: Connection, session: str) -> None:

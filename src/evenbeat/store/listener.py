@@ -30,8 +30,8 @@ class Listener:
         self._database = database
         listen = sql.SQL("LISTEN {}").format(sql.Identifier(database.channel))
         self.connection: Connection = database.connect()
-        self.connection.add_notify_handler(lambda notify: self._hear(notify.payload))
-        self._signals: dict[Signal, None] = {}
+        self.connection.add_notify_handler(lambda hint: self._hints.setdefault(hint.payload))
+        self._hints: dict[str, None] = {}
         self._readable = selectors.DefaultSelector()
         self._readable.register(self.connection.fileno(), selectors.EVENT_READ)
         if self.connection.prepare_threshold is None:
@@ -51,22 +51,19 @@ class Listener:
         if self.connection.closed:  # a statement on it found the server gone
             raise DatabaseUnavailable("The listening connection is closed.")
         self._collect()
-        if not self._signals and self._readable.select(timeout):
+        if not self._hints and self._readable.select(timeout):
             try:
                 self.connection.pgconn.consume_input()
             except psycopg.OperationalError as error:
                 raise self._database.unavailable(error) from error
             self._collect()
-        signals, self._signals = list(self._signals), {}
-        return signals
+        hints, self._hints = self._hints, {}
+        return [Signal(*hint.partition(":")[::2]) for hint in hints]
 
     def _collect(self) -> None:
         """What has arrived; with the answer to a statement, as well."""
         while notify := self.connection.pgconn.notifies():
-            self._hear(notify.extra.decode())
-
-    def _hear(self, payload: str) -> None:
-        self._signals[Signal(*payload.partition(":")[::2])] = None
+            self._hints[notify.extra.decode()] = None
 
     def close(self) -> None:
         """Stop listening."""

@@ -169,7 +169,11 @@ class Pool(Generic[Lent]):
                 if self._pool.closed and not self.closed:
                     self._pool.open()
                 connection = self._pool.getconn(min(left, RETRY_SECONDS))
-                if _is_usable(connection):
+                # A server that closed it while it lay idle has left something to read: so the
+                # first statement after a restart does not fail on what can be known to be dead.
+                if select.select((connection.pgconn.socket,), (), (), 0)[0]:
+                    self._try_out(connection)
+                if not connection.closed:
                     return connection
                 self.give(connection)
             except PoolTimeout:
@@ -209,6 +213,12 @@ class Pool(Generic[Lent]):
             "failed": self._failed,
         }
 
+    def _try_out(self, connection: Lent) -> None:
+        try:
+            connection.execute("SELECT", prepare=False)
+        except psycopg.Error:
+            connection.close()
+
     def _leave_to_parent(self) -> None:
         with self._forking:
             if self._pid != os.getpid():
@@ -225,16 +235,3 @@ class Pool(Generic[Lent]):
             self._availability.failed(reason)
             return reason
         return f"None of {self._size} connections to the database was free in time."
-
-
-def _is_usable(connection: psycopg.Connection[Any]) -> bool:
-    """Whether it outlasted lying idle. A server that closed it has left something to read; so the
-    first statement after a restart does not fail on what can be known to be dead."""
-    try:
-        readable, _, _ = select.select((connection.fileno(),), (), (), 0)
-        if readable:
-            connection.execute("SELECT", prepare=False)
-    except (psycopg.Error, OSError, ValueError):
-        connection.close()
-        return False
-    return True

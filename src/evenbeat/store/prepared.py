@@ -44,12 +44,13 @@ class PreparedConnection(psycopg.Connection[Row]):
             else:
                 if name not in self._known:
                     self.pgconn.send_prepare(name.encode(), statement.numbered)
-                    self._answer()
+                    _result_of(self.wait(generators.execute(self.pgconn)))
                     self._known.add(name)
                 self.pgconn.send_query_prepared(
                     name.encode(), values, result_format=pq.Format.BINARY
                 )
-            result = self._answer()
+            # The driver's wait: hints that come meanwhile are kept, and Ctrl-C is heard.
+            result = _result_of(self.wait(generators.execute(self.pgconn)))
             loaders = self._loaders.get(name)
             if loaders is None:
                 loaders = self._loaders[name] = Transformer(self)
@@ -79,14 +80,11 @@ class PreparedConnection(psycopg.Connection[Row]):
             result: _Result = end.value
             return result
 
-    def _answer(self) -> pq.abc.PGresult:
-        """The result of what was sent. Waits as the driver does: hints that come meanwhile are
-        kept, and Ctrl-C is heard."""
-        results: list[pq.abc.PGresult] = self.wait(generators.execute(self.pgconn))
-        result = results[-1]
-        if result.status == pq.ExecStatus.FATAL_ERROR:
-            raise psycopg.errors.error_from_result(result)
-        return result
+
+def _result_of(results: list[pq.abc.PGresult]) -> pq.abc.PGresult:
+    if results[-1].status == pq.ExecStatus.FATAL_ERROR:
+        raise psycopg.errors.error_from_result(results[-1])
+    return results[-1]
 
 
 def as_texts(values: list[Any]) -> list[bytes | None]:

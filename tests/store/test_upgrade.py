@@ -149,7 +149,7 @@ def test_an_upgrade_is_missing_until_it_is_done(before, empty_database_url):
         ((version, _),) = store.database.rows("schema_version", {})
         assert version == 0
         store.migrate()
-        ((version,),) = store.database.rows("schema_version", {})
+        ((version, _),) = store.database.rows("schema_version", {})
         assert version == migrations()[-1].version
     finally:
         store.close()

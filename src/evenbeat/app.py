@@ -268,7 +268,7 @@ class Evenbeat:
             schema=settings.db_schema,
             pool_size=settings.pool_size,
             timeout=settings.database_timeout_seconds,
-            answer_seconds=settings.lease_seconds / 2,
+            answer_seconds=min(15.0, settings.lease_seconds / 2),
             pooling=settings.pooling,
             listen_url=settings.listen_url and settings.listen_url.get_secret_value(),
             max_json_bytes=settings.max_payload_bytes,

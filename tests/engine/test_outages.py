@@ -12,6 +12,7 @@ import pytest
 from evenbeat import Evenbeat
 from evenbeat.domain.decision import decide, lost_lease
 from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.errors import DatabaseUnavailable
 from evenbeat.store.store import Store
 from proxy import Proxy
 from waiting import wait_for
@@ -107,6 +108,27 @@ def test_a_claim_whose_answer_is_lost_costs_nothing(proxy, store):
         wait_for(lambda: states(store) == {"completed": 8}, "all run", 25)
     assert sorted(ran) == list(range(8))
     assert proxy._without_answer, "the answer to a claim was lost"
+
+
+def test_only_what_never_started_is_handed_back(evenbeat_harness):
+    """A run that was given up for its lease did start: whether it may again is for the reaper."""
+    app = Evenbeat(name="lost")
+    app.task(lambda: None, name="noop")
+    harness = evenbeat_harness(app)
+    worker, store = harness.worker, app.store
+    store.add_many([NewJob(JobSpec("noop")) for _ in range(2)], now=app.now())
+    started, unknown = store.claim(worker.identity.id, 2, now=app.now())
+    worker.runs.lost.append(started.lock_token)
+    worker.claimer._hand_back_unknown()
+    assert store.read.job(started.id).status == "running"
+    assert store.read.job(unknown.id).status == "pending"
+
+
+def test_a_listener_that_cannot_connect_is_no_outage(store):
+    store.database.listen_url = "postgresql://nobody@127.0.0.1:1/none"
+    with pytest.raises(DatabaseUnavailable):
+        store.listen()
+    assert store.database.availability.reason is None
 
 
 def test_a_locked_row_costs_no_other_run_its_lease(database_url, store, connect):

@@ -131,6 +131,15 @@ def test_a_spell_is_logged_when_it_begins_and_when_it_is_over(caplog):
     ]
 
 
+def test_one_connection_that_broke_is_nothing_to_make_up_for():
+    now = [0.0]
+    availability = Availability(lambda: now[0])
+    availability.failed("The database cannot be reached.")
+    now[0] = 0.5
+    availability.answered(wrote=True)
+    assert availability.seconds_back > 1000
+
+
 def test_reading_does_not_show_that_writes_are_taken_again():
     availability = Availability()
     availability.failed("The database takes no writes right now.", refuses_writes=True)

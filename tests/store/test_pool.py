@@ -1,5 +1,6 @@
 """The pool lends what it has, opens what is missing, and loses nothing whatever goes wrong."""
 
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -190,3 +191,17 @@ def test_many_threads_never_have_more_than_there_are(make_pool):
         list(threads.map(use, range(12)))
     assert most == 3
     assert pool.figures()["waiting"] == 0
+
+
+def test_a_process_with_many_open_files_still_gets_connections(make_pool):
+    """`select` cannot look at what is numbered beyond 1023."""
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    pool = make_pool(1)
+    try:
+        for _ in range(3):
+            connection = pool.take(10)
+            assert connection.fileno() > 1023
+            pool.give(connection)
+    finally:
+        for file in files:
+            os.close(file)

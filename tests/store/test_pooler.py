@@ -77,8 +77,10 @@ def test_a_job_is_picked_up_within_a_second_or_two_without_notifications(pooled,
     app.close()
 
 
-def test_a_listen_url_brings_notifications(pooled, database_url):
-    app = Evenbeat(pooled.url(name_of(database_url)), listen_url=database_url, poll_seconds=600)
+@pytest.mark.parametrize("pooling", ["auto", "transaction"])
+def test_a_listen_url_brings_notifications(pooled, database_url, pooling):
+    url = pooled.url(name_of(database_url))
+    app = Evenbeat(url, pooling=pooling, listen_url=database_url, poll_seconds=600)
     ran: list[float] = []
 
     @app.task
@@ -88,6 +90,7 @@ def test_a_listen_url_brings_notifications(pooled, database_url):
     worker = app.worker()
     worker.start()
     time.sleep(1)
+    assert worker.claimer._poll_seconds == 600
     note.enqueue()
     wait_for(lambda: ran, "it ran", within=5)
     worker.stop(grace=5)

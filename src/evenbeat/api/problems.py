@@ -26,6 +26,7 @@ from evenbeat.errors import (
     NameTaken,
     NotAuthenticated,
     NotFound,
+    StatementTimeout,
     StoreError,
     TaskUnknown,
     TooLarge,
@@ -174,6 +175,8 @@ def _http(request: Request, error: HTTPException) -> JSONResponse:
 
 def _no_database(request: Request, error: Exception) -> JSONResponse:
     logger.warning("The database did not answer a request", extra={"error": type(error).__name__})
+    if isinstance(error, StatementTimeout):
+        return problem(503, str(error), headers={"Retry-After": "5"})
     never_sent = isinstance(error, NoConnection)
     detail = "The database cannot be reached right now. "
     if never_sent or request.method in ("GET", "HEAD"):

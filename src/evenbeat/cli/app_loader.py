@@ -17,7 +17,7 @@ from evenbeat.store.database import Database, place_of
 
 T = TypeVar("T")
 
-_WRONG_URL = re.compile(r"authentication failed|does not exist|not translate|not known|pg_hba")
+_WRONG_URL = re.compile(r"authentication failed|does not exist|pg_hba")
 EXAMPLE = "shop.tasks:app, or path/to/tasks.py:app"
 
 

@@ -188,13 +188,14 @@ class Claimer(Loop):
                 now=self._clock.override(),
             )
         except StoreError:
-            self._unsure_until = asked_at + 2 * self._lease.total_seconds()
+            self._unsure_until = time.monotonic() + 2 * self._lease.total_seconds()
             raise
         seconds = time.monotonic() - asked_at
         runner.claim_took(seconds)
-        if seconds > self._shortest_lease(jobs):
+        usual = self._lease.total_seconds()
+        if seconds > min((job.lease_seconds or usual for job in jobs), default=usual):
             logger.warning("a claim was answered after %.1f s, when its leases were over", seconds)
-            self._unsure_until, jobs = time.monotonic() + self._lease.total_seconds(), []
+            self._unsure_until, jobs = time.monotonic() + usual, []
         if jobs:
             if jobs[0].started_at is not None:
                 self._clock.observe(jobs[0].started_at, asked_at=asked_at)
@@ -208,16 +209,16 @@ class Claimer(Loop):
         self._telemetry.claimed(len(jobs), seconds)
         return len(jobs)
 
-    def _shortest_lease(self, jobs: list[Job]) -> float:
-        usual = self._lease.total_seconds()
-        return min((job.lease_seconds or usual for job in jobs), default=usual)
-
     def _hand_back_unknown(self) -> None:
         """A claim broke off, but the database may have made it: what this worker holds without
         knowing it goes back at once, and costs no attempt. It may even be made after that, so this
         is done a few times."""
+        self._check_unsure_at = self._monotonic() + UNSURE_PAUSE
         known = [run.token for run in self._runs.all()]
+        known += [token for token in self._runs.lost.copy() if token is not None]
         jobs = self._store.unknown_leases(self._worker_id, known, now=self._clock.override())
+        free = self._store.unlocked(jobs) if jobs else ()
+        jobs = [job for job in jobs if job.id in free]
         if jobs:
             self._store.release(
                 [Release(job) for job in jobs],
@@ -226,7 +227,6 @@ class Claimer(Loop):
                 now=self._clock.override(),
             )
             logger.warning("handed back %d jobs whose claim was not answered", len(jobs))
-        self._check_unsure_at = self._monotonic() + UNSURE_PAUSE
 
     def _start_revised(self, runner: Runner, jobs: list[Job], asked_at: float) -> None:
         """Start jobs of which some may be too late for their plans. Those that just start go first:
@@ -289,9 +289,16 @@ class HintListener(Loop):
         self._claimer = claimer
         self._runs = runs
         self._listener: Listener | None = None
+        self._failing = False
 
     def trouble(self) -> str:
         return "cannot listen for hints, polling meanwhile"
+
+    def failed(self, error: Exception) -> None:
+        if not self._failing and self._store.database.availability.reason is None:
+            logger.warning("%s: %s", self.trouble(), error)
+        self._failing = True
+        super().failed(error)
 
     def run_once(self) -> float:
         """Wait for hints once, and act on them."""
@@ -302,10 +309,11 @@ class HintListener(Loop):
                 except CannotListen:
                     self._claimer.poll_often()
                     return CANNOT_LISTEN_SECONDS
+                self._failing = False
                 self._claimer.claim_on_hint(None)
             for signal in self._listener.wait(LISTEN_SECONDS):
                 if signal.kind == "due":
-                    self._claimer.claim_on_hint(self._listener.connection)
+                    self._claimer.claim_on_hint(self._listener.claims_on)
                 elif signal.kind == "cancel":
                     for run in self._runs.of_job(signal.subject):
                         run.stop(StopReason.CANCELLED)

@@ -97,6 +97,7 @@ class Pipeline(Loop):
         """Ended runs whose jobs somebody else has locked, and when to look at them again."""
         self._look_at = 0.0
         self._written_at = self._monotonic()
+        self._most = MOST_AT_ONCE
         self._unsure = False
         self._idle = False
 
@@ -164,7 +165,7 @@ class Pipeline(Loop):
     def run_once(self) -> float:
         """Write one batch of ended runs. If that fails the batch stays for the next time."""
         self._idle = False
-        while self._ended and len(self._batch) < MOST_AT_ONCE:
+        while self._ended and len(self._batch) < max(1, self._most):
             self._batch.append(self._ended.popleft())
         if self._locked and self._monotonic() >= self._look_at:
             self._set_locked_aside(self._locked)
@@ -176,17 +177,26 @@ class Pipeline(Loop):
         try:
             ends = self._decide_and_finish(self._batch)
         except StatementTimeout:
+            self._unsure = True  # of several statements, the first may have been done
+            size = len(self._batch)
             self._set_locked_aside(self._batch)
+            if len(self._batch) == size:  # the lock is elsewhere: close in on it
+                self._most = size // 2
+                self._ended.extend(self._batch[self._most :])
+                del self._batch[self._most :]
             raise
         except StoreError:
             self._unsure = True
             raise
         except Exception:
             logger.exception("writing %d outcomes failed, trying each", len(self._batch))
+            self._unsure = True
             ends = self._finish_each(self._batch)
         self._telemetry.finished(len(ends), time.perf_counter() - begun)
         runs = [run for run, _ in self._batch]
+        self._runs.lost.extend(end.job.lock_token for end in ends if end.kind is EndKind.LOST)
         self._unsure, self._batch, self._written_at = False, [], self._monotonic()
+        self._most = MOST_AT_ONCE
         self._runs.remove(runs)
         self._report(ends)
         return 0.0

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any
@@ -101,6 +102,8 @@ class ActiveRuns:
 
     def __init__(self) -> None:
         self._by_token: dict[UUID, Run] = {}
+        self.lost: deque[UUID | None] = deque(maxlen=10_000)
+        """Leases that were given up lately, without a word in the database."""
         self._lock = threading.Lock()
 
     def add(self, runs: Iterable[Run]) -> None:

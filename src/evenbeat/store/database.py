@@ -98,7 +98,7 @@ class Database:
         self._numbers = count()
         self.availability = Availability()
         self.pooling = pooling
-        self._listen_url = listen_url
+        self.listen_url = listen_url
         self._timeout = timeout
         self._answer_seconds = answer_seconds
         self._pool = Pool(
@@ -157,7 +157,8 @@ class Database:
                 logger.info("deadlock in %s, trying again", statement.name)
             except OUTAGES as error:
                 if refused := isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-                    self._turn_from(connection)
+                    connection.close()
+                    self.connect_anew()
                 unsure = (statement.writes and not refused) or isinstance(error, _TIMEOUTS)
                 if unsure or attempt == _ATTEMPTS:
                     raise self.unavailable(error) from error
@@ -226,11 +227,14 @@ class Database:
         try:
             with _bad_input_explained(), own.transaction():
                 yield own
+            if self.availability.reason is not None:
+                self.availability.answered(wrote=True)
         except psycopg.errors.DeadlockDetected:
             raise
         except OUTAGES as error:
             if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-                self._turn_from(own)
+                own.close()
+                self.connect_anew()
             raise self.unavailable(error) from error
         finally:
             pool.give(own)
@@ -249,16 +253,16 @@ class Database:
 
     def connect(self) -> Connection:
         """A connection outside the pools, for listening and for the journey's statements."""
-        url = self._listen_url or self.url
+        url = self.listen_url or self.url
         try:
             connection = PreparedConnection.connect(url, **connect_options(url), **_CONNECTING)
-        except OUTAGES as error:
-            raise self.unavailable(error) from error
+        except OUTAGES as error:  # no outage of ours: it may lead elsewhere
+            raise DatabaseUnavailable(unreachable(error)) from error
         try:
-            self._configure_hot(connection)
+            self._configure_hot(connection, "auto" if self.listen_url else self.pooling)
         except OUTAGES as error:
             connection.close()
-            raise self.unavailable(error) from error
+            raise DatabaseUnavailable(unreachable(error)) from error
         return connection
 
     def unavailable(self, error: psycopg.Error) -> StoreError:
@@ -273,28 +277,28 @@ class Database:
         self.availability.failed(reason, refuses_writes=refused)
         return NoConnection(reason) if refused else DatabaseUnavailable(reason)
 
-    def _turn_from(self, connection: Connection) -> None:
-        """This server takes no writes any more: connect anew, to the one that does now."""
-        connection.close()
+    def connect_anew(self) -> None:
+        """The server takes no writes any more: let go of it, for the one that does now."""
         for pool in (self._pool, self._hot_pool):
             pool.drain()
 
     def _configure_cold(self, connection: Connection) -> None:
-        self._configure(connection, _COLD_SESSION)
+        self._configure(connection, _COLD_SESSION, self.pooling)
 
-    def _configure_hot(self, connection: PreparedConnection) -> None:
+    def _configure_hot(self, connection: PreparedConnection, pooling: str | None = None) -> None:
+        connection.answer_seconds = self._answer_seconds
         # The server gives up a little earlier than we do, and then says that nothing was done.
         milliseconds = int(1000 * self._answer_seconds * 0.9)
-        self._configure(connection, f"{_HOT_SESSION}; SET statement_timeout = {milliseconds}")
-        connection.answer_seconds = self._answer_seconds
+        session = f"{_HOT_SESSION}; SET statement_timeout = {milliseconds}"
+        self._configure(connection, session, pooling or self.pooling)
 
-    def _configure(self, connection: Connection, session: str) -> None:
-        if self.pooling == "auto":
+    def _configure(self, connection: Connection, session: str, pooling: str) -> None:
+        if pooling == "auto":
             row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
             # A pooler makes up the number that it gives its client for cancelling.
             pooled = row is None or row[0] != connection.info.backend_pid
         else:
-            pooled = self.pooling == "transaction"
+            pooled = pooling == "transaction"
         if pooled:
             connection.prepare_threshold = None
         connection.execute((_POOLED_SESSION if pooled else session).encode(), prepare=False)

@@ -165,6 +165,7 @@ class TableQueries(StorePart):
         """Why the schema does not fit this Evenbeat, if it does not."""
         there, read_only = self._database.rows("schema_version", {})[0]
         if read_only:
+            self._database.connect_anew()
             refusal = psycopg.errors.ReadOnlySqlTransaction("the server is read-only")
             raise self._database.unavailable(refusal)
         known = migrations()[-1].version

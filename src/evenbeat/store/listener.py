@@ -8,7 +8,7 @@ from psycopg import sql
 
 from evenbeat.errors import DatabaseUnavailable, StoreError
 from evenbeat.store.database import Connection, Database
-from evenbeat.store.pool import OUTAGES
+from evenbeat.store.pool import OUTAGES, unreachable
 
 
 class Signal(NamedTuple):
@@ -41,7 +41,12 @@ class Listener:
             self.connection.execute(listen)
         except OUTAGES as error:
             self.close()
-            raise database.unavailable(error) from error
+            raise DatabaseUnavailable(unreachable(error)) from error
+
+    @property
+    def claims_on(self) -> Connection | None:
+        """The connection, if it surely leads to the server that all else goes to."""
+        return None if self._database.listen_url else self.connection
 
     def wait(self, timeout: float) -> list[Signal]:
         """The signals that came within `timeout` seconds; returns as soon as there is one, and
@@ -55,7 +60,7 @@ class Listener:
             try:
                 self.connection.pgconn.consume_input()
             except psycopg.OperationalError as error:
-                raise self._database.unavailable(error) from error
+                raise DatabaseUnavailable(unreachable(error)) from error
             self._collect()
         hints, self._hints = self._hints, {}
         return [Signal(*hint.partition(":")[::2]) for hint in hints]

@@ -3,13 +3,15 @@
 import logging
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import psycopg
 
 from evenbeat.errors import DatabaseUnavailable, SchemaTooNew
-from evenbeat.store.pool import connect_options
+from evenbeat.store.pool import OUTAGES, connect_options
 from evenbeat.store.statements import in_schema
 
 logger = logging.getLogger(__name__)
@@ -53,13 +55,11 @@ def migrations() -> list[Migration]:
 
 def migrate(url: str, schema: str) -> list[int]:
     """Apply what is missing and return its numbers; a database newer than the code is refused."""
-    try:
+    with _outages_told():
         connection = psycopg.connect(
             url, autocommit=True, prepare_threshold=None, **connect_options(url)
         )
-    except psycopg.OperationalError as error:
-        raise DatabaseUnavailable(f"Cannot migrate, no connection: {error}") from error
-    with connection:
+    with _outages_told(), connection:
         known = migrations()
         missing = _missing(connection, schema, known)
         if missing:
@@ -83,6 +83,14 @@ def _missing(
             f"{newest}. Upgrade Evenbeat on this machine, or use another schema."
         )
     return [step for step in known if step.version > current]
+
+
+@contextmanager
+def _outages_told() -> Iterator[None]:
+    try:
+        yield
+    except OUTAGES as error:
+        raise DatabaseUnavailable(f"Cannot migrate, no connection: {error}") from error
 
 
 def schema_version(connection: psycopg.Connection[Any], schema: str) -> int:

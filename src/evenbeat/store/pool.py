@@ -25,6 +25,9 @@ RETRY_SECONDS = 1.0
 """How long the pool goes on trying to connect before it has to be asked again. Left alone, it
 doubles its pauses, and would notice the end of a long outage minutes late."""
 
+SHORT_SECONDS = 2.0
+"""One connection that broke is no outage that others would have to make up for."""
+
 # How to connect, unless the URL says otherwise: only to a server that takes writes, and such that
 # one that has vanished without a word is noticed within seconds, not after the kernel's 15 minutes.
 _DEFAULTS = {
@@ -97,7 +100,7 @@ class Availability:
 
     @property
     def seconds_back(self) -> float:
-        """How long ago the last spell ended; 0 during one."""
+        """How long ago the last spell of more than a moment ended; 0 during one."""
         return self._monotonic() - self._back_at if self._since is None else 0.0
 
     def failed(self, reason: str, *, refuses_writes: bool = False) -> None:
@@ -112,9 +115,11 @@ class Availability:
         """A statement was run. One that only reads does not show that writes are taken again."""
         with self._lock:
             if self._since is not None and (wrote or not self._refuses_writes):
-                logger.warning("The database is back after %.1f s", self._monotonic() - self._since)
-                self._since = self.reason = None
-                self._refuses_writes, self._back_at = False, self._monotonic()
+                now, away = self._monotonic(), self.seconds_away
+                logger.warning("The database is back after %.1f s", away)
+                self._since, self.reason, self._refuses_writes = None, None, False
+                if away > SHORT_SECONDS:
+                    self._back_at = now
 
 
 class Pool(Generic[Lent]):
@@ -171,7 +176,9 @@ class Pool(Generic[Lent]):
                 connection = self._pool.getconn(min(left, RETRY_SECONDS))
                 # A server that closed it while it lay idle has left something to read: so the
                 # first statement after a restart does not fail on what can be known to be dead.
-                if select.select((connection.pgconn.socket,), (), (), 0)[0]:
+                idle = select.poll()
+                idle.register(connection.pgconn.socket, select.POLLIN)
+                if idle.poll(0):
                     self._try_out(connection)
                 if not connection.closed:
                     return connection
@@ -192,7 +199,7 @@ class Pool(Generic[Lent]):
 
     def drain(self) -> None:
         """Close what is free, and the others when they are given back: new ones are opened."""
-        if not self._pool.closed:
+        if not self._pool.closed and self._pid == os.getpid():
             self._pool.drain()
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ columns are chosen once. For a single enqueue that is a third of the client's CP
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from math import inf
 from typing import Any, TypeVar
@@ -73,6 +74,8 @@ class PreparedConnection(psycopg.Connection[Row]):
             while True:
                 ready = yield wanted
                 if not ready and time.monotonic() > deadline:
+                    with suppress(psycopg.Error):  # it should not go on there unseen
+                        self.cancel_safe(timeout=1.0)
                     self.close()
                     raise psycopg.OperationalError(f"no answer for {self.answer_seconds:g} s")
                 wanted = gen.send(ready)

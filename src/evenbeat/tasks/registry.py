@@ -185,8 +185,7 @@ def define(
     """Look at a handler once, when it is declared, so that mistakes show at import."""
     if not callable(handler):
         raise InvalidInput(f"A task needs a function, got {handler!r}.", field="handler")
-    function = inspect.unwrap(handler)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise InvalidInput(
             f"The task {spec.task!r} is a generator, of which a call runs nothing. Let it do its "
             "work and return a value.",

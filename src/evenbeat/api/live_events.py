@@ -189,9 +189,7 @@ class Broadcaster:
     def close(self) -> None:
         """End every stream: the server stops."""
         self.closed = True
-        with self._lock:
-            subscribers = list(self.subscribers)
-        for subscriber in subscribers:
+        for subscriber in list(self.subscribers):
             subscriber.send([])
 
     def leave(self, subscriber: Subscriber) -> None:

@@ -177,9 +177,8 @@ def _no_database(request: Request, error: Exception) -> JSONResponse:
     logger.warning("The database did not answer a request", extra={"error": type(error).__name__})
     if isinstance(error, StatementTimeout):
         return problem(503, str(error), headers={"Retry-After": "5"})
-    never_sent = isinstance(error, NoConnection)
     detail = "The database cannot be reached right now. "
-    if never_sent or request.method in ("GET", "HEAD"):
+    if isinstance(error, NoConnection) or request.method in ("GET", "HEAD"):
         detail += "Nothing was changed; try again shortly."
     else:
         detail += (

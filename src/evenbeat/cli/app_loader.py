@@ -1,6 +1,7 @@
 """The application that a command works with: found by `--app`, configured, its database checked."""
 
 import importlib
+import logging
 import re
 import sys
 import time
@@ -15,6 +16,7 @@ from evenbeat.errors import DatabaseUnavailable, InvalidInput
 from evenbeat.settings import Settings
 from evenbeat.store.database import Database, place_of
 
+logger = logging.getLogger("evenbeat.worker")
 T = TypeVar("T")
 
 _WRONG_URL = re.compile(r"authentication failed|does not exist|pg_hba")
@@ -147,13 +149,15 @@ def check_database(settings: Settings) -> None:
 def patiently(settings: Settings, step: Callable[[], T]) -> T:
     """Do a step of starting up, again while the database is away for a moment, as in a restart. A
     wrong password or name does not mend itself."""
-    deadline = time.monotonic() + settings.database_timeout_seconds
+    deadline, told = time.monotonic() + settings.database_timeout_seconds, False
     while True:
         try:
             return step()
         except DatabaseUnavailable as error:
             if time.monotonic() > deadline or _WRONG_URL.search(str(error)):
                 raise
+            log, told = (logger.debug if told else logger.warning), True
+            log("%s Waiting for it.", error)
             time.sleep(0.5)
 
 

@@ -253,15 +253,13 @@ class Database:
 
     def connect(self) -> Connection:
         """A connection outside the pools, for listening and for the journey's statements."""
-        url = self.listen_url or self.url
+        url, connection = self.listen_url or self.url, None
         try:
             connection = PreparedConnection.connect(url, **connect_options(url), **_CONNECTING)
-        except OUTAGES as error:  # no outage of ours: it may lead elsewhere
-            raise DatabaseUnavailable(unreachable(error)) from error
-        try:
             self._configure_hot(connection, "auto" if self.listen_url else self.pooling)
-        except OUTAGES as error:
-            connection.close()
+        except OUTAGES as error:  # no outage of ours: it may lead elsewhere
+            if connection is not None:
+                connection.close()
             raise DatabaseUnavailable(unreachable(error)) from error
         return connection
 

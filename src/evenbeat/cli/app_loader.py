@@ -149,15 +149,15 @@ def check_database(settings: Settings) -> None:
 def patiently(settings: Settings, step: Callable[[], T]) -> T:
     """Do a step of starting up, again while the database is away for a moment, as in a restart. A
     wrong password or name does not mend itself."""
-    deadline, told = time.monotonic() + settings.database_timeout_seconds, False
+    deadline, level = time.monotonic() + settings.database_timeout_seconds, logging.WARNING
     while True:
         try:
             return step()
         except DatabaseUnavailable as error:
             if time.monotonic() > deadline or _WRONG_URL.search(str(error)):
                 raise
-            log, told = (logger.debug if told else logger.warning), True
-            log("%s Waiting for it.", error)
+            logger.log(level, "%s Waiting for it.", error)
+            level = logging.DEBUG  # once is enough
             time.sleep(0.5)
 
 

@@ -70,15 +70,15 @@ class PreparedConnection(psycopg.Connection[Row]):
     def _in_time(self, gen: abc.PQGen[_Result]) -> abc.PQGen[_Result]:
         deadline = time.monotonic() + self.answer_seconds
         try:
-            wanted = next(gen)
+            waits_for = next(gen)
             while True:
-                ready = yield wanted
+                ready = yield waits_for
                 if not ready and time.monotonic() > deadline:
                     with suppress(psycopg.Error):  # it should not go on there unseen
                         self.cancel_safe(timeout=1.0)
                     self.close()
                     raise psycopg.OperationalError(f"no answer for {self.answer_seconds:g} s")
-                wanted = gen.send(ready)
+                waits_for = gen.send(ready)
         except StopIteration as end:
             result: _Result = end.value
             return result

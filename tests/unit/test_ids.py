@@ -39,6 +39,11 @@ def test_ids_of_different_milliseconds_sort_by_time(one, other):
         assert uuid7(early) < uuid7(late)
 
 
+def test_ids_that_are_made_one_after_another_sort_in_that_order():
+    ids = [uuid7() for _ in range(1000)]
+    assert ids == sorted(ids)
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 4096, 4097, 10_000])
 def test_a_batch_is_sorted_and_unique(count):
     ids = uuid7_many(count, NOON)

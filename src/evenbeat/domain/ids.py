@@ -10,23 +10,28 @@ _MARKS = 0x7 << 76 | 0b10 << 62
 
 
 def uuid7(unix_seconds: float | None = None) -> UUID:
-    """A new id; ids of different milliseconds sort by time."""
-    moment = time.time() if unix_seconds is None else unix_seconds
-    return UUID(int=int(moment * 1000) << 80 | _MARKS | int.from_bytes(os.urandom(8), "big") >> 2)
+    """A new id. The twelve bits after the milliseconds are the fraction of the present one, so ids
+    that a process makes one after another sort in that order."""
+    return _uuid7(_ticks(unix_seconds), int.from_bytes(os.urandom(8), "big"))
 
 
 def uuid7_many(count: int, unix_seconds: float | None = None) -> list[UUID]:
-    """`count` new ids that sort in the order they are returned.
+    """`count` new ids that sort in the order they are returned, so that a bulk insert appends to
+    the end of its index."""
+    first = _ticks(unix_seconds)
+    tails = struct.unpack(f">{count}Q", os.urandom(8 * count))
+    return [_uuid7(ticks, tail) for ticks, tail in enumerate(tails, first)]
 
-    The twelve bits after the timestamp count upwards within the batch, and the millisecond
-    moves on when they are used up, so a bulk insert appends to the end of its index.
-    """
-    moment = time.time() if unix_seconds is None else unix_seconds
-    base = int(moment * 1000)
-    return [
-        UUID(int=base + (i >> 12) << 80 | (i & 0xFFF) << 64 | _MARKS | tail >> 2)
-        for i, tail in enumerate(struct.unpack(f">{count}Q", os.urandom(8 * count)))
-    ]
+
+def _ticks(unix_seconds: float | None) -> int:
+    """Time in 4096ths of a millisecond."""
+    if unix_seconds is None:
+        return (time.time_ns() << 12) // 1_000_000
+    return int(unix_seconds * 1000) << 12
+
+
+def _uuid7(ticks: int, random: int) -> UUID:
+    return UUID(int=ticks >> 12 << 80 | (ticks & 0xFFF) << 64 | _MARKS | random >> 2)
 
 
 def parse_id(value: object) -> UUID | None:

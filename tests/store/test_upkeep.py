@@ -319,3 +319,11 @@ def test_a_chore_that_is_refused_writes_nothing(store):
     with store.upkeep.chore("prune", OTHER, every=HOUR, now=T0 + MINUTE) as mine:
         assert not mine
     assert attempt(store, ONE, T0 + HOUR)
+
+
+def test_a_renewed_chore_is_not_taken_over_and_a_lost_one_is_not_renewed(store):
+    with store.upkeep.chore("prune", ONE, every=HOUR, lease=MINUTE, now=T0):
+        assert store.upkeep.renew_chore("prune", ONE, lease=MINUTE, now=T0 + MINUTE)
+        assert not attempt(store, OTHER, T0 + MINUTE)
+        assert attempt(store, OTHER, T0 + 2 * MINUTE)
+        assert not store.upkeep.renew_chore("prune", ONE, now=T0 + 2 * MINUTE)

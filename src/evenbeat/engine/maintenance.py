@@ -13,10 +13,14 @@ from evenbeat.engine.loop import Loop
 from evenbeat.engine.reaper import Reaper
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.api_tables import LIFETIME
-from evenbeat.store.part import BATCH
+from evenbeat.store.part import BATCH, Between, go_on
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
+
+
+class ChoreInterrupted(Exception):
+    """A chore ends before its next batch; it stays due, for whoever comes next."""
 
 
 class Chore(Protocol):
@@ -25,8 +29,9 @@ class Chore(Protocol):
     name: str
     every: timedelta
 
-    def run_once(self) -> int:
-        """Do it; returns how many rows it touched."""
+    def run_once(self, between: Between = go_on, /) -> int:
+        """Do it, with a call of `between` before each batch if it may take minutes; returns how
+        many rows it touched."""
 
 
 @dataclass(slots=True)
@@ -35,7 +40,11 @@ class SimpleChore:
 
     name: str
     every: timedelta
-    run_once: Callable[[], int]
+    function: Callable[[], int]
+
+    def run_once(self, _: Between = go_on, /) -> int:
+        """Call it."""
+        return self.function()
 
 
 class Aging:
@@ -48,7 +57,7 @@ class Aging:
         self._store = store
         self._clock = clock
 
-    def run_once(self) -> int:
+    def run_once(self, _: Between = go_on, /) -> int:
         """Raise each waiting job once."""
         return self._store.upkeep.age(
             waited=timedelta(hours=1), by=10, limit=20 * BATCH, now=self._clock.override()
@@ -71,12 +80,13 @@ class CountRuns:
         self._store = store
         self._clock = clock
 
-    def run_once(self) -> int:
+    def run_once(self, between: Between = go_on, /) -> int:
         """Count, and store the counts; returns how many runs were looked at."""
         now = self._clock.override()
         upkeep, read = self._store.upkeep, self._store.read
         runs = 0
         for _ in range(self.most_batches):
+            between()
             counted = upkeep.count_outcomes(batch=self.batch, now=now)
             runs += counted
             if counted < self.batch:
@@ -109,14 +119,14 @@ class Retention:
         self._age = timedelta(days=days)
         self._executions = executions
 
-    def run_once(self) -> int:
+    def run_once(self, between: Between = go_on, /) -> int:
         """Remove it, in batches."""
         upkeep, now = self._store.upkeep, self._clock.now()
         cutoff = now - self._age
-        removed = upkeep.prune_executions(older_than=cutoff, keep=self._executions)
-        removed += upkeep.prune_jobs(older_than=cutoff)
-        removed += self._store.idempotency.prune(older_than=now - LIFETIME)
-        removed += self._store.webhooks.prune(older_than=cutoff)
+        removed = upkeep.prune_executions(older_than=cutoff, keep=self._executions, between=between)
+        removed += upkeep.prune_jobs(older_than=cutoff, between=between)
+        removed += self._store.idempotency.prune(older_than=now - LIFETIME, between=between)
+        removed += self._store.webhooks.prune(older_than=cutoff, between=between)
         removed += self._store.limits.prune(older_than=now - self.unused_keys_for)
         upkeep.fold_outcomes(older_than=now - self.hourly_outcomes_for)
         removed += upkeep.forget_tasks(older_than=cutoff)
@@ -159,6 +169,8 @@ class Maintenance(Loop):
         if reaped:
             self._telemetry.reaped(len(reaped))
         for chore in self._chores:
+            if self._stopping:
+                break
             # The database is asked a few times in each rhythm at most, not on every tick.
             now, asked_at = self._monotonic(), self._asked_at.get(chore.name)
             if asked_at is None or now - asked_at >= min(60.0, chore.every.total_seconds() / 4):
@@ -167,16 +179,29 @@ class Maintenance(Loop):
         return self._reap_seconds
 
     def do(self, chore: Chore) -> int | None:
-        """Do one chore if it is due and free; returns what it touched, None if it was not ours."""
-        with self._store.upkeep.chore(
-            chore.name, self._worker_id, every=chore.every, now=self._clock.override()
-        ) as ours:
-            if not ours:
-                return None
-            begun = time.perf_counter()
-            touched = chore.run_once()
-            seconds = time.perf_counter() - begun
-            self._telemetry.chore_done(chore.name, seconds)
-            fields = {"chore": chore.name, "rows": touched, "duration": f"{seconds * 1000:.3g}ms"}
-            logger.debug("Chore done", extra=fields)
-            return touched
+        """Do one chore if it is due and free; returns what it touched, None if it was not ours or
+        not ours to the end."""
+        upkeep, override = self._store.upkeep, self._clock.override
+
+        def between() -> None:
+            if self._stopping:
+                raise ChoreInterrupted("the worker stops")
+            if not upkeep.renew_chore(chore.name, self._worker_id, now=override()):
+                raise ChoreInterrupted("another worker has taken it over")
+
+        try:
+            with upkeep.chore(
+                chore.name, self._worker_id, every=chore.every, now=override()
+            ) as ours:
+                if not ours:
+                    return None
+                begun = time.perf_counter()
+                touched = chore.run_once(between)
+                seconds = time.perf_counter() - begun
+        except ChoreInterrupted as reason:
+            logger.debug("Chore interrupted: %s", reason, extra={"chore": chore.name})
+            return None
+        self._telemetry.chore_done(chore.name, seconds)
+        fields = {"chore": chore.name, "rows": touched, "duration": f"{seconds * 1000:.3g}ms"}
+        logger.debug("Chore done", extra=fields)
+        return touched

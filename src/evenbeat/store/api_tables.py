@@ -7,7 +7,7 @@ from uuid import UUID
 
 from evenbeat.errors import Conflict, NotFound
 from evenbeat.store.database import Connection
-from evenbeat.store.part import BATCH, StorePart, containing
+from evenbeat.store.part import BATCH, Between, StorePart, containing, go_on
 from evenbeat.store.rows import encode_json
 
 LIFETIME = timedelta(hours=24)
@@ -108,9 +108,9 @@ class IdempotencyKeys(StorePart):
         params = {"principal": principal, "key": key, "status": status, "answer": answer}
         self._database.rows("keep_answer", params, connection)
 
-    def prune(self, *, older_than: datetime) -> int:
+    def prune(self, *, older_than: datetime, between: Between = go_on) -> int:
         """Forget keys made before the moment; returns how many."""
-        return self._prune("prune_keys", older_than, BATCH)
+        return self._prune("prune_keys", older_than, BATCH, between)
 
 
 class Template(NamedTuple):

@@ -14,6 +14,9 @@ from evenbeat.store.rows import MAX_JSON_BYTES
 MAX_PAGE = 1000
 BATCH = 5000
 
+Between = Callable[[], None]
+"""Called before each batch of a long piece of work; it raises to end the work there."""
+
 _Result = TypeVar("_Result")
 _Make = Callable[[Iterable[Any]], _Result]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -55,10 +58,11 @@ class StorePart:
         """The first column."""
         return [row[0] for row in self._database.rows(statement, params)]
 
-    def _prune(self, statement: str, older_than: datetime, batch: int) -> int:
+    def _prune(self, statement: str, older_than: datetime, batch: int, between: Between) -> int:
         """Remove what is older, a batch at a time; returns how many rows went."""
         removed = 0
         while True:
+            between()
             gone = len(self._ids(statement, {"older_than": older_than, "limit": batch}))
             removed += gone
             if gone < batch:
@@ -68,6 +72,10 @@ class StorePart:
         """Send hints such as `due:default`."""
         params = {"channel": self._database.channel, "signals": sorted(signals)}
         self._database.rows("notify", params, connection)
+
+
+def go_on() -> None:
+    """Nothing is in the way of the next batch."""
 
 
 def check_page(limit: int, offset: int, farthest: int = 2**31 - 1) -> None:

@@ -16,10 +16,11 @@ from psycopg.types.json import Jsonb
 from evenbeat.domain.job import Job
 from evenbeat.errors import InvalidInput
 from evenbeat.store.database import Connection, Database
-from evenbeat.store.part import BATCH, StorePart, as_list
+from evenbeat.store.part import BATCH, Between, StorePart, as_list, go_on
 from evenbeat.store.rows import encode_json
 
 MAX_DOC = 10_000
+CHORE_LEASE = timedelta(minutes=5)
 
 
 class WorkerRecord(NamedTuple):
@@ -106,17 +107,27 @@ class Upkeep(StorePart):
         params = {"waited_seconds": waited.total_seconds(), "by": by, "limit": limit, "now": now}
         return len(self._database.rows("age", params))
 
-    def prune_executions(self, *, older_than: datetime, keep: int = 100, batch: int = BATCH) -> int:
+    def prune_executions(
+        self,
+        *,
+        older_than: datetime,
+        keep: int = 100,
+        batch: int = BATCH,
+        between: Between = go_on,
+    ) -> int:
         """Remove history that is neither younger than the moment nor among its job's `keep` newest
         runs. Returns how many rows went."""
         removed, after, seen = 0, None, batch
         while seen == batch:
+            between()
             params = {"older_than": older_than, "keep": keep, "after": after, "limit": batch}
             seen, gone, after = self._database.rows("prune_executions", params)[0]
             removed += gone
         return removed
 
-    def prune_jobs(self, *, older_than: datetime, batch: int = BATCH) -> int:
+    def prune_jobs(
+        self, *, older_than: datetime, batch: int = BATCH, between: Between = go_on
+    ) -> int:
         """Remove one-off jobs that ended before the moment, with their history."""
         params = {"older_than": older_than, "limit": batch}
 
@@ -128,6 +139,7 @@ class Upkeep(StorePart):
 
         removed, seen, gone = 0, batch, 1
         while seen == batch and gone:
+            between()
             seen, gone = self._database.atomically(work)
             removed += gone
         return removed
@@ -240,7 +252,7 @@ class Upkeep(StorePart):
         holder: UUID,
         *,
         every: timedelta,
-        lease: timedelta = timedelta(minutes=5),
+        lease: timedelta = CHORE_LEASE,
         now: datetime | None = None,
     ) -> Iterator[bool]:
         """Hold a chore for the length of the block. Gives False when it is not due or someone
@@ -262,6 +274,19 @@ class Upkeep(StorePart):
         finally:
             end = {"name": name, "holder": holder, "done": done, "now": now}
             self._database.rows("end_chore", end)
+
+    def renew_chore(
+        self,
+        name: str,
+        holder: UUID,
+        *,
+        lease: timedelta = CHORE_LEASE,
+        now: datetime | None = None,
+    ) -> bool:
+        """Keep a chore for longer; False if somebody else has it by now."""
+        seconds = lease.total_seconds()
+        params = {"name": name, "holder": holder, "lease_seconds": seconds, "now": now}
+        return bool(self._database.rows("renew_chore", params))
 
 
 def _schema_text(task: KnownTask) -> str:

@@ -19,7 +19,7 @@ from evenbeat.domain.webhooks import (
 )
 from evenbeat.errors import Conflict, NotFound
 from evenbeat.store.database import Connection
-from evenbeat.store.part import BATCH, StorePart, as_list
+from evenbeat.store.part import BATCH, Between, StorePart, as_list, go_on
 from evenbeat.store.rows import encode_json
 
 MOST_GLOBAL = 100
@@ -275,9 +275,9 @@ class Webhooks(StorePart):
         params = attempted._asdict() | {"message": id_, "now": now}
         self._database.rows("record_delivery", params)
 
-    def prune(self, *, older_than: datetime, batch: int = BATCH) -> int:
+    def prune(self, *, older_than: datetime, batch: int = BATCH, between: Between = go_on) -> int:
         """Remove messages from before the moment; returns how many."""
-        return self._prune("prune_webhooks", older_than, batch)
+        return self._prune("prune_webhooks", older_than, batch, between)
 
     # --------------------------------------------------------------------------------------------
 

@@ -125,6 +125,13 @@ WHERE (c.holder IS NULL OR c.expires_at <= {now})
           > {now})
 RETURNING name;
 
+-- name: renew_chore
+-- Keeps a chore for longer, unless it was given to another holder meanwhile.
+UPDATE evenbeat.chores
+SET expires_at = {now} + make_interval(secs => %(lease_seconds)s)
+WHERE name = %(name)s AND holder = %(holder)s
+RETURNING name;
+
 -- name: end_chore
 -- Gives a chore back and notes that it was done, if it is still held.
 UPDATE evenbeat.chores

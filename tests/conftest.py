@@ -82,10 +82,22 @@ def database_url(shared_database_url: str, through_pooler: Callable[[str], str])
 
 
 @pytest.fixture
-def empty_database_url(server_url: str, through_pooler: Callable[[str], str]) -> Iterator[str]:
-    """A database in which Evenbeat has never been."""
+def direct_url(database_url: str, shared_database_url: str) -> str:
+    """The database of `database_url`, never through a pooler: for what needs its own session."""
+    return shared_database_url
+
+
+@pytest.fixture
+def empty_direct_url(server_url: str) -> Iterator[str]:
+    """The database of `empty_database_url`, never through a pooler."""
     with _temporary_database(server_url) as (_, url):
-        yield through_pooler(url)
+        yield url
+
+
+@pytest.fixture
+def empty_database_url(empty_direct_url: str, through_pooler: Callable[[str], str]) -> str:
+    """A database in which Evenbeat has never been."""
+    return through_pooler(empty_direct_url)
 
 
 @pytest.fixture(scope="module")
@@ -98,20 +110,22 @@ def module_database_url(
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    """A store on a database of its own."""
-    store = Store(database_url, timeout=10)
+def store(database_url: str, direct_url: str) -> Iterator[Store]:
+    """A store on a database of its own. Behind a pooler it listens on a direct connection."""
+    listen_url = None if database_url == direct_url else direct_url
+    store = Store(database_url, timeout=10, listen_url=listen_url)
     yield store
     store.close()
 
 
 @pytest.fixture
-def connect(database_url: str) -> Iterator[Callable[[], psycopg.Connection]]:
-    """Makes plain connections to the test's database; they are closed for you."""
+def connect(direct_url: str) -> Iterator[Callable[[], psycopg.Connection]]:
+    """Makes plain connections to the test's database; they are closed for you. They are direct: a
+    test holds locks, names sessions and looks at the server with them."""
     made: list[psycopg.Connection] = []
 
     def make() -> psycopg.Connection:
-        made.append(psycopg.connect(database_url))
+        made.append(psycopg.connect(direct_url))
         return made[-1]
 
     yield make

@@ -2,11 +2,14 @@
 
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+
+from waiting import wait_for
 
 
 class Proxy:
@@ -100,6 +103,22 @@ class Proxy:
             for end in (source, target):
                 with suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def read_only(url: str) -> Iterator[None]:
+    """The server refuses writes, in the sessions that are open as well as in new ones."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+        admin.execute("SELECT pg_reload_conf()")
+        wait_for(
+            lambda: admin.execute("SHOW transaction_read_only").fetchone() == ("on",), "read-only"
+        )
+        try:
+            yield
+        finally:
+            admin.execute("ALTER SYSTEM RESET default_transaction_read_only")
+            admin.execute("SELECT pg_reload_conf()")
 
 
 def terminate_sessions(url: str) -> None:

@@ -5,10 +5,8 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from uuid import uuid4
 
-import psycopg
 import pytest
 
 from evenbeat.domain.job import JobSpec, NewJob
@@ -16,26 +14,10 @@ from evenbeat.errors import DatabaseUnavailable, StatementTimeout
 from evenbeat.store.lists import JobFilter
 from evenbeat.store.pool import Availability, NoConnection, connect_options
 from evenbeat.store.store import Store
-from proxy import Proxy, terminate_sessions
+from proxy import Proxy, read_only, terminate_sessions
 from waiting import wait_for
 
 JOB = NewJob(JobSpec("noop"))
-
-
-@contextmanager
-def read_only(url: str) -> Iterator[None]:
-    """The server refuses writes, in the sessions that are open as well as in new ones."""
-    with psycopg.connect(url, autocommit=True) as admin:
-        admin.execute("ALTER SYSTEM SET default_transaction_read_only = on")
-        admin.execute("SELECT pg_reload_conf()")
-        wait_for(
-            lambda: admin.execute("SHOW transaction_read_only").fetchone() == ("on",), "read-only"
-        )
-        try:
-            yield
-        finally:
-            admin.execute("ALTER SYSTEM RESET default_transaction_read_only")
-            admin.execute("SELECT pg_reload_conf()")
 
 
 @pytest.fixture
@@ -100,8 +82,9 @@ def test_a_server_that_says_nothing_is_given_up_and_the_next_connection_works(pr
     store.close()
 
 
-def test_a_statement_that_waits_for_a_lock_is_undone_by_the_server(database_url, connect):
-    store = Store(database_url, answer_seconds=1.0)
+@pytest.mark.parametrize("pooling", ["auto", "transaction"])
+def test_a_statement_that_waits_for_a_lock_is_undone_by_the_server(database_url, connect, pooling):
+    store = Store(database_url, answer_seconds=1.0, pooling=pooling)
     dedup = NewJob(JobSpec("noop"), dedup_key="same")
     holder = connect()
     store.add(dedup, connection=holder)

@@ -419,6 +419,7 @@ def test_a_claim_that_freezes_holds_its_keys_only_for_seconds(store: Store):
     """What it has locked is skipped meanwhile, and looked at again soon."""
     store.add_many([NewJob(limited()), NewJob(limited("other"))], now=T0)
     with store.database.transaction(hot=True) as frozen:
+        store.database.rows("limited_due", {"queues": None, "tasks": None, "now": T0}, frozen)
         timeout = frozen.execute("SHOW idle_in_transaction_session_timeout").fetchone()
         assert timeout == ("10s",)
         frozen.execute(

@@ -48,7 +48,7 @@ def make_pool(counted, database_url):
     pools = []
 
     def make(size: int, url: str = database_url) -> Pool[Counted]:
-        options = {"autocommit": True}
+        options = {"autocommit": True, "prepare_threshold": None}
         pools.append(Pool(url, counted, size, options=options, configure=lambda _: None))
         return pools[-1]
 
@@ -95,10 +95,11 @@ def test_who_waits_in_vain_is_told(pool):
     assert pool.take(10) is lent[0]
 
 
-def test_one_that_broke_is_replaced_and_its_fellows_are_not_trusted(pool, database_url):
+def test_one_that_broke_is_replaced_and_its_fellows_are_not_trusted(make_pool, direct_url):
+    pool = make_pool(2, direct_url)
     broken, fellow = pool.take(10), pool.take(10)
     pool.give(fellow)
-    kill(broken, database_url)
+    kill(broken, direct_url)
     with pytest.raises(psycopg.OperationalError):
         broken.execute("SELECT 1")
     pool.give(broken)

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
 from uuid import UUID, uuid4
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evenbeat.store.database import Database
 from evenbeat.store.prepared import PreparedConnection
 from evenbeat.store.statements import Statement, bind
 
@@ -24,12 +26,25 @@ class Colour(StrEnum):
     RED = "red"
 
 
+@pytest.fixture(params=["auto", "transaction"])
+def connection(request, database_url):
+    """One for the server as it is met, and one as for a pooler: nothing is prepared there."""
+    yield from connected(database_url, request.param)
+
+
 @pytest.fixture
-def connection(store):
-    connection = store.database.connect()
+def session(direct_url):
+    """One that has its session for itself."""
+    yield from connected(direct_url, "session")
+
+
+def connected(url: str, pooling: str) -> Iterator[PreparedConnection]:
+    database = Database(url, pooling=pooling)
+    connection = database.connect()
     assert isinstance(connection, PreparedConnection)
     yield connection
     connection.close()
+    database.close()
 
 
 def statement(text: str, name: str = "echo") -> Statement:
@@ -108,18 +123,18 @@ def test_an_error_is_the_drivers_and_leaves_the_connection_usable(connection):
     assert connection.run(statement("SELECT 1 / %(n)s::int"), {"n": 1}) == [(1,)]
 
 
-def test_a_statement_that_cannot_be_prepared_is_tried_again_next_time(connection):
+def test_a_statement_that_cannot_be_prepared_is_tried_again_next_time(session):
     asked = statement("SELECT count(*) FROM evenbeat_later WHERE %(n)s::int = 1")
     with pytest.raises(psycopg.errors.UndefinedTable):
-        connection.run(asked, {"n": 1})
-    connection.execute("CREATE TEMPORARY TABLE evenbeat_later ()")
-    assert connection.run(asked, {"n": 1}) == [(0,)]
+        session.run(asked, {"n": 1})
+    session.execute("CREATE TEMPORARY TABLE evenbeat_later ()")
+    assert session.run(asked, {"n": 1}) == [(0,)]
 
 
-def test_a_statement_is_prepared_once(connection):
+def test_a_statement_is_prepared_once(session):
     for n in range(3):
-        connection.run(statement("SELECT %(n)s::int"), {"n": n})
-    prepared = connection.execute("SELECT name FROM pg_prepared_statements WHERE name = 'echo'")
+        session.run(statement("SELECT %(n)s::int"), {"n": n})
+    prepared = session.execute("SELECT name FROM pg_prepared_statements WHERE name = 'echo'")
     assert prepared.fetchall() == [("echo",)]
 
 
@@ -131,19 +146,19 @@ def test_it_belongs_to_an_open_transaction(connection):
     assert connection.run(statement("SELECT FROM evenbeat.queues", "count"), {}) == []
 
 
-def test_a_hint_that_comes_during_a_statement_is_not_lost(connection, store):
-    connection.execute("LISTEN evenbeat")
+def test_a_hint_that_comes_during_a_statement_is_not_lost(session, store):
+    session.execute("LISTEN evenbeat")
     store.notify("due:default")
-    assert connection.run(statement("SELECT pg_sleep(%(s)s)"), {"s": 0.2})
-    assert [n.payload for n in connection.notifies(timeout=2, stop_after=1)] == ["due:default"]
+    assert session.run(statement("SELECT pg_sleep(%(s)s)"), {"s": 0.2})
+    assert [n.payload for n in session.notifies(timeout=2, stop_after=1)] == ["due:default"]
 
 
-def test_a_broken_connection_is_the_drivers_error(connection, connect):
+def test_a_broken_connection_is_the_drivers_error(session, connect):
     with connect() as other:
-        other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+        other.execute("SELECT pg_terminate_backend(%s)", (session.info.backend_pid,))
     with pytest.raises(psycopg.OperationalError):
-        connection.run(statement("SELECT %(n)s::int"), {"n": 1})
-    assert connection.broken
+        session.run(statement("SELECT %(n)s::int"), {"n": 1})
+    assert session.broken
 
 
 @pytest.mark.skipif(

@@ -42,10 +42,20 @@ _EVERY_SESSION = _POOLED_SESSION + "; SET jit = off"
 # A journey statement has one right plan, down its index, at any table size. The planner may think
 # otherwise of a table that was empty when it looked; these settings leave it no other way. And a
 # process that freezes in the middle of a claim must not hold the keys that it has locked.
-_HOT_SESSION = (
-    _EVERY_SESSION + "; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off"
-    "; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off"
-    "; SET idle_in_transaction_session_timeout = '10s'"
+_HOT_SETTINGS = {
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "idle_in_transaction_session_timeout": "10s",
+}
+_HOT_SESSION = "; ".join(
+    [_POOLED_SESSION, *(f"SET {name} = '{value}'" for name, value in _HOT_SETTINGS.items())]
+)
+_HOT_TRANSACTION = "SELECT " + ", ".join(
+    f"set_config('{name}', '{value}', true)" for name, value in _HOT_SETTINGS.items()
 )
 
 _CONNECTING: dict[str, Any] = {
@@ -287,16 +297,22 @@ class Database:
         connection.answer_seconds = self._answer_seconds
         # The server gives up a little earlier than we do, and then says that nothing was done.
         milliseconds = int(1000 * self._answer_seconds * 0.9)
+        locally = f"{_HOT_TRANSACTION}, set_config('statement_timeout', '{milliseconds}', true)"
+        connection.local_settings = locally.encode()
         session = f"{_HOT_SESSION}; SET statement_timeout = {milliseconds}"
         self._configure(connection, session, pooling or self.pooling)
 
     def _configure(self, connection: Connection, session: str, pooling: str) -> None:
-        if pooling == "auto":
-            row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
-            # A pooler makes up the number that it gives its client for cancelling.
-            pooled = row is None or row[0] != connection.info.backend_pid
-        else:
-            pooled = pooling == "transaction"
+        looked = "SELECT pg_backend_pid(), current_setting('transaction_read_only') = 'on'"
+        pid, read_only = connection.execute(looked, prepare=False).fetchall()[0]
+        # A pooler makes up the number that it gives its client for cancelling.
+        pooled = (
+            pid != connection.info.backend_pid if pooling == "auto" else pooling == "transaction"
+        )
+        # It also answers for the server when libpq asks whether that takes writes.
+        wanted = connection.info.get_parameters().get("target_session_attrs")
+        if pooled and read_only and wanted == "read-write":
+            raise psycopg.errors.ReadOnlySqlTransaction("session is read-only")
         if pooled:
             connection.prepare_threshold = None
         connection.execute((_POOLED_SESSION if pooled else session).encode(), prepare=False)

@@ -168,6 +168,7 @@ class TableQueries(StorePart):
             self._database.connect_anew()
             refusal = psycopg.errors.ReadOnlySqlTransaction("the server is read-only")
             raise self._database.unavailable(refusal)
+        self._database.availability.answered(wrote=True)  # a process that only reads sees it here
         known = migrations()[-1].version
         if there == known:
             return None

@@ -236,8 +236,9 @@ class Pool(Generic[Lent]):
     def _reason(self) -> str:
         """Why there was no connection: the pool does not say, a new attempt does."""
         try:
-            psycopg.connect(self._url, **self._options | {"connect_timeout": 2}).close()
-        except psycopg.OperationalError as error:
+            with self._kind.connect(self._url, **self._options | {"connect_timeout": 2}) as found:
+                self._configure(found)
+        except OUTAGES as error:
             reason = unreachable(error)
             self._availability.failed(reason)
             return reason

@@ -30,6 +30,8 @@ class PreparedConnection(psycopg.Connection[Row]):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.answer_seconds = inf
+        self.local_settings = b"SELECT"
+        """Behind a pooler: makes the settings of a session for the present transaction alone."""
         self._known: set[str] = set()
         self._loaders: dict[str, abc.Transformer] = {}
 
@@ -38,10 +40,8 @@ class PreparedConnection(psycopg.Connection[Row]):
         values = as_texts([params[name] for name in statement.names])
         name = statement.name
         with self.lock:
-            if self.prepare_threshold is None:  # behind a pooler, each may meet another session
-                self.pgconn.send_query_params(
-                    statement.numbered, values, result_format=pq.Format.BINARY
-                )
+            if self.prepare_threshold is None:
+                result = self._run_with_settings(statement, values)
             else:
                 if name not in self._known:
                     self.pgconn.send_prepare(name.encode(), statement.numbered)
@@ -50,8 +50,8 @@ class PreparedConnection(psycopg.Connection[Row]):
                 self.pgconn.send_query_prepared(
                     name.encode(), values, result_format=pq.Format.BINARY
                 )
-            # The driver's wait: hints that come meanwhile are kept, and Ctrl-C is heard.
-            result = _result_of(self.wait(generators.execute(self.pgconn)))
+                # The driver's wait: hints that come meanwhile are kept, and Ctrl-C is heard.
+                result = _result_of(self.wait(generators.execute(self.pgconn)))
             loaders = self._loaders.get(name)
             if loaders is None:
                 loaders = self._loaders[name] = Transformer(self)
@@ -61,6 +61,25 @@ class PreparedConnection(psycopg.Connection[Row]):
             rows: list[Row] = loaders.load_rows(0, result.ntuples, tuple)
             loaders.set_pgresult(None, set_loaders=False)
         return rows
+
+    def _run_with_settings(
+        self, statement: Statement, values: list[bytes | None]
+    ) -> pq.abc.PGresult:
+        """Behind a pooler each transaction may meet another session, so the settings come along:
+        in the same transaction, and in the same packet."""
+        self.pgconn.enter_pipeline_mode()
+        try:
+            self.pgconn.send_query_params(self.local_settings, [])
+            self.pgconn.send_query_params(
+                statement.numbered, values, result_format=pq.Format.BINARY
+            )
+            self.pgconn.pipeline_sync()
+            settings, results, _sync = self.wait(_three_results(self.pgconn))
+        finally:
+            if self.pgconn.status == pq.ConnStatus.OK:
+                self.pgconn.exit_pipeline_mode()
+        _result_of(settings)
+        return _result_of(results)
 
     def wait(self, gen: abc.PQGen[_Result], *args: Any, **options: Any) -> _Result:
         """The driver's wait, with an end: a server or proxy that holds the connection and says
@@ -82,6 +101,14 @@ class PreparedConnection(psycopg.Connection[Row]):
         except StopIteration as end:
             result: _Result = end.value
             return result
+
+
+def _three_results(pgconn: pq.abc.PGconn) -> abc.PQGen[list[list[pq.abc.PGresult]]]:
+    yield from generators.send(pgconn)
+    settings = yield from generators.fetch_many(pgconn)
+    results = yield from generators.fetch_many(pgconn)
+    sync = yield from generators.fetch_many(pgconn)
+    return [settings, results, sync]
 
 
 def _result_of(results: list[pq.abc.PGresult]) -> pq.abc.PGresult:

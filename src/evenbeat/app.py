@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 
 from evenbeat import __version__
 from evenbeat.declared import (
+    DEFAULT_NAME,
     DeclaredSchedule,
     ScheduleOptions,
     ScheduleSync,
@@ -68,7 +69,7 @@ class Evenbeat:
     """
 
     def __init__(
-        self, database_url: str | None = None, *, name: str = "app", **settings: Any
+        self, database_url: str | None = None, *, name: str = DEFAULT_NAME, **settings: Any
     ) -> None:
         self.name = name
         self.registry = Registry()
@@ -232,6 +233,14 @@ class Evenbeat:
 
     def sync_schedules(self, *, disable_removed: bool = False) -> SyncReport:
         """Bring the database in line with the schedules that this code declares."""
+        if disable_removed and self.name == DEFAULT_NAME:
+            raise InvalidInput(
+                "Schedules that the code no longer declares are only stopped for an application "
+                'with a name of its own: Evenbeat(name="shop"). Without one, this would also stop '
+                "the schedules of other applications without a name. Its schedules keep their "
+                "rhythm when it gets one.",
+                field="name",
+            )
         sync = ScheduleSync(self.store, f"code:{self.name}", self.now())
         return sync.run_once(self.schedules.values(), disable_removed=disable_removed)
 
@@ -287,7 +296,7 @@ class Evenbeat:
             store=lambda: self.store,
             tasks=self.registry.named,
             now=self.now,
-            pools=lambda: self.store.database.pool_figures() if "store" in self.__dict__ else {},
+            database=lambda: self.store.database if "store" in self.__dict__ else None,
             balancer=lambda: self.balancer,
             silent_seconds=max(30.0, 3 * self.settings.renew_seconds),
             version=__version__,

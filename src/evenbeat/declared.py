@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.duration import format_duration, parse_duration
@@ -28,6 +29,10 @@ from evenbeat.store.store import Store
 ScopeProvider = Callable[[], Iterable[Scope]]
 
 _STOPPED = "stopped_by_sync"
+
+DEFAULT_NAME = "app"
+"""The name of an application that was given none."""
+_DEFAULT_OWNER = f"code:{DEFAULT_NAME}"
 
 
 class TaskOptions(JobOptions, total=False):
@@ -167,6 +172,8 @@ class ScheduleSync:
             for (name, scope), one in missing.items()
         ]
         for key, added in zip(missing, self._store.add_many(jobs, now=self._now), strict=True):
+            if not added.created and self._adopt(added.id, missing[key]):
+                continue
             if not added.created:
                 raise InvalidInput(
                     f"The schedule {_label(key)!r} cannot be declared in code: a job of that name "
@@ -174,6 +181,23 @@ class ScheduleSync:
                     field="name",
                 )
             self._report.created.append(_label(key))
+
+    def _adopt(self, job_id: UUID, declared: DeclaredSchedule) -> bool:
+        """Whether a row is this application's by another name: it had none before, or (rolled back)
+        has none any more. The same schedule of the same task is the same; it keeps its rhythm."""
+        job = self._store.read.job(job_id)
+        owner = job.created_by or ""
+        if (
+            not owner.startswith("code:")
+            or job.task != declared.spec.task
+            or _DEFAULT_OWNER not in (owner, self._owner)
+        ):
+            return False
+        if owner == _DEFAULT_OWNER:
+            self._store.control.set_owner(job_id, self._owner)
+        awaited = self._store.dependencies.awaited_by([job_id])
+        self._bring_in_line(job, declared, awaited.get(job_id, ()))
+        return True
 
     def _bring_in_line(
         self, job: Job, declared: DeclaredSchedule, awaited: Sequence[Dependency]

@@ -24,7 +24,7 @@ APP = """
 import asyncio, os
 from evenbeat import Context, Evenbeat
 
-app = Evenbeat()
+app = Evenbeat(name="shop")
 
 @app.task
 async def nap(seconds: float):

@@ -1,6 +1,7 @@
 """/healthz, /readyz and /metrics: who may ask, and what they hear."""
 
 import re
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -9,9 +10,14 @@ from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
 from evenbeat.api.app import create
-from evenbeat.api.auth.tokens import Access
+from evenbeat.api.auth.tokens import Access, Role
+from evenbeat.api.dependencies import COOKIE
+from evenbeat.asgi import asgi
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
+from evenbeat.errors import DatabaseUnavailable
+from loopback import SECRET
+from proxy import read_only
 from waiting import wait_for
 
 
@@ -137,3 +143,36 @@ def test_they_answer_only_to_get(client_for):
 
 def _job(task: str) -> NewJob:
     return NewJob(JobSpec(task, retry=RetryPolicy(max_retries=0)))
+
+
+def test_an_outage_is_in_the_metrics_and_above_every_page(database_url, access):
+    """With `any` server, pages can be read from one that takes no writes."""
+    joiner = "&" if "?" in database_url else "?"
+    url = f"{database_url}{joiner}target_session_attrs=any"
+    app = Evenbeat(url, auth_secret=SECRET, database_timeout_seconds=1)
+    banner = "takes no writes right now"
+    with app, TestClient(asgi(app, access=access)) as client:
+        token = access.issue(Role.ADMIN, timedelta(hours=1), subject="an admin").token
+        client.cookies.set(COOKIE, token)
+
+        def outage_seconds() -> float:
+            headers = {"Authorization": f"Bearer {token}"}
+            families = text_string_to_metric_families(client.get("/metrics", headers=headers).text)
+            return next(
+                family.samples[0].value
+                for family in families
+                if family.name == "evenbeat_database_outage_seconds"
+            )
+
+        assert banner not in client.get("/jobs").text
+        assert outage_seconds() == 0
+        with read_only(database_url):
+            with pytest.raises(DatabaseUnavailable):
+                app.store.add(NewJob(JobSpec("nothing")))
+            page = client.get("/jobs")
+            assert page.status_code == 200
+            assert banner in page.text
+            assert outage_seconds() > 0
+        # Nobody writes, but whether writes are taken is looked at.
+        wait_for(lambda: banner not in client.get("/jobs").text, "the banner goes")
+        assert outage_seconds() == 0

@@ -28,8 +28,9 @@ from evenbeat.api.problems import problem_for
 from evenbeat.dashboard.rendering import files, templates
 from evenbeat.domain.ids import parse_id
 from evenbeat.domain.moments import zone_named
-from evenbeat.errors import EvenbeatError, InvalidInput, NotFound
+from evenbeat.errors import EvenbeatError, InvalidInput, NotFound, StoreError
 from evenbeat.humanize import shorten
+from evenbeat.store.health import TableQueries
 from evenbeat.store.store import Store
 
 THEME_COOKIE, ZONE_COOKIE, NOTICE_COOKIE = "evenbeat_theme", "evenbeat_zone", "evenbeat_notice"
@@ -40,6 +41,10 @@ MOST_PAGES = 1_000_000
 _MAX_FIELDS = 5_000
 _MOST_NOTICES = 3
 _LONGEST_NOTICE = 900
+_NO_WRITES = (
+    "The database takes no writes right now. Changes fail until it does; runs that have finished "
+    "are kept by their workers and written then."
+)
 
 NAV = (  # the route that an entry leads to, its label and its icon
     ("overview", "Overview", "overview"),
@@ -238,6 +243,8 @@ class PageRequest:
         """A page. Every template also gets the values that are collected here."""
         request, theme = self.request, self.request.cookies.get(THEME_COOKIE)
         notices = [] if REFRESH_HEADER in request.headers else read_notices(request)
+        if status == 200 and self._takes_no_writes():
+            notices.insert(0, Notice(_NO_WRITES, "failed"))
         context = {
             "root": self.root,
             "url": self.url,
@@ -262,6 +269,16 @@ class PageRequest:
         if notices:
             response.delete_cookie(NOTICE_COOKIE, **cookie_attributes(request))
         return response
+
+    def _takes_no_writes(self) -> bool:
+        """Whether an outage is on that a page, which only reads, would not show."""
+        if self.store.database.availability.reason is None:
+            return False
+        try:
+            TableQueries(self.store.database).schema_complaint()
+        except StoreError:
+            return True
+        return False
 
     def back(self, to: str, *notices: Notice) -> Response:
         """After a change: to a page of ours, which shows the notices. A cookie carries them."""

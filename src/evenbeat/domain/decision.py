@@ -14,6 +14,10 @@ from evenbeat.domain.window import due_at
 TICK = timedelta(seconds=5)
 """The pause between two bursts of missed plans, each of `max_plans_per_tick`."""
 
+MOST_REFUSALS = 120
+"""How often a payload is handed on to workers whose handler may take it; that takes an hour."""
+LONGEST_REFUSAL_SECONDS = 30
+
 
 class EndKind(StrEnum):
     """The ways in which a run can end. Webhooks are called `job.` and this word."""
@@ -41,7 +45,8 @@ class RunEnd(NamedTuple):
     """The end of a run: what the statement `finish`, webhooks, events, metrics and logs read.
 
     A run that its worker gave up (lost, released, or cancelled by a person) has neither an outcome
-    nor a decision: others decide about its job.
+    nor a decision: others decide about its job. One that was released because its payload does not
+    fit has both: why, and when another worker may try.
     """
 
     job: Job
@@ -65,9 +70,22 @@ _DONE = Decision(JobStatus.COMPLETED)
 _AWAITING = Decision(JobStatus.PENDING)
 
 
-def decide(job: Job, outcome: Outcome, now: datetime, spread: float = 0.0) -> RunEnd:
+def decide(
+    job: Job,
+    outcome: Outcome,
+    now: datetime,
+    spread: float = 0.0,
+    refusals: int | None = None,
+) -> RunEnd:
     """How a run ended and what its job does next. This is the only place that classifies an end.
-    `spread` in [-1, 1] is the caller's random draw for the retry jitter."""
+    `spread` in [-1, 1] is the caller's random draw for the retry jitter. `refusals` says of an
+    unfit payload how often it was refused before, if a live worker is left that has not."""
+    if refusals is not None and refusals < MOST_REFUSALS:
+        due = now + timedelta(seconds=min(2**refusals, LONGEST_REFUSAL_SECONDS))
+        same = Decision(
+            JobStatus.SCHEDULED, job.plan_time, due, job.current_retry_count, job.burst_count
+        )
+        return RunEnd(job, EndKind.RELEASED, outcome, same)
     if outcome.status is ExecutionStatus.COMPLETED:
         decision = _DONE if job.schedule_kind == "once" else _next_occurrence(job, now)
         return RunEnd(job, EndKind.COMPLETED, outcome, decision)

@@ -42,7 +42,8 @@ class Outcome:
 
     `result` is JSON text; `retry_after` is the handler's own wish, and with `keeps_turn` the job is
     due again as it was; `final` says that trying again is pointless; `needs_person` keeps even a
-    recurring job from going on by itself.
+    recurring job from going on by itself; `unfit` says that the payload does not fit the handler of
+    this worker, which has not run.
     """
 
     status: ExecutionStatus = ExecutionStatus.COMPLETED
@@ -61,3 +62,4 @@ class Outcome:
     keeps_turn: bool = False
     final: bool = False
     needs_person: bool = False
+    unfit: bool = False

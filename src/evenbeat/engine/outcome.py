@@ -1,8 +1,8 @@
 """What a handler's return value or exception becomes: the step `outcome` of a run."""
 
-import inspect
 import re
 import traceback
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
@@ -35,7 +35,7 @@ def completed(run: Run, value: Any) -> Outcome | None:
     is not its worker's any more."""
     if run.stop_reason is not None and run.stop_reason is not StopReason.SHUTDOWN:
         return stopped(run)
-    if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.iscoroutine(value):
+    if isinstance(value, GeneratorType | AsyncGeneratorType | CoroutineType):
         kind = type(value).__name__.replace("_", " ")
         raise Fail(f"The handler returned a {kind}, which has not run.", code="not_run")
     if not isinstance(value, ChildReport):
@@ -76,6 +76,7 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
         outcome.final = True
     elif isinstance(error, InvalidInput) and error.field == "payload":
         outcome.error_code, outcome.final = "invalid_payload", True
+        outcome.unfit = run.unfit
     return _measured(run, outcome)
 
 

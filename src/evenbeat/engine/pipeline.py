@@ -31,7 +31,7 @@ from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import ActiveRuns, Run, StopReason
 from evenbeat.errors import InvalidInput, StatementTimeout, StoreError
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
-from evenbeat.store.rows import Release
+from evenbeat.store.rows import REFUSED, Release
 from evenbeat.store.store import Store
 from evenbeat.tasks.context import Context, Leases
 from evenbeat.tasks.registry import Registry
@@ -204,7 +204,16 @@ class Pipeline(Loop):
     def _decide_and_finish(self, batch: list[EndedRun]) -> list[RunEnd]:
         """Write what became of these runs; an end that was not this worker's to write is lost."""
         now = self._clock.now()
-        ends = [decide(run.job, o, now, _spread()) for run, o in batch if o is not None]
+        unfit = [run.job for run, o in batch if o is not None and o.unfit]
+        refusals = self._store.refusals(unfit, now=self._clock.override()) if unfit else {}
+        ends = [
+            decide(run.job, o, now, _spread(), refusals.get(run.token))
+            for run, o in batch
+            if o is not None
+        ]
+        refused = [end for end in ends if end.kind is EndKind.RELEASED]
+        if refused:
+            ends = [end for end in ends if end.kind is not EndKind.RELEASED]
         if ends:
             try:
                 held = self._store.finish(ends, now=self._clock.override())
@@ -213,11 +222,21 @@ class Pipeline(Loop):
             if self._unsure and len(held) < len(ends):
                 held |= self._written_before(ends)
             ends = [e if e.job.lock_token in held else RunEnd(e.job, EndKind.LOST) for e in ends]
+        if refused:
+            self._store.release(
+                [
+                    Release(job, None, decision.next_run_at, outcome.error_message)
+                    for job, _, outcome, decision in refused
+                    if outcome is not None and decision is not None
+                ],
+                error_code=REFUSED,
+                now=self._clock.override(),
+            )
         stopped = [run for run, outcome in batch if outcome is None]
         released = [run.job for run in stopped if run.stop_reason is StopReason.SHUTDOWN]
         if released:
             self._store.release([Release(job) for job in released], now=self._clock.override())
-        return ends + [RunEnd(run.job, _STOPPED_AS[run.stop_reason]) for run in stopped]
+        return ends + refused + [RunEnd(run.job, _STOPPED_AS[run.stop_reason]) for run in stopped]
 
     def _report(self, ends: list[RunEnd]) -> None:
         """Tell claimer, metrics, logs and listeners what became of these runs."""

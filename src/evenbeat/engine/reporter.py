@@ -73,7 +73,10 @@ class Reporter:
     def _log(self, end: RunEnd) -> None:
         fields = _fields(end.job)
         outcome, decision = end.outcome, end.decision
-        if end.kind is EndKind.RELEASED:
+        if end.kind is EndKind.RELEASED and outcome is not None:
+            reason = {"reason": outcome.error_message}
+            logger.warning("Payload refused, left to another worker", extra=fields | reason)
+        elif end.kind is EndKind.RELEASED:
             logger.info("Handed back", extra=fields)
         elif end.kind is EndKind.CANCELLED:
             logger.info("Job cancelled", extra=fields)

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from evenbeat.domain.job import Job
-from evenbeat.errors import LeaseLost
+from evenbeat.errors import InvalidInput, LeaseLost
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition
 
@@ -39,6 +39,7 @@ class Run:
         "stop_reason",
         "task",
         "token",
+        "unfit",
         "value",
     )
 
@@ -59,6 +60,7 @@ class Run:
         self.interrupt: Callable[[], object] | None = None
         self.ended = False
         self.value: Any = None
+        self.unfit = False
 
     def arguments(self) -> dict[str, Any]:
         """The handler's arguments from the payload, with the context where it asks for one. A run
@@ -66,7 +68,11 @@ class Run:
         if self.stop_reason is not None:
             raise LeaseLost("The run was stopped before it started.")
         signature = self.task.signature
-        values = signature.decode(self.job.payload)
+        try:
+            values = signature.decode(self.job.payload)
+        except InvalidInput:
+            self.unfit = True
+            raise
         if signature.context_name is not None:
             values[signature.context_name] = self.context
         return values

@@ -13,6 +13,7 @@ from evenbeat.domain.states import FINISHED
 from evenbeat.errors import InvalidSchedule
 from evenbeat.humanize import count, duration, listing, milliseconds, relative, shorten, timestamp
 from evenbeat.store.reads import Circumstances
+from evenbeat.store.rows import REFUSED
 
 PLANS_SHOWN = 5
 _JOBS_NAMED = 3
@@ -164,8 +165,14 @@ def _failed(known: Circumstances) -> Fact:
 def _waiting(known: Circumstances, due: datetime) -> Fact:
     job, plan = known.job, known.job.plan_time
     when = f"{relative(due, known.now)}, at {timestamp(due)}"
+    last = _last_ended(known.recent)
+    if last is not None and last.error_code == REFUSED:
+        return Fact(
+            "payload_refused",
+            f"A worker could not use its payload{_because(last.error_message)}. It is left to one "
+            f"with another version of the task, {when}.",
+        )
     if job.current_retry_count:
-        last = _last_ended(known.recent)
         reason = _because(job.error_message or (last.error_message if last else None))
         retry = f"retry {job.current_retry_count} of {job.max_retries}"
         return Fact("waits_for_retry", f"It is waiting for {retry}, {when}{reason}.")
@@ -280,10 +287,12 @@ def _background(known: Circumstances) -> Iterator[Fact]:
     if job.aging_bonus:
         text = f"Its priority was raised by {job.aging_bonus} to {job.priority} while it waited."
         yield Fact("aged", text)
+    last = _last_ended(known.recent)
     if job.release_count:
         times = count(job.release_count, "time")
-        yield Fact("handed_back", f"A worker that was stopping handed it back, {times} so far.")
-    last = _last_ended(known.recent)
+        refused = last is not None and last.error_code == REFUSED
+        who = "Workers" if refused else "A worker that was stopping"
+        yield Fact("handed_back", f"{who} handed it back, {times} so far.")
     if last is not None:
         yield from _last_run(known, last)
     elif job.run_count == 0:

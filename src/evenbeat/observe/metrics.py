@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe.single_flight import SingleFlight
 from evenbeat.observe.telemetry import Telemetry
+from evenbeat.store.database import Database
 from evenbeat.store.health import TableQueries
 from evenbeat.store.placement import PlacementTotals
 from evenbeat.store.reads import QueueDepth
@@ -78,7 +79,7 @@ _ENGINE = (
     counter("evenbeat_leases_lost_total", ("task",),
           "Runs whose lease was lost; their result was thrown away."),
     counter("evenbeat_executions_released_total", ("task",),
-          "Runs handed back unstarted or by a stopping worker."),
+          "Runs handed back: unstarted, refused for their payload, or by a stopping worker."),
     counter("evenbeat_plans_skipped_total", ("task",),
           "Missed plans that a catch-up policy gave up."),
     counter("evenbeat_leases_renewed_total", (), "Leases renewed."),
@@ -116,6 +117,8 @@ _PROCESS = (
     counter("evenbeat_pool_wait_seconds_total", ("pool",),
           "Time that callers have waited for a connection."),
     counter("evenbeat_pool_errors_total", ("pool",), "Callers that got no connection."),
+    gauge("evenbeat_database_outage_seconds", (),
+          "How long the database has not served this process: away, silent, or refusing writes."),
 )  # fmt: skip
 
 _DATABASE = (
@@ -199,11 +202,11 @@ class Metrics(Collector):
         tasks: Callable[[], Iterable[str]],
         balancer: Callable[[], BalancerFigures],
         now: Callable[[], datetime | None] = lambda: None,
-        pools: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
+        database: Callable[[], Database | None] = lambda: None,
         silent_seconds: float = 60.0,
         version: str = "",
     ) -> None:
-        self._telemetry, self._tasks, self._pools = telemetry, tasks, pools
+        self._telemetry, self._tasks, self._database = telemetry, tasks, database
         self._version = version
         self.ping: SingleFlight[Any] = SingleFlight(lambda: store().clock(now()), fresh_seconds=1.0)
         self._snapshot = SingleFlight(lambda: database_figures(store(), now(), silent_seconds))
@@ -246,7 +249,7 @@ class Metrics(Collector):
     def process(self) -> Iterator[tuple[str, Values]]:
         """This process right now: its workers, its connections."""
         yield "evenbeat_info", {(self._version, platform.python_version()): 1}
-        workers, pools = self._telemetry.status(), self._pools()
+        workers, database = self._telemetry.status(), self._database()
         yield "evenbeat_process_workers", len(workers)
         if workers:
             runners = [runner for worker in workers for runner in worker.runners]
@@ -262,8 +265,11 @@ class Metrics(Collector):
             yield "evenbeat_beat_age_seconds", max(worker.beat_age for worker in workers)
             if lags := [runner.lag for runner in runners if runner.lag is not None]:
                 yield "evenbeat_event_loop_lag_seconds", max(lags)
+        pools = {} if database is None else database.pool_figures()
         for name, figure in _POOL_FIGURES.items():
             yield f"evenbeat_pool_{name}", {(pool,): one[figure] for pool, one in pools.items()}
+        if database is not None:
+            yield "evenbeat_database_outage_seconds", database.availability.seconds_away
 
     def database(self) -> Iterator[tuple[str, Values]]:
         """The whole database. While it cannot be reached, `evenbeat_database_up 0` is all there is:

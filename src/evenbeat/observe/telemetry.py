@@ -132,7 +132,7 @@ class Telemetry:
         waits: defaultdict[Labels, list[float]] = defaultdict(list)
         for end in ends:
             task, outcome, kind = end.job.task, end.outcome, end.kind
-            if outcome is None:
+            if outcome is None or kind is EndKind.RELEASED:
                 name = _GIVEN_UP.get(kind)
                 if name is None:
                     counts["evenbeat_executions_total", (task, kind)] += 1

@@ -270,6 +270,10 @@ class Control(StorePart):
             self._limits.note([limits], now=now)
         return edited
 
+    def set_owner(self, job_id: UUID, owner: str) -> None:
+        """Note who declares a job in code."""
+        self._database.rows("set_owner", {"id": job_id, "owner": owner})
+
     def everywhere(
         self, job_filter: JobFilter, act: Callable[[Sequence[UUID]], Changes]
     ) -> tuple[int, int]:

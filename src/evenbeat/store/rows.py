@@ -77,12 +77,18 @@ def new_job_columns(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> d
 # -- ends of runs ----------------------------------------------------------------------------------
 
 
+REFUSED = "payload_refused"
+"""The error code of a run that was handed back because its payload does not fit the handler."""
+
+
 class Release(NamedTuple):
-    """A claim to give back: as it was, or moved on to another plan that is due later."""
+    """A claim to give back: as it was, or moved on to another plan that is due later, with a reason
+    of its own or that of all."""
 
     job: Job
     plan_time: datetime | None = None
     next_run_at: datetime | None = None
+    error_message: str | None = None
 
 
 def finish_params(ends: Sequence[RunEnd]) -> dict[str, Any]:

@@ -37,7 +37,15 @@ from evenbeat.store.placement import (
 )
 from evenbeat.store.pool import OUTAGES
 from evenbeat.store.reads import Reads
-from evenbeat.store.rows import MAX_JSON_BYTES, Release, claim_keys, finish_params, new_job_columns
+from evenbeat.store.rows import (
+    MAX_JSON_BYTES,
+    REFUSED,
+    Release,
+    claim_keys,
+    finish_params,
+    new_job_columns,
+)
+from evenbeat.store.summaries import SILENT_AFTER
 from evenbeat.store.upkeep import Upkeep
 from evenbeat.store.webhooks import Webhooks
 
@@ -297,14 +305,26 @@ class Store:
             **claim_keys(release.job for release in releases),
             "plan_times": [release.plan_time for release in releases],
             "next_runs": [release.next_run_at for release in releases],
+            "error_messages": [release.error_message or error_message for release in releases],
             "error_code": error_code,
-            "error_message": error_message,
+            "is_refused": error_code == REFUSED,
             "channel": self.database.channel,
             "now": now,
         }
         held = self._tokens("release", params)
         self.limits.freed((release.job for release in releases), now=now)
         return held
+
+    def refusals(self, jobs: Iterable[Job], *, now: datetime | None = None) -> dict[UUID, int]:
+        """Of these claims, whose payloads do not fit: those that a live worker may yet take, and
+        how often each was refused before."""
+        params = {
+            "tokens": [job.lock_token for job in jobs],
+            "refused": REFUSED,
+            "silent_seconds": SILENT_AFTER.total_seconds(),
+            "now": now,
+        }
+        return dict(self.database.rows("refusals", params))
 
     def expired(self, limit: int = 500, *, now: datetime | None = None) -> list[Job]:
         """Running jobs whose lease has run out, for the reaper to decide on."""

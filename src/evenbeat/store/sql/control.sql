@@ -185,6 +185,10 @@ SET {spec_changes}, priority = least(100, %(priority)s + aging_bonus),
 WHERE j.id = %(id)s
 RETURNING {job};
 
+-- name: set_owner
+-- Notes who declares a job; nothing else of it changes.
+UPDATE evenbeat.jobs SET created_by = %(owner)s WHERE id = %(id)s RETURNING id;
+
 -- name: delete
 -- Removes jobs with their history. A worker that runs one finds its claim lost.
 WITH history AS (

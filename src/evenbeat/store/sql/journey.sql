@@ -324,19 +324,45 @@ WITH released AS (
         lock_token = NULL, locked_by = NULL, lock_acquired_at = NULL, lock_expires_at = NULL,
         updated_at = {now}
     FROM unnest(%(job_ids)s::uuid[], %(tokens)s::uuid[], %(plan_times)s::timestamptz[],
-                %(next_runs)s::timestamptz[]) AS r (job_id, token, plan_time, next_run_at)
+                %(next_runs)s::timestamptz[], %(error_messages)s::text[])
+         AS r (job_id, token, plan_time, next_run_at, error_message)
     JOIN evenbeat.executions e ON e.id = ANY (ARRAY[r.token])
     WHERE j.id = ANY (ARRAY[r.job_id]) AND j.lock_token = r.token
-    RETURNING r.token, j.queue
+    RETURNING r.token, r.error_message, j.queue, j.payload
 ),
 closed AS (
     UPDATE evenbeat.executions e
     SET status = 'cancelled', completed_at = {now},
-        error_code = %(error_code)s, error_message = %(error_message)s
+        error_code = %(error_code)s, error_message = r.error_message,
+        -- Which payload was refused: an edited one has not been.
+        metadata = CASE WHEN %(is_refused)s THEN
+            jsonb_build_object('payload_hash', hashtextextended(r.payload::text, 0)) END
     FROM released r
     WHERE e.id = ANY (ARRAY[r.token])
 )
 SELECT token, pg_notify(%(channel)s, 'due:' || queue) FROM released;
+
+-- name: refusals
+-- How often the payloads of these runs were refused before. A run comes back only if there is a live
+-- worker that could take its job and has not refused it, apart from the one that asks.
+SELECT own.id, before.times
+FROM unnest(%(tokens)s::uuid[]) AS r (token)
+JOIN evenbeat.executions own ON own.id = ANY (ARRAY[r.token])
+JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[own.job_id])
+CROSS JOIN LATERAL (
+    SELECT count(*) AS times, array_agg(e.worker_id) AS workers
+    FROM evenbeat.executions e
+    WHERE e.job_id = own.job_id AND e.plan_time = own.plan_time
+      AND e.retry_attempt = own.retry_attempt AND e.error_code = %(refused)s
+      AND e.metadata -> 'payload_hash' = to_jsonb(hashtextextended(j.payload::text, 0))) before
+WHERE EXISTS (
+    SELECT FROM evenbeat.workers w
+    WHERE w.status <> 'draining'
+      AND w.heartbeat_at > {now} - make_interval(secs => %(silent_seconds)s)
+      AND (w.queues IS NULL OR j.queue = ANY (w.queues))
+      AND (w.tasks IS NULL OR j.task = ANY (w.tasks))
+      AND w.id <> own.worker_id
+      AND w.id <> ALL (coalesce(before.workers, ARRAY[]::uuid[])));
 
 -- name: expired
 -- Running jobs whose lease has run out, oldest first, with the plan that was being run.

@@ -1,0 +1,223 @@
+"""Two versions of an application beside each other on one database, as during a deploy."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from evenbeat import Evenbeat
+from evenbeat.domain.decision import MOST_REFUSALS
+from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.errors import InvalidInput
+from evenbeat.observe.explain import explain
+from evenbeat.testing import Harness
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def old_version() -> Evenbeat:
+    app = Evenbeat(name="shop")
+
+    @app.task
+    async def greet(name: str) -> str:
+        return f"Hello {name}"
+
+    return app
+
+
+def new_version() -> Evenbeat:
+    app = Evenbeat(name="shop")
+
+    @app.task
+    async def greet(name: str, title: str = "") -> str:
+        return f"Hello {title} {name}"
+
+    return app
+
+
+@pytest.fixture
+def beside(evenbeat_harness):
+    """Starts applications on one database, each with a registered worker on the same clock."""
+    harnesses: list[Harness] = []
+
+    def start(app: Evenbeat) -> Harness:
+        if harnesses:
+            first = harnesses[0]
+            app.configure(**{k: first.app._overrides[k] for k in ("database_url", "db_schema")})
+            harness = Harness(app, first.clock.now())
+        else:
+            harness = evenbeat_harness(app, START)
+        harnesses.append(harness)
+        harness.worker.registration.register()
+        return harness
+
+    yield start
+    for harness in harnesses[1:]:
+        harness.close()
+
+
+def enqueue_with_title(harness: Harness):
+    """As a web server of the new version would."""
+    return harness.app.add(NewJob(JobSpec("greet"), {"name": "Ada", "title": "Dr"}))
+
+
+def go_to(moment: datetime, *harnesses: Harness) -> None:
+    for harness in harnesses:
+        harness.clock.move_to(moment)
+        harness.worker.registration.beat()
+
+
+def status_of(harness: Harness, added) -> str:
+    return harness.app.store.read.job(added.id).status
+
+
+def history(harness: Harness, added) -> list[tuple[str, str | None]]:
+    runs = harness.app.store.read.executions_of(added.id).executions
+    return [(run.status, run.error_code) for run in reversed(runs)]
+
+
+def test_a_payload_that_an_old_worker_refuses_is_run_by_a_new_one(beside, caplog):
+    old, new = beside(old_version()), beside(new_version())
+    added = enqueue_with_title(old)
+    with caplog.at_level(logging.WARNING, "evenbeat.worker"):
+        old.drain()
+    job = old.app.store.read.job(added.id)
+    assert (job.status, job.current_retry_count) == ("scheduled", 0)
+    assert job.next_run_at == START + timedelta(seconds=1)
+    (line,) = [r for r in caplog.records if r.name == "evenbeat.worker"]
+    assert (line.job_id, line.task) == (str(added.id), "greet")
+    assert "'title'" in line.reason
+    text = explain(old.app.store.read.circumstances(added.id, now=START)).summary
+    assert "'title'" in text
+
+    go_to(job.next_run_at, old, new)
+    new.drain()
+    assert history(new, added) == [("cancelled", "payload_refused"), ("completed", None)]
+
+
+def test_a_payload_that_all_live_workers_refuse_fails(beside):
+    one, two = beside(old_version()), beside(old_version())
+    added = enqueue_with_title(one)
+    one.drain()
+    go_to(START + timedelta(seconds=1), one, two)
+    two.drain()
+    assert history(one, added) == [("cancelled", "payload_refused"), ("failed", "invalid_payload")]
+    job = one.app.store.read.job(added.id)
+    assert job.status == "failed"
+    assert "'title'" in job.error_message
+
+
+def test_a_worker_hands_back_again_what_it_has_refused_and_waits_longer(beside):
+    old, new = beside(old_version()), beside(new_version())
+    added = enqueue_with_title(old)
+    waits = []
+    for _ in range(7):
+        old.drain()
+        due = old.app.store.read.job(added.id).next_run_at
+        waits.append((due - old.clock.now()).total_seconds())
+        go_to(due, old, new)
+    assert waits == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_payload_is_not_handed_back_for_ever(beside):
+    old, new = beside(old_version()), beside(new_version())
+    added = enqueue_with_title(old)
+    for _ in range(MOST_REFUSALS + 1):
+        old.drain()
+        go_to(old.app.store.read.job(added.id).next_run_at or old.clock.now(), old, new)
+    assert status_of(old, added) == "failed"
+    assert history(old, added)[-1] == ("failed", "invalid_payload")
+
+
+def drains(new: Harness, _old: Harness) -> None:
+    new.worker.drain()
+    new.worker.registration.beat()
+
+
+def stops(new: Harness, _old: Harness) -> None:
+    new.worker.registration.deregister()
+
+
+def falls_silent(_new: Harness, old: Harness) -> None:
+    go_to(START + timedelta(minutes=2), old)
+
+
+@pytest.mark.parametrize("leaves", [drains, stops, falls_silent])
+def test_a_worker_that_takes_no_jobs_is_not_waited_for(beside, leaves):
+    old, new = beside(old_version()), beside(new_version())
+    leaves(new, old)
+    added = enqueue_with_title(old)
+    old.drain()
+    assert history(old, added) == [("failed", "invalid_payload")]
+
+
+def test_a_worker_of_another_queue_or_task_is_not_waited_for(beside):
+    old = beside(old_version())
+    other = Evenbeat(name="other")
+    other.task(name="something")(lambda: None)
+    beside(other)
+    added = enqueue_with_title(old)
+    old.drain()
+    assert history(old, added) == [("failed", "invalid_payload")]
+
+
+def test_a_payload_that_was_edited_is_shown_to_all_workers_again(beside):
+    one, two = beside(old_version()), beside(old_version())
+    added = enqueue_with_title(one)
+    one.drain()
+    one.app.store.control.update(added.id, payload={"nobody": "knows"}, now=START)
+    go_to(START + timedelta(seconds=1), one, two)
+    two.drain()
+    assert history(one, added) == [("cancelled", "payload_refused")] * 2
+
+
+def test_a_handler_that_has_run_is_not_handed_back(beside):
+    app, calls = old_version(), []
+
+    @app.task
+    async def clumsy() -> None:
+        calls.append(1)
+        raise InvalidInput("Its own payload is wrong.", field="payload")
+
+    one, _two = beside(app), beside(app_like(app))
+    added = clumsy.enqueue()
+    one.drain()
+    assert calls == [1]
+    assert history(one, added) == [("failed", "invalid_payload")]
+
+
+def app_like(app: Evenbeat) -> Evenbeat:
+    twin = Evenbeat(name=app.name)
+    for task in app.registry:
+        twin.registry.add(task)
+    return twin
+
+
+def scheduled(**named: str) -> Evenbeat:
+    app = Evenbeat(**named)
+    app.every("1h", name="sync")(lambda: None)
+    return app
+
+
+def test_applications_without_a_name_do_not_stop_each_others_schedules(beside):
+    one = beside(scheduled())
+    two = beside(Evenbeat())
+    with pytest.raises(InvalidInput, match="a name of its own"):
+        two.app.sync_schedules(disable_removed=True)
+    assert one.app.store.read.job_by_name("sync").status == "scheduled"
+
+
+def test_an_application_that_gets_a_name_keeps_its_schedules_and_can_be_rolled_back(beside):
+    before = beside(scheduled())
+    row = before.app.store.read.job_by_name("sync")
+    named = beside(scheduled(name="shop"))
+    adopted = named.app.store.read.job_by_name("sync")
+    assert adopted == row._replace(created_by="code:shop")
+    assert before.app.sync_schedules().changed == 0
+    assert named.app.store.read.job_by_name("sync") == adopted
+
+
+def test_another_application_with_a_name_does_not_take_over_a_schedule(beside):
+    beside(scheduled(name="shop"))
+    with pytest.raises(InvalidInput, match="was made elsewhere"):
+        beside(scheduled(name="other"))

@@ -56,6 +56,7 @@ class Signature:
         self._check = self._model.__pydantic_validator__.validate_python
         self._dump = self._model.__pydantic_serializer__.to_python
         self._takes_nothing = not arguments
+        self._positional = [p.name for p in arguments if p.kind is p.POSITIONAL_OR_KEYWORD]
         self._names = {
             field: info.alias or field for field, info in self._model.model_fields.items()
         }
@@ -93,13 +94,13 @@ class Signature:
         return self._model.model_json_schema()
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        if not args:
-            return dict(kwargs)
-        try:
-            bound = self._signature.bind_partial(*args, **kwargs)
-        except TypeError as error:
-            raise InvalidInput(f"{self.task}: {error}. {self._usage()}") from None
-        return dict(zip(self._signature.parameters, bound.args, strict=False)) | bound.kwargs
+        values = {**dict(zip(self._positional, args, strict=False)), **kwargs}
+        if len(values) < len(args) + len(kwargs):  # too many, or one twice: `inspect` knows which
+            try:
+                self._signature.bind_partial(*args, **kwargs)
+            except TypeError as error:
+                raise InvalidInput(f"{self.task}: {error}. {self._usage()}") from None
+        return values
 
     def _explain(self, error: ValidationError) -> str:
         first = error.errors(include_url=False, include_input=False)[0]

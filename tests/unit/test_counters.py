@@ -155,7 +155,27 @@ def test_a_cache_may_give_its_old_value_while_the_next_is_on_its_way():
     assert [cache.get().value for _ in range(3)] == [1, 1, 1]
     go_on.set()
     wait_for(lambda: cache.get().value != 1, "the next value")
-    assert cache.refresh() == cache.get().value
+    assert cache.refresh() <= cache.get().value
+
+
+def test_a_slow_query_does_not_replace_the_value_of_one_that_began_later():
+    go_on, began, values = threading.Event(), threading.Event(), iter(["slow", "refreshed"])
+
+    def query() -> str:
+        value = next(values)
+        if value == "slow":
+            began.set()
+            go_on.wait(PATIENCE)
+        return value
+
+    cache = SingleFlight(query, fresh_seconds=60, wait_seconds=0)
+    cache.get()
+    assert began.wait(PATIENCE)
+    done = cache._done
+    assert cache.refresh() == "refreshed"
+    go_on.set()
+    assert done.wait(PATIENCE)
+    assert cache.get().value == "refreshed"
 
 
 # -- readiness -----------------------------------------------------------------------------------

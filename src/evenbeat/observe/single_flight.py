@@ -45,7 +45,7 @@ class SingleFlight(Generic[T]):
         self._done: threading.Event | None = None  # set when the query under way has ended
         self._started_at = 0.0
         self._value: T | None = None
-        self._value_at = self._tried_at = float("-inf")
+        self._asked_at = self._value_at = self._tried_at = float("-inf")
         self._error: Exception | None = None
 
     def get(self) -> CachedResult[T]:
@@ -68,11 +68,14 @@ class SingleFlight(Generic[T]):
             return CachedResult(self._value, age, self._error if in_time else late)
 
     def refresh(self) -> T:
-        """Query here and now, and keep the value; an error is the caller's."""
+        """Query here and now, and keep the value unless a query that began later has brought one;
+        an error is the caller's."""
+        asked_at = time.monotonic()
         value = self._query()
         with self._lock:
-            self._value, self._error = value, None
-            self._value_at = self._tried_at = time.monotonic()
+            if asked_at >= self._asked_at:
+                self._value, self._error, self._asked_at = value, None, asked_at
+                self._value_at = self._tried_at = time.monotonic()
         return value
 
     def _fetch(self) -> None:

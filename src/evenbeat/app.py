@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from uuid import UUID
 
 from evenbeat import __version__
 from evenbeat.declared import (
@@ -16,6 +17,8 @@ from evenbeat.declared import (
     ScopeProvider,
     SyncReport,
     TaskOptions,
+    check_version,
+    fingerprint,
     periodic_spec,
 )
 from evenbeat.domain.duration import parse_duration
@@ -33,6 +36,7 @@ from evenbeat.plugins import DatabaseServer, provided
 from evenbeat.settings import Settings, load_settings
 from evenbeat.store.bulk import Added
 from evenbeat.store.store import Store
+from evenbeat.store.upkeep import ApplicationCode
 from evenbeat.task import Task, awaited_jobs, psycopg_connection, spec_with, with_key
 from evenbeat.tasks.registry import Registry, TaskDefinition, define
 
@@ -69,15 +73,25 @@ class Evenbeat:
     """
 
     def __init__(
-        self, database_url: str | None = None, *, name: str = DEFAULT_NAME, **settings: Any
+        self,
+        database_url: str | None = None,
+        *,
+        name: str = DEFAULT_NAME,
+        version: str | None = None,
+        **settings: Any,
     ) -> None:
+        """`name` says whose schedules are whose where applications share a database; `version`,
+        which grows with each release, lets the older of two releases leave them to the newer."""
         self.name = name
+        self.version = check_version(version)
         self.registry = Registry()
         self.events = EventBus()
         self.counters = Telemetry()
         self.readiness = Readiness(lambda: self.store, self.counters)
         self.schedules: dict[str, DeclaredSchedule] = {}
         self.clock: Clock | None = None
+        self._started_at: datetime | None = None
+        self._workers: list[UUID] = []
         self._overrides = settings | {"database_url": database_url}
         self._settings: Settings | None = None
         self._server: DatabaseServer | None = None
@@ -207,12 +221,14 @@ class Evenbeat:
         # The balancer is made when it is first needed: it loads NumPy.
         watch = SimpleChore("balance", timedelta(minutes=5), lambda: self.balancer.watch())  # noqa: PLW0108
         chores: list[Chore] = [watch]
-        if any(schedule.scopes for schedule in self.schedules.values()):
-            # Scopes come and go: their providers are asked again, and the rows follow.
-            minute, sync = timedelta(minutes=1), self.sync_schedules
-            chores.insert(0, SimpleChore("schedule_sync", minute, lambda: sync().changed))
+        code = self._code()
+        if self.schedules:
+            # Scopes come and go, and so do other releases, each of which has its own turn.
+            turn, sync = f"schedule_sync:{code.name}:{code.schedules}", self.sync_schedules
+            minute = timedelta(minutes=1)
+            chores.insert(0, SimpleChore(turn, minute, lambda: sync().changed))
         chores += filter(None, (make(self) for make in provided("chore")))
-        return Worker(
+        worker = Worker(
             self.store,
             self.registry,
             settings,
@@ -221,7 +237,10 @@ class Evenbeat:
             clock=self.clock,
             chores=chores,
             telemetry=self.counters,
+            application=code,
         )
+        self._workers.append(worker.identity.id)
+        return worker
 
     def asgi(self, *, auth: bool = True) -> "ASGIApp":
         """API and dashboard, to mount in an ASGI application of yours:
@@ -241,8 +260,19 @@ class Evenbeat:
                 "rhythm when it gets one.",
                 field="name",
             )
-        sync = ScheduleSync(self.store, f"code:{self.name}", self.now())
+        if self._started_at is None:
+            self._started_at = self.store.clock(self.now())
+        sync = ScheduleSync(
+            self.store,
+            self._code(),
+            started_at=self._started_at,
+            own_workers=self._workers,
+            now=self.now(),
+        )
         return sync.run_once(self.schedules.values(), disable_removed=disable_removed)
+
+    def _code(self) -> ApplicationCode:
+        return ApplicationCode(self.name, self.version, fingerprint(self.schedules.values()))
 
     def now(self) -> datetime | None:
         """The time of its own that a test gave it; None means the database's."""
@@ -283,7 +313,7 @@ class Evenbeat:
             max_json_bytes=settings.max_payload_bytes,
             placer=lambda: self.balancer,
         )
-        store.migrate()
+        store.migrate(only_check=not settings.migrate)
         return store
 
     @_MadeOnce

@@ -1,5 +1,7 @@
 """Schedules declared in code, and how the database is brought in line with them."""
 
+import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -25,6 +27,8 @@ from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.errors import InvalidInput
 from evenbeat.store.lists import JobFilter
 from evenbeat.store.store import Store
+from evenbeat.store.summaries import SILENT_AFTER
+from evenbeat.store.upkeep import ApplicationCode
 
 ScopeProvider = Callable[[], Iterable[Scope]]
 
@@ -33,6 +37,23 @@ _STOPPED = "stopped_by_sync"
 DEFAULT_NAME = "app"
 """The name of an application that was given none."""
 _DEFAULT_OWNER = f"code:{DEFAULT_NAME}"
+
+
+def version_numbers(version: str | None) -> tuple[int, ...]:
+    """A version as it is compared: number by number. Without one, an application is older than any
+    that has one."""
+    return tuple(int(number) for number in re.findall(r"\d+", version or ""))
+
+
+def check_version(version: str | None) -> str | None:
+    """The version, if it can be compared."""
+    if version is not None and not re.fullmatch(r"v?\d+([-._:T+]\d+)*", str(version)):
+        raise InvalidInput(
+            f"The version {version!r} cannot be compared with others. It must be numbers that grow "
+            'with each release, such as "412", "1.4.2" or "2026-11-18.3".',
+            field="version",
+        )
+    return version and str(version)
 
 
 class TaskOptions(JobOptions, total=False):
@@ -66,6 +87,15 @@ class DeclaredSchedule:
         return [GLOBAL] if self.scopes is None else list(dict.fromkeys(self.scopes()))
 
 
+def fingerprint(declared: Iterable[DeclaredSchedule]) -> str:
+    """Tells apart the schedules of two releases."""
+    parts = sorted(
+        repr((one.name, spec_columns(one.spec), dict(one.payload), one.scopes is not None))
+        for one in declared
+    )
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
 @dataclass(slots=True)
 class SyncReport:
     """What a synchronisation did, by the names of the schedules (with scope, where not global)."""
@@ -75,6 +105,8 @@ class SyncReport:
     resumed: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """What a live worker of newer code declares in another way: that one sees to it."""
 
     @property
     def changed(self) -> int:
@@ -133,11 +165,24 @@ def periodic_spec(
 
 class ScheduleSync:
     """Brings the rows of one application's schedules in line with its code. Safe when many
-    processes start at once: one works, the others wait and find nothing to do."""
+    processes start at once: one works, the others wait and find nothing to do. Safe when two
+    releases run beside each other: the older one leaves alone what the newer one has."""
 
-    def __init__(self, store: Store, owner: str, now: datetime | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        code: ApplicationCode,
+        *,
+        started_at: datetime,
+        own_workers: Collection[UUID] = (),
+        now: datetime | None,
+    ) -> None:
+        """Of two releases without a version, the newer one is that which was started later."""
         self._store = store
-        self._owner = owner
+        self._code = code
+        self._owner = f"code:{code.name}"
+        self._age = (version_numbers(code.version), started_at)
+        self._own_workers = own_workers
         self._now = now
         self._report = SyncReport()
 
@@ -146,10 +191,14 @@ class ScheduleSync:
     ) -> SyncReport:
         """Add what is new, update what changed, stop scopes that are gone, report what the code no
         longer declares (and stop that too when asked)."""
+        left = self._tasks_of_newer_code()
+        self._report.left += [one.name for one in declared if one.spec.task in left]
+        declared = [one for one in declared if one.spec.task not in left]
         expected = {(one.name, scope): one for one in declared for scope in one.current_scopes()}
         names = {one.name for one in declared}
         with self._store.upkeep.exclusive("schedule_sync"):
             mine = self._store.read.each(JobFilter(created_by=self._owner))
+            mine = (job for job in mine if job.task not in left)
             present = {(job.name or "", scope_of(job)): job for job in mine}
             self._add({key: one for key, one in expected.items() if key not in present})
             waiting = [job.id for job in present.values() if job.schedule_kind == "after"]
@@ -165,6 +214,20 @@ class ScheduleSync:
                 if job.name not in names and _STOPPED not in job.metadata:
                     self._report.removed.append(_label(key))
         return self._report
+
+    def _tasks_of_newer_code(self) -> set[str]:
+        """The tasks of live workers whose release is newer and declares other schedules."""
+        workers = self._store.upkeep.code_at_work(
+            self._code.name, silent=SILENT_AFTER, now=self._now
+        )
+        return {
+            task
+            for worker in workers
+            if worker.schedules != self._code.schedules
+            and worker.worker_id not in self._own_workers
+            and (version_numbers(worker.version), worker.started_at) > self._age
+            for task in worker.tasks or ()
+        }
 
     def _add(self, missing: Mapping[tuple[str, Scope], DeclaredSchedule]) -> None:
         jobs = [

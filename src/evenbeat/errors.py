@@ -22,6 +22,7 @@
         ├── DatabaseUnavailable        no connection in time
         ├── StatementTimeout           another transaction holds a lock; nothing was done
         ├── SchemaTooNew               the database was migrated by a newer Evenbeat
+        ├── SchemaBehind               the database is yet to be migrated
         └── EmbeddedUnavailable        the private server cannot be had on this machine
 
 Two more are raised by handlers, not by Evenbeat: `Retry` (try this run again later) and `Fail`
@@ -160,6 +161,10 @@ class DatabaseUnavailable(StoreError):
 
 class StatementTimeout(StoreError):
     """A statement waited too long for what another transaction has locked; nothing was done."""
+
+
+class SchemaBehind(StoreError):
+    """The database has a schema that this Evenbeat cannot use before it is migrated."""
 
 
 class SchemaTooNew(StoreError):

@@ -141,6 +141,9 @@ class Settings(BaseSettings):
     # `schema` is a method of every pydantic model, so the field needs a name of its own.
     db_schema: SchemaName = Field("evenbeat", validation_alias=f"{PREFIX}SCHEMA")
     """The PostgreSQL schema that holds Evenbeat's tables."""
+    migrate: bool = True
+    """Whether a process that needs a newer schema migrates it when it starts. If off, it does not
+    start before `evenbeat migrate` was run."""
     database_timeout_seconds: float = Field(30, ge=0.1, le=3600)
     """How long a call waits for a database that is away before it fails."""
     pooling: Pooling = "auto"
@@ -258,7 +261,7 @@ _OTHER_NAMES = {
     f"{PREFIX}STALE_DAYS": "stale_days",
     "STALE_DAYS": "stale_days",
 }
-_SECRETS = frozenset({"database_url", "auth_secret", "auth_public_key"})
+_SECRETS = frozenset({"database_url", "listen_url", "auth_secret", "auth_public_key"})
 
 
 def load_settings(**overrides: object) -> Settings:

@@ -1,15 +1,21 @@
 """Two versions of an application beside each other on one database, as during a deploy."""
 
 import logging
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from evenbeat import Evenbeat
+from evenbeat.declared import version_numbers
 from evenbeat.domain.decision import MOST_REFUSALS
 from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.domain.scope import Scope
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.explain import explain
+from evenbeat.store.lists import JobFilter
 from evenbeat.testing import Harness
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -221,3 +227,129 @@ def test_another_application_with_a_name_does_not_take_over_a_schedule(beside):
     beside(scheduled(name="shop"))
     with pytest.raises(InvalidInput, match="was made elsewhere"):
         beside(scheduled(name="other"))
+
+
+def release(interval: str, scopes: list[str] | None = None, **options: str) -> Evenbeat:
+    """The application with a schedule that differs from release to release."""
+    app = Evenbeat(name="shop", **options)
+    tenants = None if scopes is None else lambda: [Scope("tenant", one) for one in scopes]
+
+    @app.every(interval, name="bill", scopes=tenants)
+    def bill() -> None: ...
+
+    return app
+
+
+def interval_of(harness: Harness) -> int:
+    return harness.app.store.read.job_by_name("bill").interval_seconds
+
+
+def test_the_older_of_two_releases_leaves_schedules_alone(beside):
+    old = beside(release("1h"))
+    go_to(START + timedelta(minutes=1), old)
+    new = beside(release("30m"))
+    assert interval_of(old) == 1800
+    assert old.app.sync_schedules().left == ["bill"]
+    assert new.app.sync_schedules().left == []
+    assert interval_of(old) == 1800
+
+
+def test_a_version_counts_more_than_who_started_last(beside):
+    new = beside(release("30m", version="1.10"))
+    go_to(START + timedelta(minutes=1), new)
+    old = beside(release("1h", version="1.9"))
+    assert old.app.sync_schedules().left == ["bill"]
+    assert new.app.sync_schedules().left == []
+    assert interval_of(old) == 1800
+
+
+@pytest.mark.parametrize("leaves", [stops, falls_silent])
+def test_after_a_rollback_the_older_release_has_its_schedules_again(beside, leaves):
+    new = beside(release("30m", version="2"))
+    old = beside(release("1h", version="1"))
+    assert interval_of(old) == 1800
+    leaves(new, old)
+    assert old.app.sync_schedules().updated == ["bill"]
+    assert interval_of(old) == 3600
+
+
+def test_an_older_release_does_not_stop_what_a_newer_one_declares(beside):
+    old, new = release("1h", version="1"), release("1h", version="2")
+    new.every("1h", name="refund")(lambda: None)
+    first, _second = beside(old), beside(new)
+    old.sync_schedules(disable_removed=True)
+    assert first.app.store.read.job_by_name("refund").status == "scheduled"
+
+
+def sync_by_chore(harness: Harness) -> int | None:
+    maintenance = harness.worker.maintenance
+    (chore,) = [one for one in maintenance._chores if one.name.startswith("schedule_sync")]
+    return maintenance.do(chore)
+
+
+def test_two_releases_with_scopes_do_not_keep_a_schedule_from_running(beside):
+    """Each asks for its scopes every minute, and rewrote what the other had written."""
+    old = beside(release("1h", ["a", "b"]))
+    go_to(START + timedelta(minutes=1), old)
+    new = beside(release("30m", ["a", "c"]))
+    for minute in range(2, 122):
+        go_to(START + timedelta(minutes=minute), old, new)
+        for harness in (old, new):
+            sync_by_chore(harness)
+            harness.drain()
+    store = old.app.store
+    counts = {job.scope_id: (job.run_count, job.is_paused) for job in store.read.each(JobFilter())}
+    assert counts["b"][1], "the newer release has no such scope"
+    assert counts["a"][0] in (4, 5)
+    assert counts["c"][0] in (3, 4)
+
+
+def test_each_application_asks_for_its_scopes_every_minute(beside):
+    tenants: dict[str, list[Scope]] = {"one": [], "two": []}
+
+    def scoped(name: str) -> Evenbeat:
+        app = Evenbeat(name=name)
+        app.every("1h", name=f"bill-{name}", scopes=lambda: tenants[name])(lambda: None)
+        return app
+
+    harnesses = [beside(scoped(name)) for name in tenants]
+    tenants |= {name: [Scope("tenant", name)] for name in tenants}
+    go_to(START + timedelta(minutes=2), *harnesses)
+    for harness in harnesses:
+        assert sync_by_chore(harness) == 1
+    scopes = {job.scope_id for job in harnesses[0].app.store.read.each(JobFilter())}
+    assert scopes == {"one", "two"}
+
+
+@pytest.mark.parametrize("version", ["", "abc", "1.0rc1", "7f3a9c2", "1..2", " 1"])
+def test_a_version_that_cannot_be_compared_is_refused(version):
+    with pytest.raises(InvalidInput, match="numbers that grow"):
+        Evenbeat(version=version)
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [("9", "10"), ("1.9", "1.10"), ("v1.2", "1.2.1"), ("2026-11-18.3", "2026-11-18.12")],
+)
+def test_versions_are_compared_number_by_number(older, newer):
+    assert version_numbers(older) < version_numbers(newer)
+    assert version_numbers(None) < version_numbers(older)
+
+
+def test_the_fingerprint_of_schedules_is_the_same_in_every_process():
+    code = """
+from evenbeat import Evenbeat
+from evenbeat.declared import fingerprint
+app = Evenbeat()
+app.every("1h", name="a", payload={"b": 1, "a": 2}, concurrency_key="k")(lambda b, a: None)
+app.after("a", name="c")(lambda: None)
+app.cron("0 9 * * *", name="d", window="Mon-Fri 22:00-06:00")(lambda: None)
+print(fingerprint(app.schedules.values()))
+"""
+    prints = {
+        subprocess.check_output(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": s}
+        )
+        for s in ("1", "2", "3")
+    }
+    assert len(prints) == 1

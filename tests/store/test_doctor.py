@@ -192,8 +192,8 @@ def test_a_database_in_which_evenbeat_has_never_been(empty_database_url):
     [
         ("UPDATE evenbeat.migrations SET version = %s - 1000 WHERE version = %s", "schema_behind",
          "evenbeat migrate"),
-        ("UPDATE evenbeat.migrations SET version = %s + 1000 WHERE version = %s", "schema_newer",
-         "Upgrade the package"),
+        ("UPDATE evenbeat.migrations SET version = %s + 1000, oldest_code = 99 WHERE version = %s",
+         "schema_newer", "Upgrade the package"),
     ],
 )  # fmt: skip
 def test_a_schema_of_another_version(empty_database_url, change, code, remedy):

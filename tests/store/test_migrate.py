@@ -5,20 +5,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
 
 from evenbeat.domain.job import JobSpec, NewJob
-from evenbeat.errors import DatabaseUnavailable, InvalidInput, SchemaTooNew
-from evenbeat.store.migrate import migrate, migrations, schema_version
-from evenbeat.store.statements import in_schema
+from evenbeat.errors import DatabaseUnavailable, InvalidInput, SchemaTooNew, StoreError
+from evenbeat.store.health import TableQueries
+from evenbeat.store.migrate import Migration, migrate, migrations, schema_version
 from evenbeat.store.store import Store
 
 KNOWN = [step.version for step in migrations()]
-SCHEMA_0012 = Path(__file__).parent / "fixtures" / "schema_0012.sql"
+NEXT = KNOWN[-1] + 1
 
 # Another process: says when it is ready, and migrates when it is told to.
 MIGRATOR = """
@@ -71,6 +70,45 @@ def test_a_database_of_a_newer_evenbeat_is_refused_with_both_versions(empty_data
         connection.execute("INSERT INTO evenbeat.migrations VALUES (977, 'from_the_future')")
     with pytest.raises(SchemaTooNew, match=rf"at version 977.*up to {KNOWN[-1]}\."):
         migrate(empty_database_url, "evenbeat")
+
+
+FUTURE = "INSERT INTO evenbeat.migrations (version, name, oldest_code) VALUES (977, 'future', %s)"
+
+
+def test_a_newer_schema_that_this_code_can_use_is_used(empty_database_url):
+    store = Store(empty_database_url, timeout=10)
+    tables = TableQueries(store.database)
+    store.migrate()
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute(FUTURE, (KNOWN[-1],))
+        assert store.migrate() == []
+        assert tables.schema_complaint() is None
+        connection.execute("UPDATE evenbeat.migrations SET oldest_code = 977 WHERE version = 977")
+    with pytest.raises(SchemaTooNew):
+        store.migrate()
+    assert "upgrade Evenbeat" in tables.schema_complaint()
+    store.close()
+
+
+def test_a_migration_says_which_code_can_go_on(empty_database_url):
+    migrate(empty_database_url, "evenbeat")
+    with psycopg.connect(empty_database_url) as connection:
+        rows = connection.execute("SELECT version, oldest_code FROM evenbeat.migrations").fetchall()
+    assert sorted(rows)[:2] == [(1, 1), (2, 1)]
+    assert Migration(9, "silent", "SELECT 1").oldest_code == 9
+
+
+def test_a_schema_that_was_made_with_another_form_of_a_migration_is_not_migrated(behind):
+    with psycopg.connect(behind) as connection:
+        connection.execute("UPDATE evenbeat.migrations SET fingerprint = 'x' WHERE version = 2")
+    with pytest.raises(StoreError, match="its migration 2 is not the one of this Evenbeat"):
+        migrate(behind, "evenbeat")
+
+
+def test_comments_and_spaces_do_not_change_a_migration():
+    plain = Migration(1, "a", "SELECT 1, 2;")
+    assert Migration(1, "a", "-- why\nSELECT 1,\n    2;  -- two\n").fingerprint == plain.fingerprint
+    assert Migration(1, "a", "SELECT 1, 3;").fingerprint != plain.fingerprint
 
 
 @pytest.fixture
@@ -192,8 +230,11 @@ def test_a_transaction_that_is_cut_off_says_so(store, connect):
 @pytest.fixture
 def behind(empty_database_url, monkeypatch) -> str:
     """A database of the version before, which workers of that version may be using."""
-    with psycopg.connect(empty_database_url) as connection:
-        connection.execute(in_schema(SCHEMA_0012.read_text(), "evenbeat").encode())
+    migrate(empty_database_url, "evenbeat")
+    tables = ("jobs", "executions")
+    text = "".join(f"ALTER TABLE evenbeat.{name} ADD COLUMN x int;" for name in tables)
+    newer = [*migrations(), Migration(NEXT, "next", text)]
+    monkeypatch.setattr("evenbeat.store.migrate.migrations", lambda: newer)
     monkeypatch.setattr("evenbeat.store.migrate.PAUSE_SECONDS", 0.2)
     return empty_database_url
 
@@ -215,8 +256,8 @@ def test_a_deadlock_with_a_worker_costs_a_migration_a_second_try(behind):
         wait_for_lock(behind, "executions")
         worker.execute("LOCK TABLE evenbeat.jobs IN ROW EXCLUSIVE MODE")
         worker.commit()
-        assert migrating.result(timeout=30) == KNOWN
-    assert applied(behind) == KNOWN
+        assert migrating.result(timeout=30) == [NEXT]
+    assert applied(behind) == [*KNOWN, NEXT]
 
 
 def test_a_migration_that_waits_for_a_dump_does_not_hold_up_the_workers(behind, monkeypatch):
@@ -234,7 +275,7 @@ def test_a_migration_that_waits_for_a_dump_does_not_hold_up_the_workers(behind, 
         worker.execute("UPDATE evenbeat.jobs SET priority = 1")
         assert not migrating.done()
         dump.commit()
-        assert migrating.result(timeout=30) == KNOWN
+        assert migrating.result(timeout=30) == [NEXT]
 
 
 def test_a_migration_that_finds_no_moment_says_who_may_be_in_its_way(behind, monkeypatch):
@@ -244,4 +285,4 @@ def test_a_migration_that_finds_no_moment_says_who_may_be_in_its_way(behind, mon
         dump.execute("SELECT count(*) FROM evenbeat.jobs")
         with pytest.raises(DatabaseUnavailable, match="long transactions"):
             migrate(behind, "evenbeat")
-    assert migrate(behind, "evenbeat")[-1] == KNOWN[-1]
+    assert migrate(behind, "evenbeat") == [NEXT]

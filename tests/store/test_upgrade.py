@@ -1,7 +1,6 @@
 """An upgrade from the last landed schema: the same tables as in a new database, and no row lost."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -10,25 +9,32 @@ import pytest
 from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.states import ExecutionStatus
+from evenbeat.errors import SchemaBehind
+from evenbeat.store.health import TableQueries
 from evenbeat.store.migrate import migrate, migrations
 from evenbeat.store.statements import in_schema
 from evenbeat.store.store import Store
 
-SCHEMA_0012 = Path(__file__).parent / "fixtures" / "schema_0012.sql"
-RENAMED = {"aged": "aging_bonus", "releases": "release_count", "tick_plans": "burst_count"}
+# The table of versions as it was, and the migrations that the last landed Evenbeat had.
+LANDED = 1
+VERSIONS = """
+CREATE SCHEMA evenbeat;
+CREATE TABLE evenbeat.migrations (
+    version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
+"""
 
 # A row or two in every table, with a value in each column that another schema could lose.
 ROWS = """
 INSERT INTO evenbeat.jobs (id, created_at, updated_at, plan_time, next_run_at, status, task,
-    payload, priority, aged, releases, tick_plans, schedule_kind, interval_seconds, anchor_at,
-    name, metadata, concurrency_key, concurrency_limit, rate_limit)
+    payload, priority, aging_bonus, release_count, burst_count, schedule_kind, interval_seconds,
+    anchor_at, name, metadata, concurrency_key, concurrency_limit, rate_limit)
 VALUES
     (md5('due')::uuid, now(), now(), now(), now(), 'pending', 'noop', '{"n": 1}',
      70, 20, 3, 0, 'once', NULL, NULL, 'due', '{"tags": ["a"]}', NULL, NULL, NULL),
     (md5('later')::uuid, now(), now(), now() + '1h', now() + '1h', 'scheduled', 'noop', '{}',
      0, 0, 0, 7, 'interval', 3600, now(), 'later', '{}', 'key', 2, '10/m');
 INSERT INTO evenbeat.executions (id, job_id, plan_time, started_at, completed_at, worker_id,
-    execution_number, retry_attempt, releases, status, error_code, result)
+    execution_number, retry_attempt, release_count, status, error_code, result)
 SELECT gen_random_uuid(), md5('due')::uuid, now(), now(), now(), gen_random_uuid(), n, 0, n,
        'cancelled', 'released', to_jsonb(n) FROM generate_series(0, 2) AS n;
 INSERT INTO evenbeat.workers VALUES (gen_random_uuid(), 'host', 1, 2.5, '0.1', '{a}', NULL, 4, 1,
@@ -93,13 +99,17 @@ ORDER BY 1, 2
 def before(empty_database_url: str) -> Iterator[psycopg.Connection]:
     """A database as the version before left it, with something in every table."""
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        connection.execute(in_schema(SCHEMA_0012.read_text(), "evenbeat").encode())
+        connection.execute(VERSIONS.encode())
+        for step in migrations()[:LANDED]:
+            connection.execute(in_schema(step.text, "evenbeat").encode())
+            note = "INSERT INTO evenbeat.migrations (version, name) VALUES (%s, %s)"
+            connection.execute(note, (step.version, step.name))
         connection.execute(ROWS.encode())
         yield connection
 
 
 def contents(connection: psycopg.Connection) -> dict[str, list[dict[str, object]]]:
-    """Every row of every table, by columns as they are called today."""
+    """Every row of every table."""
     tables = connection.execute(
         "SELECT tablename FROM pg_tables WHERE schemaname = 'evenbeat'"
     ).fetchall()
@@ -108,19 +118,29 @@ def contents(connection: psycopg.Connection) -> dict[str, list[dict[str, object]
         if table == "migrations":
             continue
         found = connection.execute(f"SELECT to_jsonb(t) FROM evenbeat.{table} t ORDER BY t::text")  # noqa: S608
-        rows[table] = [
-            {RENAMED.get(name, name): value for name, value in row.items()} for (row,) in found
-        ]
+        rows[table] = [row for (row,) in found]
     return rows
+
+
+def test_what_has_landed_is_not_edited():
+    """A database that was made with it could not be migrated any more: add a migration instead."""
+    assert [step.fingerprint for step in migrations()[:LANDED]] == ["1ed64166cc6e8842"]
 
 
 def test_no_row_and_no_value_is_lost(before, empty_database_url):
     rows = contents(before)
     assert min(map(len, rows.values())) > 0, "every table has something to lose"
 
-    assert migrate(empty_database_url, "evenbeat") == [step.version for step in migrations()]
+    assert migrate(empty_database_url, "evenbeat") == [
+        step.version for step in migrations()[LANDED:]
+    ]
 
-    assert contents(before) == rows
+    after = contents(before)
+    for table, old in rows.items():
+        assert [
+            {name: value for name, value in new.items() if name in row}
+            for row, new in zip(old, after[table], strict=True)
+        ] == old
     assert migrate(empty_database_url, "evenbeat") == []
 
 
@@ -146,10 +166,12 @@ def test_jobs_of_before_run(before, empty_database_url):
 def test_an_upgrade_is_missing_until_it_is_done(before, empty_database_url):
     store = Store(empty_database_url, timeout=10)
     try:
-        ((version, _),) = store.database.rows("schema_version", {})
-        assert version == 0
+        tables = TableQueries(store.database)
+        assert "migrate the schema" in tables.schema_complaint()
+        with pytest.raises(SchemaBehind, match=f"version {LANDED}.*evenbeat migrate"):
+            store.migrate(only_check=True)
         store.migrate()
-        ((version, _),) = store.database.rows("schema_version", {})
-        assert version == migrations()[-1].version
+        assert tables.schema_complaint() is None
+        assert store.migrate(only_check=True) == []
     finally:
         store.close()

@@ -31,6 +31,7 @@ def test_defaults() -> None:
     assert values == {
         "database_url": None,
         "db_schema": "evenbeat",
+        "migrate": True,
         "database_timeout_seconds": 30,
         "pooling": "auto",
         "listen_url": None,
@@ -122,7 +123,7 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
     [
         ("pol_seconds = 1", "Did you mean poll_seconds?"),
         ('shema = "x"', "Did you mean schema?"),
-        ("[worker]\nthreads = 1", "There are: database_url, schema, database_timeout_seconds, "),
+        ("[worker]\nthreads = 1", "There are: database_url, schema, migrate, "),
     ],
 )
 def test_unknown_keys_in_the_file_are_refused(tmp_path: Path, line: str, hint: str) -> None:

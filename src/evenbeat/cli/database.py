@@ -1,8 +1,9 @@
 """`evenbeat migrate` and `evenbeat doctor`: commands on the database itself.
 
-Every process migrates by itself when it starts; `migrate` is for doing it beforehand, as a user who
-may create tables, or for only finding out. `doctor` also works when the schema is missing, behind
-or too new; with a URL it asks the service how its own database fares.
+Every process migrates by itself when it starts, unless EVENBEAT_MIGRATE is off; `migrate` is for
+doing it beforehand, as a user who may create tables, or for only finding out. `doctor` also works
+when the schema is missing, behind or too new; with a URL it asks the service how its own database
+fares.
 """
 
 from collections.abc import Iterator
@@ -38,16 +39,13 @@ def migrate(
     settings = database_app(database).settings
     known = {step.version: step.name for step in migrations.migrations()}
     newest = max(known)
-    applied: list[int] = []
-    missing: list[int] = []
     with _database_url(settings) as url:
-        if check:
-            with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
-                version = migrations.schema_version(connection, settings.db_schema)
-            missing = [number for number in known if number > version]
-        else:
-            applied = migrations.migrate(url, settings.db_schema)
-            version = newest
+        applied = [] if check else migrations.migrate(url, settings.db_schema)
+        with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
+            present = migrations.applied_migrations(connection, settings.db_schema)
+    version = present[-1].version if present else 0
+    missing = [number for number in known if number > version]
+    is_usable = migrations.usable(present, newest)
 
     def named(numbers: list[int]) -> str:
         return ", ".join(f"{number:04} {known[number]}" for number in numbers)
@@ -57,15 +55,17 @@ def migrate(
         text += f". Applied: {named(applied)}."
     elif missing:
         text += f". Missing: {named(missing)}. `evenbeat migrate` applies them."
-    elif version != newest:
+    elif not is_usable:
         text += f", newer than this Evenbeat, which knows {newest}: upgrade it."
+    elif version != newest:
+        text += f", newer than this Evenbeat, which knows {newest} and can use it."
     else:
         text += ", the newest. Nothing to do."
     if as_json:
         print_json({"version": version, "newest": newest, "applied": applied, "missing": missing})
     else:
         typer.echo(text)
-    return 1 if check and (missing or version > newest) else 0
+    return 1 if missing or not is_usable else 0
 
 
 def doctor(

@@ -24,7 +24,8 @@ class ChoreInterrupted(Exception):
 
 
 class Chore(Protocol):
-    """A name, a rhythm, and one thing to do."""
+    """A name, a rhythm, and one thing to do. What follows a colon in the name tells apart those who
+    do it each for themselves; it is not in the metrics."""
 
     name: str
     every: timedelta
@@ -130,6 +131,7 @@ class Retention:
         removed += self._store.limits.prune(older_than=now - self.unused_keys_for)
         upkeep.fold_outcomes(older_than=now - self.hourly_outcomes_for)
         removed += upkeep.forget_tasks(older_than=cutoff)
+        removed += upkeep.forget_chores(older_than=cutoff)
         silent = upkeep.silent_workers(self.silent_workers_for, now=self._clock.override())
         return removed + (upkeep.forget_workers(silent) if silent else 0)
 
@@ -201,7 +203,7 @@ class Maintenance(Loop):
         except ChoreInterrupted as reason:
             logger.debug("Chore interrupted: %s", reason, extra={"chore": chore.name})
             return None
-        self._telemetry.chore_done(chore.name, seconds)
+        self._telemetry.chore_done(chore.name.partition(":")[0], seconds)
         fields = {"chore": chore.name, "rows": touched, "duration": f"{seconds * 1000:.3g}ms"}
         logger.debug("Chore done", extra=fields)
         return touched

@@ -18,7 +18,7 @@ from evenbeat.engine.loop import Loop
 from evenbeat.engine.runners import Runner
 from evenbeat.errors import StoreError
 from evenbeat.store.store import Store
-from evenbeat.store.upkeep import KnownTask, NewWorker
+from evenbeat.store.upkeep import ApplicationCode, KnownTask, NewWorker
 from evenbeat.tasks.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,9 @@ class Registration:
         registry: Registry,
         clock: Clock,
         runners: Sequence[Runner],
+        *,
         queues: Sequence[str] | None,
+        application: ApplicationCode | None,
     ) -> None:
         self.identity = Identity()
         self.draining = False
@@ -79,6 +81,7 @@ class Registration:
         self._clock = clock
         self._runners = runners
         self._queues = queues
+        self._application = application
 
     def register(self) -> None:
         """Make the worker and its tasks known."""
@@ -91,6 +94,7 @@ class Registration:
             concurrency=sum(runner.slots for runner in self._runners),
             queues=self._queues,
             tasks=self._registry.named(),
+            application=self._application,
         )
         self._store.upkeep.register_worker(worker, now=self._clock.override())
         notes = [

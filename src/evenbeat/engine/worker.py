@@ -28,6 +28,7 @@ from evenbeat.events import EventBus
 from evenbeat.observe.telemetry import NO_TELEMETRY, RunnerStatus, Telemetry, WorkerStatus
 from evenbeat.settings import Settings
 from evenbeat.store.store import Store
+from evenbeat.store.upkeep import ApplicationCode
 from evenbeat.tasks.registry import Registry, RunnerKind
 
 logger = logging.getLogger("evenbeat.worker")
@@ -54,6 +55,7 @@ class Worker:
         clock: Clock | None = None,
         chores: Sequence[Chore] = (),
         telemetry: Telemetry = NO_TELEMETRY,
+        application: ApplicationCode | None = None,
     ) -> None:
         self.queues = queues
         self.events = events or EventBus()
@@ -66,7 +68,9 @@ class Worker:
         reporter = Reporter(self.events, self.clock)
         self.runs = ActiveRuns()
         self.runners: list[Runner] = []
-        self.registration = Registration(store, registry, self.clock, self.runners, queues)
+        self.registration = Registration(
+            store, registry, self.clock, self.runners, queues=queues, application=application
+        )
         self.identity = self.registration.identity
         self.keeper = LeaseKeeper(
             store,

@@ -86,11 +86,11 @@ def replication(context: CheckContext) -> Iterator[Finding]:
 
 
 def schema_version(context: CheckContext) -> Finding:
-    version, known = context.queries.versions()
-    name = "schema_version"
-    if version != known:
+    version, known, usable = context.queries.versions()
+    if version < known:
         name = "schema_behind" if version else "schema_missing"
-        name = "schema_newer" if version > known else name
+    else:
+        name = "schema_version" if usable else "schema_newer"
     return _finding(name, schema=context.queries.schema, version=version, known=known)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import psycopg
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
-from evenbeat.store.migrate import migrations, schema_version
+from evenbeat.store.migrate import applied_migrations, migrations, usable
 from evenbeat.store.part import StorePart
 from evenbeat.store.statements import load_statements
 from evenbeat.store.summaries import WaitingLane, waiting_params
@@ -80,9 +80,11 @@ class HealthQueries:
         """Whether a pooler lies between us and the server: it makes up the session's number."""
         return self.server().session != self._connection.info.backend_pid
 
-    def versions(self) -> tuple[int, int]:
-        """The schema's version in the database, and the newest that this Evenbeat knows."""
-        return schema_version(self._connection, self.schema), migrations()[-1].version
+    def versions(self) -> tuple[int, int, bool]:
+        """The schema's version in the database, the newest that this Evenbeat knows, and whether
+        it can use the schema if that is newer."""
+        applied, known = applied_migrations(self._connection, self.schema), migrations()[-1].version
+        return applied[-1].version if applied else 0, known, usable(applied, known)
 
     def long_transactions(self, longer_than: timedelta) -> list[OpenTransaction]:
         seconds = longer_than.total_seconds()
@@ -163,14 +165,14 @@ class TableQueries(StorePart):
 
     def schema_complaint(self) -> str | None:
         """Why the schema does not fit this Evenbeat, if it does not."""
-        there, read_only = self._database.rows("schema_version", {})[0]
+        known = migrations()[-1].version
+        there, usable, read_only = self._database.rows("schema_version", {"known": known})[0]
         if read_only:
             self._database.connect_anew()
             refusal = psycopg.errors.ReadOnlySqlTransaction("the server is read-only")
             raise self._database.unavailable(refusal)
         self._database.availability.answered(wrote=True)  # a process that only reads sees it here
-        known = migrations()[-1].version
-        if there == known:
+        if there >= known and usable:
             return None
         remedy = "migrate the schema" if there < known else "upgrade Evenbeat"
         return f"The schema is at version {there}, this Evenbeat needs {known}: {remedy}."

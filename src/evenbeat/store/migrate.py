@@ -1,16 +1,21 @@
-"""Numbered migrations, forward only, applied once however many processes start together."""
+"""Numbered migrations, forward only, applied once however many processes start together.
 
+A migration says which is the oldest code that can use the schema after it, by the newest migration
+that such code knows (`-- oldest code: 3`); without that line, only code that knows it can.
+"""
+
+import hashlib
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import psycopg
 
-from evenbeat.errors import DatabaseUnavailable, SchemaTooNew
+from evenbeat.errors import DatabaseUnavailable, SchemaBehind, SchemaTooNew, StoreError
 from evenbeat.store.pool import OUTAGES, connect_options
 from evenbeat.store.statements import in_schema
 
@@ -20,19 +25,25 @@ LOCK_SECONDS = 5.0
 PAUSE_SECONDS = 5.0
 ATTEMPTS = 12
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
-
-# Before the first release there were twelve migrations, of which 0001 is the sum. A database that
-# has them all counts as new, and this step takes it to the schema that 0001 would create.
-_FROM_TWELVE = "from_0012.sql"
-_HAS_TWELVE = """
-SELECT FROM evenbeat.migrations WHERE version = 12 AND name = 'shorter_rules'"""
+_OLDEST_CODE = re.compile(r"^-- oldest code: (\d+)$", re.MULTILINE)
 
 _VERSIONS_TABLE = """
 CREATE TABLE IF NOT EXISTS evenbeat.migrations (
     version    integer     PRIMARY KEY,
     name       text        NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now()
-)"""
+);
+ALTER TABLE evenbeat.migrations ADD COLUMN IF NOT EXISTS oldest_code integer,
+                                ADD COLUMN IF NOT EXISTS fingerprint text"""
+
+# As JSON, because a schema that was made earlier has neither column.
+_APPLIED = """
+SELECT version, coalesce(to_jsonb(m) ->> 'oldest_code', version::text)::int,
+       to_jsonb(m) ->> 'fingerprint'
+FROM evenbeat.migrations m ORDER BY version"""
+_NOTE = """
+INSERT INTO evenbeat.migrations (version, name, oldest_code, fingerprint)
+VALUES (%s, %s, %s, %s)"""
 
 
 class Migration(NamedTuple):
@@ -41,6 +52,31 @@ class Migration(NamedTuple):
     version: int
     name: str
     text: str
+
+    @property
+    def oldest_code(self) -> int:
+        """The newest migration that code must know in order to use the schema after this one."""
+        declared = _OLDEST_CODE.search(self.text)
+        return int(declared[1]) if declared else self.version
+
+    @property
+    def fingerprint(self) -> str:
+        """Of what it does: comments and spaces do not count."""
+        words = re.sub(r"--.*", "", self.text).split()
+        return hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
+
+
+class AppliedMigration(NamedTuple):
+    """A migration as the database has it."""
+
+    version: int
+    oldest_code: int
+    fingerprint: str | None
+
+
+def usable(applied: Iterable[AppliedMigration], newest: int) -> bool:
+    """Whether code that knows migrations up to `newest` can use a schema with these."""
+    return all(one.oldest_code <= newest for one in applied if one.version > newest)
 
 
 def migrations() -> list[Migration]:
@@ -53,8 +89,9 @@ def migrations() -> list[Migration]:
     return sorted(steps)
 
 
-def migrate(url: str, schema: str) -> list[int]:
-    """Apply what is missing and return its numbers; a database newer than the code is refused."""
+def migrate(url: str, schema: str, *, only_check: bool = False) -> list[int]:
+    """Apply what is missing and return its numbers, or raise SchemaBehind if it may only check. A
+    schema that this code is too old for is refused."""
     with _outages_told():
         connection = psycopg.connect(
             url, autocommit=True, prepare_threshold=None, **connect_options(url)
@@ -62,6 +99,11 @@ def migrate(url: str, schema: str) -> list[int]:
     with _outages_told(), connection:
         known = migrations()
         missing = _missing(connection, schema, known)
+        if missing and only_check:
+            raise SchemaBehind(
+                f"The schema {schema!r} is at version {missing[0].version - 1}, but this Evenbeat "
+                f"needs {known[-1].version}, and EVENBEAT_MIGRATE is off. Run `evenbeat migrate`."
+            )
         if missing:
             with connection.transaction():
                 _lock(connection, schema)
@@ -75,14 +117,24 @@ def migrate(url: str, schema: str) -> list[int]:
 def _missing(
     connection: psycopg.Connection[Any], schema: str, known: list[Migration]
 ) -> list[Migration]:
-    current = schema_version(connection, schema)
+    applied = applied_migrations(connection, schema)
+    current = applied[-1].version if applied else 0
     newest = known[-1].version
-    if current > newest:
+    if not usable(applied, newest):
         raise SchemaTooNew(
             f"The schema {schema!r} is at version {current}, but this Evenbeat knows only up to "
             f"{newest}. Upgrade Evenbeat on this machine, or use another schema."
         )
-    return [step for step in known if step.version > current]
+    missing = [step for step in known if step.version > current]
+    expected = {step.version: step.fingerprint for step in known}
+    for one in applied:
+        if missing and one.fingerprint not in (None, expected.get(one.version, one.fingerprint)):
+            raise StoreError(
+                f"The schema {schema!r} cannot be migrated: its migration {one.version} is not the "
+                "one of this Evenbeat. It was probably made by a development version. Move its "
+                "jobs to a new schema (`evenbeat export`, `evenbeat import`)."
+            )
+    return missing
 
 
 @contextmanager
@@ -93,13 +145,19 @@ def _outages_told() -> Iterator[None]:
         raise DatabaseUnavailable(f"Cannot migrate, no connection: {error}") from error
 
 
+def applied_migrations(connection: psycopg.Connection[Any], schema: str) -> list[AppliedMigration]:
+    """What was applied to the database, in order."""
+    row = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".migrations',)).fetchone()
+    if row is None or row[0] is None:
+        return []
+    rows = connection.execute(in_schema(_APPLIED, schema).encode())
+    return [AppliedMigration._make(row) for row in rows]
+
+
 def schema_version(connection: psycopg.Connection[Any], schema: str) -> int:
     """The newest migration in the database; 0 before the first."""
-    row = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".migrations',)).fetchone()
-    if row is None or row[0] is None or _run(connection, _HAS_TWELVE, schema) is not None:
-        return 0
-    row = _run(connection, "SELECT coalesce(max(version), 0) FROM evenbeat.migrations", schema)
-    return int(row[0]) if row else 0
+    applied = applied_migrations(connection, schema)
+    return applied[-1].version if applied else 0
 
 
 def _lock(connection: psycopg.Connection[Any], schema: str) -> None:
@@ -119,13 +177,12 @@ def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) ->
                 _lock(connection, schema)
                 if schema_version(connection, schema) >= step.version:
                     return False
-                if _run(connection, _HAS_TWELVE, schema) is not None:
-                    upgrade = files(__package__).joinpath("migrations", _FROM_TWELVE)
-                    step = step._replace(text=upgrade.read_text(encoding="utf-8"))
                 connection.execute(f"SET LOCAL lock_timeout = {int(LOCK_SECONDS * 1000)}".encode())
                 connection.execute(in_schema(step.text, schema).encode())
-                done = "INSERT INTO evenbeat.migrations (version, name) VALUES (%s, %s)"
-                connection.execute(in_schema(done, schema).encode(), (step.version, step.name))
+                connection.execute(
+                    in_schema(_NOTE, schema).encode(),
+                    (step.version, step.name, step.oldest_code, step.fingerprint),
+                )
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
             if attempt == ATTEMPTS:
                 raise DatabaseUnavailable(
@@ -138,7 +195,3 @@ def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) ->
         else:
             return True
     raise AssertionError("unreachable")
-
-
-def _run(connection: psycopg.Connection[Any], text: str, schema: str) -> Any:
-    return connection.execute(in_schema(text, schema).encode()).fetchone()

@@ -88,9 +88,10 @@ class Store:
         self.webhooks = Webhooks(self.database)
         self._max_json_bytes = max_json_bytes
 
-    def migrate(self) -> list[int]:
-        """Bring the schema up to date, safely from many processes at once; says what it applied."""
-        return migrate(self.database.url, self.database.schema)
+    def migrate(self, *, only_check: bool = False) -> list[int]:
+        """Bring the schema up to date, safely from many processes at once; says what it applied. Or
+        only check that this Evenbeat can use it."""
+        return migrate(self.database.url, self.database.schema, only_check=only_check)
 
     def close(self) -> None:
         """Give the connections back."""

@@ -54,6 +54,25 @@ class WorkerRecord(NamedTuple):
         return self.tasks is None or job.task in self.tasks
 
 
+class ApplicationCode(NamedTuple):
+    """The code of an application that a worker runs; `schedules` is a fingerprint of those that it
+    declares."""
+
+    name: str
+    version: str | None
+    schedules: str
+
+
+class RunningCode(NamedTuple):
+    """The code of a live worker, and the tasks that it has."""
+
+    worker_id: UUID
+    version: str | None
+    schedules: str
+    started_at: datetime
+    tasks: list[str] | None
+
+
 class NewWorker(NamedTuple):
     """What a worker says of itself when it starts."""
 
@@ -65,6 +84,7 @@ class NewWorker(NamedTuple):
     concurrency: int
     queues: Sequence[str] | None = None
     tasks: Sequence[str] | None = None
+    application: ApplicationCode | None = None
 
 
 class KnownTask(NamedTuple):
@@ -146,8 +166,10 @@ class Upkeep(StorePart):
 
     def register_worker(self, worker: NewWorker, *, now: datetime | None = None) -> None:
         """Make a worker known."""
+        code = worker.application and Jsonb(worker.application._asdict())
         lanes = {"queues": as_list(worker.queues), "tasks": as_list(worker.tasks)}
-        self._database.rows("register_worker", worker._asdict() | lanes | {"now": now})
+        params = worker._asdict() | lanes | {"application": code, "now": now}
+        self._database.rows("register_worker", params)
 
     def beat(
         self, worker_id: UUID, *, running: int, draining: bool = False, now: datetime | None = None
@@ -169,6 +191,17 @@ class Upkeep(StorePart):
     def workers(self) -> list[WorkerRecord]:
         """Every known worker."""
         return self._all(WorkerRecord._make, "workers", {"silent_seconds": None, "now": None})
+
+    def code_at_work(
+        self, application: str, *, silent: timedelta, now: datetime | None = None
+    ) -> list[RunningCode]:
+        """What live workers of an application run."""
+        params = {
+            "application": application,
+            "silent_seconds": silent.total_seconds(),
+            "now": now,
+        }
+        return self._all(RunningCode._make, "code_at_work", params)
 
     def silent_workers(self, silent: timedelta, *, now: datetime | None = None) -> list[UUID]:
         """Workers without a sign of life for this long."""
@@ -234,6 +267,10 @@ class Upkeep(StorePart):
     def forget_tasks(self, *, older_than: datetime) -> int:
         """Strike tasks that no worker has named since the moment and no job is for."""
         return len(self._database.rows("forget_tasks", {"older_than": older_than}))
+
+    def forget_chores(self, *, older_than: datetime) -> int:
+        """Strike chores that nobody has done since the moment."""
+        return len(self._database.rows("forget_chores", {"older_than": older_than}))
 
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:

@@ -73,9 +73,11 @@ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
   AND a.backend_type = 'client backend';
 
 -- name: schema_version
--- The newest migration that was applied; 0 where the twelve of the time before the first release were.
--- And whether the server refuses writes.
-SELECT CASE WHEN bool_or(version = 12 AND name = 'shorter_rules') THEN 0
-            ELSE coalesce(max(version), 0) END,
+-- The newest migration that was applied, whether code that knows those up to `known` can use the
+-- schema, and whether the server refuses writes. A schema that was made earlier does not have the
+-- column, so it is read as JSON.
+SELECT coalesce(max(version), 0),
+       coalesce(max(coalesce((to_jsonb(m) ->> 'oldest_code')::int, version))
+                    FILTER (WHERE version > %(known)s), 0) <= %(known)s,
        current_setting('transaction_read_only')::bool
-FROM evenbeat.migrations;
+FROM evenbeat.migrations m;

@@ -73,9 +73,9 @@ RETURNING j.id;
 -- name: register_worker
 -- Makes a worker known, or refreshes what is known of it.
 INSERT INTO evenbeat.workers (id, host, pid, process_started_at, version, queues, tasks,
-                              concurrency, started_at, heartbeat_at)
+                              concurrency, application, started_at, heartbeat_at)
 VALUES (%(id)s, %(host)s, %(pid)s, %(process_started_at)s, %(version)s, %(queues)s, %(tasks)s,
-        %(concurrency)s, {now}, {now})
+        %(concurrency)s, %(application)s, {now}, {now})
 ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, queues = excluded.queues,
                                tasks = excluded.tasks, concurrency = excluded.concurrency
 RETURNING id;
@@ -105,6 +105,13 @@ WHERE %(silent_seconds)s::float8 IS NULL
    OR heartbeat_at > {now} - make_interval(secs => %(silent_seconds)s::float8)
 ORDER BY id;
 
+-- name: code_at_work
+-- The code of an application's workers that are alive and stay.
+SELECT id, application ->> 'version', application ->> 'schedules', started_at, tasks
+FROM evenbeat.workers
+WHERE application ->> 'name' = %(application)s AND status <> 'draining'
+  AND heartbeat_at > {now} - make_interval(secs => %(silent_seconds)s);
+
 -- name: silent_workers
 -- Workers without a sign of life for this long.
 SELECT id FROM evenbeat.workers
@@ -130,6 +137,11 @@ RETURNING name;
 UPDATE evenbeat.chores
 SET expires_at = {now} + make_interval(secs => %(lease_seconds)s)
 WHERE name = %(name)s AND holder = %(holder)s
+RETURNING name;
+
+-- name: forget_chores
+-- Strikes chores that nobody does any more.
+DELETE FROM evenbeat.chores WHERE last_run_at < %(older_than)s::timestamptz AND holder IS NULL
 RETURNING name;
 
 -- name: end_chore

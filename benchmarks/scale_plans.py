@@ -13,7 +13,7 @@ def plan(url: str, name: str, tasks: list[str], limit: int = 100) -> dict[str, A
     """The plan of `claim` or `next_due` as a worker's connection makes it, with what it touched.
     What the statement wrote is taken back."""
     statement = load_statements("evenbeat")[name]
-    params = {"now": None, "queues": None, "tasks": tasks}
+    params = {"now": None, "queues": None, "tasks": tasks, "since": None}
     if name == "claim":
         params |= {"limit": limit, "worker_id": uuid4(), "lease_seconds": 30.0}
     values = [params[name] for name in statement.names]

@@ -87,3 +87,28 @@ def test_a_slow_answer_does_not_make_it_oversleep(database_url: str) -> None:
         assert worker.claimer.run_once() < left[0] + 0.1
         for runner in worker.runners:
             runner.close()
+
+
+def test_a_job_that_is_put_behind_the_frontier_is_soon_found(database_url, monkeypatch):
+    """Every look counts as slow, so that each claim begins where the last one saw something."""
+    monkeypatch.setattr("evenbeat.store.rows.Frontier.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("evenbeat.store.rows.Frontier.SLOW_SECONDS_PER_JOB", 0.0)
+    app = Evenbeat(database_url, poll_seconds=60)
+
+    @app.task
+    async def noop() -> None: ...
+
+    with app:
+        worker = app.worker()
+        worker.start()
+        try:
+            done = [noop.enqueue().id for _ in range(3)]
+            past = app.store.clock() - timedelta(days=1)
+            done.append(noop.options(run_at=past).enqueue().id)
+            began = time.monotonic()
+            wait_for(
+                lambda: all(app.store.read.job(id_).status == "completed" for id_ in done), "all"
+            )
+            assert time.monotonic() - began < 20, "not only by the poll"
+        finally:
+            worker.stop()

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
 
+from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.store.database import _COLD_SESSION, _HOT_SESSION
+from evenbeat.store.rows import Frontier
 from evenbeat.store.statements import load_statements
+from evenbeat.store.store import Store
 
 pytestmark = pytest.mark.scale
 
@@ -46,7 +50,7 @@ class Backlog:
     def explain(self, name: str, **params: Any) -> dict[str, Any]:
         """The generic plan of a statement as the engine runs it, with what it really touched."""
         statement = load_statements("evenbeat")[name]
-        text, values = statement.numbered.decode(), [params[each] for each in statement.names]
+        text, values = statement.numbered.decode(), [params.get(each) for each in statement.names]
         # A claim's own writes would blur the next measurement, so they are taken back.
         with self.connection.transaction(force_rollback=True):
             self.connection.execute(f"PREPARE measured AS {text}", prepare=False)
@@ -57,10 +61,10 @@ class Backlog:
         self.connection.execute("DEALLOCATE measured")
         return plan
 
-    def claim(self, limit: int = 100) -> dict[str, Any]:
+    def claim(self, limit: int = 100, since: datetime | None = None) -> dict[str, Any]:
         return self.explain(
             "claim",
-            now=None,
+            since=since,
             queues=["default", "mail"],
             tasks=["report", "sync"],
             limit=limit,
@@ -94,6 +98,25 @@ def assert_never_reads_the_backlog(plan: dict[str, Any], most: int) -> None:
 def backlog(module_database_url: str) -> Iterator[Backlog]:
     with closing(Backlog(module_database_url)) as made:
         yield made
+
+
+def test_a_claim_passes_over_what_a_held_snapshot_keeps(backlog: Backlog, module_database_url: str):
+    """Rows that were claimed while somebody's transaction can still see them stay in the index."""
+    backlog.fill(future=0, due=0)
+    store = Store(module_database_url)
+    for _ in range(20):
+        store.add_many([NewJob(JobSpec("sync"))] * 1000)
+    with psycopg.connect(module_database_url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT count(*) FROM evenbeat.jobs")
+        frontier = Frontier()
+        for _ in range(19):
+            store.claim(uuid4(), 1000, frontier=frontier)
+        from_the_front, from_there = backlog.claim(10), backlog.claim(10, frontier.oldest)
+    store.close()
+    assert rows_claimed(from_the_front) == rows_claimed(from_there) == 10
+    assert touched(from_there) < touched(from_the_front) / 3
+    backlog.connection.execute("VACUUM evenbeat.jobs")
 
 
 @pytest.mark.timeout(300)

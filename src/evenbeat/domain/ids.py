@@ -12,26 +12,22 @@ _MARKS = 0x7 << 76 | 0b10 << 62
 def uuid7(unix_seconds: float | None = None) -> UUID:
     """A new id. The twelve bits after the milliseconds are the fraction of the present one, so ids
     that a process makes one after another sort in that order."""
-    return _uuid7(_ticks(unix_seconds), int.from_bytes(os.urandom(8), "big"))
+    random = int.from_bytes(os.urandom(8), "big") >> 2
+    if unix_seconds is not None:
+        return UUID(int=int(unix_seconds * 1000) << 80 | _MARKS | random)
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    return UUID(int=milliseconds << 80 | (rest << 12) // 1_000_000 << 64 | _MARKS | random)
 
 
 def uuid7_many(count: int, unix_seconds: float | None = None) -> list[UUID]:
     """`count` new ids that sort in the order they are returned, so that a bulk insert appends to
     the end of its index."""
-    first = _ticks(unix_seconds)
-    tails = struct.unpack(f">{count}Q", os.urandom(8 * count))
-    return [_uuid7(ticks, tail) for ticks, tail in enumerate(tails, first)]
-
-
-def _ticks(unix_seconds: float | None) -> int:
-    """Time in 4096ths of a millisecond."""
-    if unix_seconds is None:
-        return (time.time_ns() << 12) // 1_000_000
-    return int(unix_seconds * 1000) << 12
-
-
-def _uuid7(ticks: int, random: int) -> UUID:
-    return UUID(int=ticks >> 12 << 80 | (ticks & 0xFFF) << 64 | _MARKS | random >> 2)
+    first = uuid7(unix_seconds).int
+    ticks = first >> 80 << 12 | first >> 64 & 0xFFF  # 4096 in a millisecond
+    return [
+        UUID(int=(ticks + i) >> 12 << 80 | (ticks + i & 0xFFF) << 64 | _MARKS | tail >> 2)
+        for i, tail in enumerate(struct.unpack(f">{count}Q", os.urandom(8 * count)))
+    ]
 
 
 def parse_id(value: object) -> UUID | None:

@@ -20,7 +20,7 @@ from evenbeat.errors import StoreError
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.database import Connection
 from evenbeat.store.listener import CannotListen, Listener
-from evenbeat.store.rows import Release
+from evenbeat.store.rows import Frontier, Release
 from evenbeat.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ class Claimer(Loop):
         super().__init__(telemetry)
         self._store = store
         self._runners = runners
+        self._frontiers = {runner: Frontier() for runner in runners}
         self._pipeline = pipeline
         self._runs = runs
         self._clock = clock
@@ -148,17 +149,23 @@ class Claimer(Loop):
                 self._alarm.wait_for_slot(False)
                 return 0.0
             return self._poll_seconds
-        tasks = [task for runner in self._runners if runner.capacity() > 0 for task in runner.tasks]
-        if not tasks:
+        free = [runner for runner in self._runners if runner.capacity() > 0]
+        if not free:
             return self._poll_seconds
         asked_at = time.monotonic()
+        since = [frontier.since for runner, frontier in self._frontiers.items() if runner in free]
         due, present = self._store.next_due(
-            queues=self._queues, tasks=tasks, now=self._clock.override()
+            queues=self._queues,
+            tasks=[task for runner in free for task in runner.tasks],
+            since=min((one for one in since if one), default=None) if all(since) else None,
+            now=self._clock.override(),
         )
         self._clock.observe(present, asked_at=asked_at)
-        if due is None:
-            return self._poll_seconds
-        return min(max(0.0, (due - self._clock.now()).total_seconds()), self._poll_seconds)
+        rests = [self._poll_seconds]
+        rests += [one.full_look_at - asked_at for one in self._frontiers.values() if one.since]
+        if due is not None:
+            rests.append((due - self._clock.now()).total_seconds())
+        return max(0.0, min(rests))
 
     def _claim_all(self, connection: Connection | None = None) -> bool:
         """Claim for every runner that has capacity; returns whether there may be more to claim."""
@@ -177,6 +184,8 @@ class Claimer(Loop):
 
     def _claim(self, runner: Runner, limit: int, connection: Connection | None) -> int:
         asked_at = time.monotonic()
+        frontier = self._frontiers[runner]
+        frontier.begin(asked_at)
         try:
             jobs = self._store.claim(
                 self._worker_id,
@@ -184,6 +193,7 @@ class Claimer(Loop):
                 queues=self._queues,
                 tasks=runner.tasks,
                 lease=self._lease,
+                frontier=frontier,
                 connection=connection,
                 now=self._clock.override(),
             )
@@ -192,6 +202,7 @@ class Claimer(Loop):
             raise
         seconds = time.monotonic() - asked_at
         runner.claim_took(seconds)
+        frontier.end(asked_at, seconds, len(jobs))
         usual = self._lease.total_seconds()
         if seconds > min((job.lease_seconds or usual for job in jobs), default=usual):
             logger.warning("a claim was answered after %.1f s, when its leases were over", seconds)

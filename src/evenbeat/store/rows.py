@@ -77,6 +77,44 @@ def new_job_columns(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> d
 # -- ends of runs ----------------------------------------------------------------------------------
 
 
+class Frontier:
+    """Where a worker's next claim begins to look: at the oldest waiting job that the last one saw.
+
+    What comes before it has been claimed, and has left entries in the index. Those are soon gone,
+    unless an open transaction somewhere still sees them: then the way from the front to the first
+    waiting job gets longer with every job. A claim that begins at the frontier is spared that, but
+    misses a job that is put behind it (added with a time in the past, or handed back). So only
+    while looks from the front are slow do claims begin there, and every now and then one does not.
+    """
+
+    PAUSE_SECONDS = 1.0
+    MOST_OF_THE_TIME = 0.05
+    SLOW_SECONDS = 0.01
+    SLOW_SECONDS_PER_JOB = 0.00005
+
+    def __init__(self) -> None:
+        self.since: datetime | None = None
+        self.oldest: datetime | None = None
+        """The oldest due time that the last claim saw."""
+        self.full_look_at = 0.0
+        """When to begin at the front again."""
+
+    def begin(self, now: float) -> None:
+        """Decide where the next claim begins."""
+        self.oldest = None
+        if now >= self.full_look_at:
+            self.since = None
+
+    def end(self, now: float, seconds: float, claimed: int) -> None:
+        """Note what a claim saw, how long it took and how many jobs it got."""
+        if self.since is None:
+            pause = max(self.PAUSE_SECONDS, seconds / self.MOST_OF_THE_TIME)
+            self.full_look_at = now + pause
+            if seconds < self.SLOW_SECONDS + self.SLOW_SECONDS_PER_JOB * claimed:
+                return
+        self.since = self.oldest or self.since
+
+
 REFUSED = "payload_refused"
 """The error code of a run that was handed back because its payload does not fit the handler."""
 

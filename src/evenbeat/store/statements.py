@@ -34,11 +34,12 @@ SNIPPETS = {
 # One row for each (queue, task, priority) that has waiting jobs, with its oldest due time: the
 # inside of a recursive query, which is told its own name. It hops from lane to lane through the
 # index instead of reading the jobs between. Jobs with a concurrency key have lanes of their own.
+# With `from_frontier`, what was due before `since` is passed over without a look at its rows.
 _LANES = """
     (SELECT queue, task, priority, next_run_at
      FROM evenbeat.jobs
      WHERE concurrency_key IS {null}
-       AND {{waiting}}
+       AND {{waiting}}{since}
      ORDER BY queue, task, priority, next_run_at
      LIMIT 1)
     UNION ALL
@@ -47,14 +48,15 @@ _LANES = """
         SELECT j.queue, j.task, j.priority, j.next_run_at
         FROM evenbeat.jobs j
         WHERE j.concurrency_key IS {null}
-          AND {{waiting j}}
+          AND {{waiting j}}{since}
           AND (j.queue, j.task, j.priority) > ({name}.queue, {name}.task, {name}.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
 """
 # Jobs that can be claimed once they are due, in the words of the partial indexes on them.
 _WAITING = re.compile(r"\{waiting(?: (\w+))?\}")
-_LANES_BY = re.compile(r"\{(free|limited)_lanes_by (\w+)\}")
+_LANES_BY = re.compile(r"\{(free|limited)_lanes_by (\w+)( from_frontier)?\}")
+_SINCE = " AND next_run_at >= coalesce(%(since)s::timestamptz, '-infinity')"
 _HAS_KEY = {"free": "NULL", "limited": "NOT NULL"}
 
 
@@ -94,7 +96,12 @@ def bind(name: str, text: str, schema: str, *, hot: bool) -> Statement:
     """Make a statement of SQL text: comments go; lanes, column lists and the schema's name come
     in."""
     body = _COMMENT.sub("", text).strip().rstrip(";")
-    body = _LANES_BY.sub(lambda lanes: _LANES.format(name=lanes[2], null=_HAS_KEY[lanes[1]]), body)
+    body = _LANES_BY.sub(
+        lambda lanes: _LANES.format(
+            name=lanes[2], null=_HAS_KEY[lanes[1]], since=_SINCE if lanes[3] else ""
+        ),
+        body,
+    )
     body = _WAITING.sub(_waiting, body)
     for placeholder, snippet in SNIPPETS.items():
         body = body.replace("{" + placeholder + "}", snippet)

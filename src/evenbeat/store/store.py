@@ -40,6 +40,7 @@ from evenbeat.store.reads import Reads
 from evenbeat.store.rows import (
     MAX_JSON_BYTES,
     REFUSED,
+    Frontier,
     Release,
     claim_keys,
     finish_params,
@@ -178,6 +179,7 @@ class Store:
         queues: Sequence[str] | None = None,
         tasks: Sequence[str] | None = None,
         lease: timedelta = timedelta(seconds=30),
+        frontier: Frontier | None = None,
         connection: Connection | None = None,
         now: datetime | None = None,
     ) -> list[Job]:
@@ -185,6 +187,7 @@ class Store:
         runs out. None for `queues` or `tasks` means all. A `connection` of one's own (see
         `listen`) spares the pool. While jobs with and without a concurrency key wait, each kind
         gets half of the room."""
+        frontier = frontier or Frontier()
         params = {
             "worker_id": worker_id,
             "lease_seconds": lease.total_seconds(),
@@ -198,8 +201,9 @@ class Store:
         try:
             view = self._keyed.claim_share(jobs, params, limit, connection)
             if (room := limit - len(jobs)) > 0:
-                free = self.database.rows("claim", {**params, "limit": room}, connection)
-                jobs += map(Job._make, free)
+                free_params = {**params, "limit": room, "since": frontier.since}
+                for *job, frontier.oldest in self.database.rows("claim", free_params, connection):
+                    jobs.append(Job._make(job))
             if len(jobs) < limit:
                 self._keyed.claim_remaining(jobs, view, params, limit, connection)
         except psycopg.errors.UniqueViolation:
@@ -221,10 +225,12 @@ class Store:
         *,
         queues: Sequence[str] | None = None,
         tasks: Sequence[str] | None = None,
+        since: datetime | None = None,
         now: datetime | None = None,
     ) -> tuple[datetime | None, datetime]:
-        """When the earliest waiting job is (or was) due, and what time it is now."""
-        params = {"queues": as_list(queues), "tasks": as_list(tasks), "now": now}
+        """When the earliest waiting job is (or was) due, and what time it is now. With `since`,
+        jobs that were due before may be left out (see `Frontier`)."""
+        params = {"queues": as_list(queues), "tasks": as_list(tasks), "since": since, "now": now}
         due, present, limited = self.database.rows("next_due", params)[0]
         if limited is not None:
             look = self._keyed.next_look(params, limited, present)

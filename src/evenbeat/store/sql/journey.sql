@@ -48,12 +48,13 @@ SELECT pg_notify(%(channel)s, signal) FROM unnest(%(signals)s::text[]) AS signal
 -- Takes up to `limit` due jobs, most urgent first, and opens an execution for each. No two callers
 -- get the same job, and the cost depends neither on how many jobs wait nor on how many are due.
 -- Jobs with a concurrency key are not among them: those are claimed key by key (`keyed_claims.sql`).
+-- Each row also has the oldest due time of all lanes, where the next claim may begin (`since`).
 WITH RECURSIVE
 -- One row for each (queue, task, priority) that has waiting jobs, with its oldest due time. Hops
 -- from lane to lane through the index instead of reading the jobs between.
-lanes AS ({free_lanes_by lanes}),
+lanes AS ({free_lanes_by lanes from_frontier}),
 open_lanes AS (
-    SELECT queue, task, priority
+    SELECT queue, task, priority, next_run_at
     FROM lanes
     WHERE next_run_at <= {now}
       AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
@@ -71,6 +72,8 @@ picked AS (
         WHERE j.concurrency_key IS NULL
           AND {waiting j}
           AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority
+          -- There is nothing before it but rows that have gone, which may be many.
+          AND j.next_run_at >= lane.next_run_at
           AND j.next_run_at <= {now}
         ORDER BY j.next_run_at
         LIMIT %(limit)s
@@ -101,7 +104,8 @@ opened AS (
            run_count, current_retry_count, release_count, 'running'
     FROM claimed
 )
-SELECT {job} FROM claimed j ORDER BY j.priority DESC, j.next_run_at;
+SELECT {job}, (SELECT min(next_run_at) FROM open_lanes)
+FROM claimed j ORDER BY j.priority DESC, j.next_run_at;
 
 -- name: set_aside_doubled
 -- Fails due jobs whose occurrence has an execution already: running it again would double it.
@@ -121,7 +125,7 @@ RETURNING j.id;
 -- When the earliest job that these workers can run is or was due (null when none waits), the
 -- database's time, and the same moment for jobs with a concurrency key, whose time it may not be.
 WITH RECURSIVE
-lanes AS ({free_lanes_by lanes}),
+lanes AS ({free_lanes_by lanes from_frontier}),
 limited AS ({limited_lanes_by limited})
 SELECT (SELECT min(next_run_at) FROM lanes
         WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))

@@ -310,6 +310,7 @@ class Evenbeat:
             answer_seconds=min(15.0, settings.lease_seconds / 2),
             pooling=settings.pooling,
             listen_url=settings.listen_url and settings.listen_url.get_secret_value(),
+            read_url=settings.read_url and settings.read_url.get_secret_value(),
             max_json_bytes=settings.max_payload_bytes,
             placer=lambda: self.balancer,
         )

@@ -153,6 +153,9 @@ class Settings(BaseSettings):
     listen_url: DatabaseUrl = None
     """The database without the pooler in between, for the notifications that wake workers. Without
     it, workers behind a pooler look for due jobs every second."""
+    read_url: DatabaseUrl = None
+    """A replica of the database, for the lists and reports of the dashboard and the API and for
+    metrics. While it does not answer or is more than 10 s behind, the database itself is read."""
     data_dir: Directory = Field(default_factory=lambda: user_data_path("evenbeat", appauthor=False))
     """The directory for this machine's data; the embedded server is in postgres/ below it. A
     relative path starts at the working directory. Default: the user's data directory."""
@@ -261,7 +264,7 @@ _OTHER_NAMES = {
     f"{PREFIX}STALE_DAYS": "stale_days",
     "STALE_DAYS": "stale_days",
 }
-_SECRETS = frozenset({"database_url", "listen_url", "auth_secret", "auth_public_key"})
+_SECRETS = frozenset({"database_url", "listen_url", "read_url", "auth_secret", "auth_public_key"})
 
 
 def load_settings(**overrides: object) -> Settings:

@@ -106,12 +106,14 @@ def test_a_worker_here_must_be_at_work(app: Evenbeat, access: Access):
 @pytest.mark.parametrize(("change", "complaint"), [(1000, "upgrade"), (-1000, "migrate")])
 def test_a_schema_of_another_version_is_not_ready(client_for, database_url, change, complaint):
     with psycopg.connect(database_url, autocommit=True) as connection:
-        update = "UPDATE evenbeat.migrations SET version = version + %s"
-        connection.execute(update, (change,))
+        update = (
+            "UPDATE evenbeat.migrations SET version = version + %s, oldest_code = oldest_code + %s"
+        )
+        connection.execute(update, (change, change))
         try:
             answer = client_for(None).get("/readyz")
         finally:
-            connection.execute(update, (-change,))
+            connection.execute(update, (-change, -change))
     assert answer.status_code == 503
     assert answer.json()["status"] == "not ready"
     assert complaint in answer.json()["checks"]["schema"]
@@ -121,7 +123,7 @@ def test_without_a_database_it_is_not_ready_and_tells_no_secrets(database_url, a
     with Evenbeat(database_url, metrics_public=True) as app:
         anonymous = TestClient(create(app, access=access))
         app.store.clock()
-        app.store.database.rows("schema_version", {})
+        app.store.database.rows("schema_version", {"known": 1})
         app.store.database.close()
         answer = anonymous.get("/readyz")
         assert answer.status_code == 503

@@ -32,6 +32,7 @@ def test_defaults() -> None:
         "database_url": None,
         "db_schema": "evenbeat",
         "migrate": True,
+        "read_url": None,
         "database_timeout_seconds": 30,
         "pooling": "auto",
         "listen_url": None,

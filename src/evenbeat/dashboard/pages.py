@@ -31,6 +31,7 @@ from evenbeat.domain.moments import zone_named
 from evenbeat.errors import EvenbeatError, InvalidInput, NotFound, StoreError
 from evenbeat.humanize import shorten
 from evenbeat.store.health import TableQueries
+from evenbeat.store.replica import accept_old_reads, old_reads_are_accepted
 from evenbeat.store.store import Store
 
 THEME_COOKIE, ZONE_COOKIE, NOTICE_COOKIE = "evenbeat_theme", "evenbeat_zone", "evenbeat_notice"
@@ -263,6 +264,7 @@ class PageRequest:
             "here_path": self.here,
             "version": __version__,
             "notices": notices,
+            "replica_lag": self._replica_lag() if status == 200 else None,
         }
         response = HTMLResponse(templates.get_template(template).render(context | values), status)
         response.headers["Cache-Control"] = "no-store"
@@ -279,6 +281,11 @@ class PageRequest:
         except StoreError:
             return True
         return False
+
+    def _replica_lag(self) -> float | None:
+        """How old what this page shows may be; None if it comes from the database itself."""
+        replica = self.store.database.replica
+        return replica.lag if replica is not None and old_reads_are_accepted() else None
 
     def back(self, to: str, *notices: Notice) -> Response:
         """After a change: to a page of ours, which shows the notices. A cookie carries them."""
@@ -311,6 +318,8 @@ class PageRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def with_pages(request: Request) -> Response:
+            if NOTICE_COOKIE in request.cookies:
+                accept_old_reads(False)  # it shows what a change has led to
             try:
                 return await handle(request)
             except Exception as error:

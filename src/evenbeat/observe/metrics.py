@@ -29,6 +29,7 @@ from evenbeat.store.database import Database
 from evenbeat.store.health import TableQueries
 from evenbeat.store.placement import PlacementTotals
 from evenbeat.store.reads import QueueDepth
+from evenbeat.store.replica import old_reads_accepted
 from evenbeat.store.store import Store
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ _PROCESS = (
     counter("evenbeat_pool_errors_total", ("pool",), "Callers that got no connection."),
     gauge("evenbeat_database_outage_seconds", (),
           "How long the database has not served this process: away, silent, or refusing writes."),
+    gauge("evenbeat_replica_lag_seconds", (),
+          "How far the replica at EVENBEAT_READ_URL is behind; absent while it is not read."),
 )  # fmt: skip
 
 _DATABASE = (
@@ -270,6 +273,8 @@ class Metrics(Collector):
             yield f"evenbeat_pool_{name}", {(pool,): one[figure] for pool, one in pools.items()}
         if database is not None:
             yield "evenbeat_database_outage_seconds", database.availability.seconds_away
+            if database.replica is not None and database.replica.lag is not None:
+                yield "evenbeat_replica_lag_seconds", database.replica.lag
 
     def database(self) -> Iterator[tuple[str, Values]]:
         """The whole database. While it cannot be reached, `evenbeat_database_up 0` is all there is:
@@ -330,13 +335,14 @@ def database_figures(
     by a worker's chore for everybody and read here with its age, by the database's clock."""
     moment, figures, tables = store.clock(now), store.upkeep.figures(), TableQueries(store.database)
     stored = {name: figure.value for name, figure in figures.items()}
-    counts = store.read.counts_by_status()
+    with old_reads_accepted():
+        counts, depths = store.read.counts_by_status(), store.read.queues(now=now)
     workers = dict.fromkeys(("active", "draining", "silent"), 0)
     for worker in store.upkeep.workers():
         is_silent = (moment - worker.heartbeat_at).total_seconds() > silent_seconds
         status = "silent" if is_silent else worker.status
         workers[status] = workers.get(status, 0) + 1
-    queues, sizes = queue_figures(store.read.queues(now=now), moment), tables.figures()
+    queues, sizes = queue_figures(depths, moment), tables.figures()
     values: dict[str, Values] = {
         "distribution": stored.get("distribution"),
         "evenbeat_figures_age_seconds": {

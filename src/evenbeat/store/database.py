@@ -26,6 +26,7 @@ from evenbeat.store.pool import (
     unreachable,
 )
 from evenbeat.store.prepared import PreparedConnection
+from evenbeat.store.replica import Replica
 from evenbeat.store.statements import Statement, bind, load_statements, with_columns
 
 logger = logging.getLogger(__name__)
@@ -94,11 +95,13 @@ class Database:
         answer_seconds: float = 15.0,
         pooling: str = "auto",
         listen_url: str | None = None,
+        read_url: str | None = None,
     ) -> None:
         """`timeout` is how long to wait for a connection, `answer_seconds` how long for the answer
         to a journey's statement, which takes milliseconds where all is well. Behind a pooler that
         lends a session for a transaction only, nothing is set or prepared that outlasts one:
-        `pooling` says "transaction" then, or "auto" to find out."""
+        `pooling` says "transaction" then, or "auto" to find out. Reports may come from the replica
+        at `read_url`."""
         _check_url(url)
         self.url = url
         self.schema = schema
@@ -128,20 +131,29 @@ class Database:
             availability=self.availability,
         )
 
+        self.replica = None
+        if read_url is not None:
+            _check_url(read_url)
+            self.replica = Replica(read_url, pool_size, _CONNECTING, self._configure_cold)
+
     @property
     def closed(self) -> bool:
         return self._pool.closed
 
     def close(self) -> None:
         """Close every connection that is free, and the others when their statements end."""
-        for pool in (self._pool, self._hot_pool):
+        for pool in self._pools().values():
             pool.close()
 
     def pool_figures(self) -> dict[str, dict[str, float]]:
         """How each pool does."""
-        return {"general": self._pool.figures(), "journey": self._hot_pool.figures()}
+        return {name: pool.figures() for name, pool in self._pools().items()}
 
-    def rows(
+    def _pools(self) -> dict[str, Pool[Any]]:
+        pools: dict[str, Pool[Any]] = {"general": self._pool, "journey": self._hot_pool}
+        return pools if self.replica is None else pools | {"replica": self.replica.pool}
+
+    def rows(  # noqa: PLR0912 - each kind of failure has its own answer
         self,
         name: str | Statement,
         params: Mapping[str, Any],
@@ -154,6 +166,10 @@ class Database:
         if connection is not None:
             with _bad_input_explained():
                 return _execute(connection, statement, params)
+        if statement.report and self.replica is not None:
+            from_replica = self.replica.rows(lambda replica: _execute(replica, statement, params))
+            if from_replica is not None:
+                return from_replica
         pool: Pool[Any] = self._hot_pool if statement.hot else self._pool
         for attempt in range(1, _ATTEMPTS + 1):
             connection = pool.take(min(connection_timeout.get(), self._timeout))
@@ -221,7 +237,8 @@ class Database:
         connection: Connection | None = None,
     ) -> list[Row]:
         """Run a composed SELECT, written like the named statements."""
-        return self.rows(bind(name, text, self.schema, hot=False), params, connection)
+        statement = bind(name, text, self.schema, hot=False, report=True)
+        return self.rows(statement, params, connection)
 
     @contextmanager
     def transaction(

@@ -17,6 +17,7 @@ _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|TRUNCATE|pg_notify)\b")
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _SCHEMA = re.compile(r"\bevenbeat\.")
 _HOT_FILES = frozenset({"journey.sql", "keyed_claims.sql", "limits.sql"})
+_REPORTS = "reads.sql"
 
 _PLANS = frozenset({"plan_time", "next_run_at"})
 _UNIQUE = frozenset({"name", "dedup_key"})
@@ -61,11 +62,13 @@ _HAS_KEY = {"free": "NULL", "limited": "NOT NULL"}
 
 
 class Statement(NamedTuple):
-    """One statement: `hot` ones are a job's journey and want the plan that the index dictates."""
+    """One statement: `hot` ones are a job's journey and want the plan that the index dictates, a
+    `report` may come from a replica where the caller says so."""
 
     name: str
     text: str
     hot: bool
+    report: bool
     writes: bool
     numbered: bytes
     """The text with `$1`, `$2` … in place of the parameters' names."""
@@ -83,7 +86,9 @@ def load_statements(schema: str) -> dict[str, Statement]:
         for name, text in zip(parts[::2], parts[1::2], strict=True):
             if name in statements:
                 raise ValueError(f"two statements are named {name!r}")
-            statements[name] = bind(name, text, schema, hot=file.name in _HOT_FILES)
+            statements[name] = bind(
+                name, text, schema, hot=file.name in _HOT_FILES, report=file.name == _REPORTS
+            )
     return statements
 
 
@@ -92,7 +97,7 @@ def in_schema(text: str, schema: str) -> str:
     return _SCHEMA.sub(lambda _: f'"{schema}".', text)
 
 
-def bind(name: str, text: str, schema: str, *, hot: bool) -> Statement:
+def bind(name: str, text: str, schema: str, *, hot: bool, report: bool = False) -> Statement:
     """Make a statement of SQL text: comments go; lanes, column lists and the schema's name come
     in."""
     body = _COMMENT.sub("", text).strip().rstrip(";")
@@ -107,7 +112,7 @@ def bind(name: str, text: str, schema: str, *, hot: bool) -> Statement:
         body = body.replace("{" + placeholder + "}", snippet)
     # The tag makes a statement recognisable in the server's log and in pg_stat_statements.
     tagged = f"/* evenbeat:{name} */ {in_schema(body, schema)}"
-    return _with_numbers(Statement(name, tagged, hot, bool(_WRITES.search(body)), b"", ()))
+    return _with_numbers(Statement(name, tagged, hot, report, bool(_WRITES.search(body)), b"", ()))
 
 
 def with_columns(insert: Statement, name: str, columns: Iterable[str]) -> Statement:

@@ -647,9 +647,9 @@ def test_opposite_verbs_over_the_same_jobs_at_once_both_end(store):
     ],
     ids=["pause", "resume", "cancel"],
 )
-def test_the_victim_of_a_deadlock_tries_again(database_url, connect, state, verb, caplog):
+def test_the_victim_of_a_deadlock_tries_again(direct_url, connect, state, verb, caplog):
     caplog.set_level("INFO", "evenbeat.store.database")
-    quick = Store(make_conninfo(database_url, options="-c deadlock_timeout=1s"), timeout=10)
+    quick = Store(make_conninfo(direct_url, options="-c deadlock_timeout=1s"), timeout=10)
     first, second = (make(quick, state, id=id_) for id_ in uuid7_many(2))
     gate, rival = connect(), connect()
     # Who completes the circle finds the deadlock and ends by it: the verb, not its rival.

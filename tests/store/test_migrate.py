@@ -248,30 +248,32 @@ def wait_for_lock(url: str, table: str) -> None:
             pass
 
 
-def test_a_deadlock_with_a_worker_costs_a_migration_a_second_try(behind):
-    with psycopg.connect(behind) as worker, ThreadPoolExecutor(1) as pool:
+def test_a_deadlock_with_a_worker_costs_a_migration_a_second_try(behind, empty_direct_url):
+    with psycopg.connect(empty_direct_url) as worker, ThreadPoolExecutor(1) as pool:
         worker.execute("SET deadlock_timeout = '1h'")  # so that it is the migration that gives way
         worker.execute("LOCK TABLE evenbeat.executions IN ROW EXCLUSIVE MODE")
         migrating = pool.submit(migrate, behind, "evenbeat")
-        wait_for_lock(behind, "executions")
+        wait_for_lock(empty_direct_url, "executions")
         worker.execute("LOCK TABLE evenbeat.jobs IN ROW EXCLUSIVE MODE")
         worker.commit()
         assert migrating.result(timeout=30) == [NEXT]
     assert applied(behind) == [*KNOWN, NEXT]
 
 
-def test_a_migration_that_waits_for_a_dump_does_not_hold_up_the_workers(behind, monkeypatch):
+def test_a_migration_that_waits_for_a_dump_does_not_hold_up_the_workers(
+    behind, empty_direct_url, monkeypatch
+):
     monkeypatch.setattr("evenbeat.store.migrate.LOCK_SECONDS", 0.3)
     monkeypatch.setattr("evenbeat.store.migrate.ATTEMPTS", 100)
     with (
-        psycopg.connect(behind) as dump,
-        psycopg.connect(behind, autocommit=True) as worker,
+        psycopg.connect(empty_direct_url) as dump,
+        psycopg.connect(empty_direct_url, autocommit=True) as worker,
         ThreadPoolExecutor(1) as pool,
     ):
         dump.execute("SELECT count(*) FROM evenbeat.jobs")
         worker.execute("SET lock_timeout = '20s'")
         migrating = pool.submit(migrate, behind, "evenbeat")
-        wait_for_lock(behind, "jobs")
+        wait_for_lock(empty_direct_url, "jobs")
         worker.execute("UPDATE evenbeat.jobs SET priority = 1")
         assert not migrating.done()
         dump.commit()

@@ -17,6 +17,8 @@ from evenbeat.store.store import Store
 from proxy import Proxy, read_only
 from waiting import wait_for
 
+# By the name under which it was prepared; behind a pooler, its text is sent each time.
+CLAIM = b"evenbeat:claim */" if "EVENBEAT_TEST_POOLER" in os.environ else b"\x00claim\x00"
 SHORT = {"lease_seconds": 3, "renew_seconds": 0.5, "poll_seconds": 0.5, "reap_seconds": 0.2}
 
 
@@ -89,14 +91,40 @@ def test_a_claim_whose_answer_is_lost_costs_nothing(proxy, store):
     with working(app):
         wait_for(app.store.upkeep.workers, "the worker is there")
         time.sleep(0.5)
-        # By the name under which it was prepared; behind a pooler, its text is sent each time.
-        pooled = "EVENBEAT_TEST_POOLER" in os.environ
-        proxy.lose_answer_to(b"evenbeat:claim */" if pooled else b"\x00claim\x00")
+        proxy.lose_answer_to(CLAIM)
         jobs = [once.job(n) for n in range(8)]
         app.enqueue_many(jobs)
         wait_for(lambda: states(store) == {"completed": 8}, "all run", 25)
     assert sorted(ran) == list(range(8))
     assert proxy._without_answer, "the answer to a claim was lost"
+
+
+def test_a_claim_that_breaks_off_after_its_first_part_costs_nothing(proxy, store):
+    """Jobs with a concurrency key are claimed first, and start; the others are not forgotten."""
+    app = Evenbeat(proxy.url, **SHORT | {"lease_seconds": 30, "poll_seconds": 3600})
+
+    @app.task(max_retries=0)
+    def once() -> None: ...
+
+    with working(app):
+        wait_for(app.store.upkeep.workers, "the worker is there")
+        time.sleep(0.5)
+        proxy.lose_answer_to(CLAIM)
+        app.enqueue_many([once.options(concurrency_key="k").job(), *(once.job() for _ in range(3))])
+        wait_for(lambda: states(store) == {"completed": 4}, "all run", 25)
+    assert proxy._without_answer, "the answer to a claim was lost"
+
+
+def test_a_worker_that_stops_hands_back_what_it_may_hold_without_knowing(evenbeat_harness):
+    app = Evenbeat(name="stops")
+    app.task(lambda: None, name="noop")
+    worker = evenbeat_harness(app).worker
+    app.store.add(NewJob(JobSpec("noop")), now=app.now())
+    worker.claimer._unsure_until = time.monotonic() + 60
+    (unknown,) = app.store.claim(worker.identity.id, 1, now=app.now())
+    worker.claimer.stop()
+    worker.claimer.run()
+    assert app.store.read.job(unknown.id).status == "pending"
 
 
 def test_only_what_never_started_is_handed_back(evenbeat_harness):

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -110,6 +111,9 @@ class Claimer(Loop):
         super().run()
         with self._claiming:
             """A claim that the listener's thread has begun is over before this thread ends."""
+        if self._monotonic() < self._unsure_until:
+            with suppress(StoreError):
+                self._hand_back_unknown()
 
     def claim_on_hint(self, connection: Connection | None) -> None:
         """There is something to claim. An idle worker claims it right here, on the connection that
@@ -201,6 +205,8 @@ class Claimer(Loop):
             self._unsure_until = time.monotonic() + 2 * self._lease.total_seconds()
             raise
         seconds = time.monotonic() - asked_at
+        if self._store.database.availability.reason is not None:  # a part of it broke off
+            self._unsure_until = time.monotonic() + 2 * self._lease.total_seconds()
         runner.claim_took(seconds)
         frontier.end(asked_at, seconds, len(jobs))
         usual = self._lease.total_seconds()

@@ -212,10 +212,9 @@ class Store:
             logger.critical("set aside jobs whose occurrence has run before: %s", stuck)
             return jobs if stays else []
         except (*OUTAGES, StoreError) as error:
+            known = error if isinstance(error, StoreError) else self.database.unavailable(error)
             if not (jobs and stays):
-                if isinstance(error, StoreError):
-                    raise
-                raise self.database.unavailable(error) from error
+                raise known from (None if known is error else error)
             # These are ours already, and nobody else would run them before their leases end.
             logger.warning("claimed %d jobs, then no more: %s", len(jobs), error)
         return jobs

@@ -93,8 +93,12 @@ def send(url: str, head: str, *parts: bytes) -> bytes:
         return answer
 
 
-def test_who_sends_too_much_is_told_so_and_not_cut_off(api: FastAPI) -> None:
+@pytest.mark.parametrize(("role", "status"), [("operator", 413), ("viewer", 403), (None, 401)])
+def test_who_sends_too_much_is_told_so_and_not_cut_off(
+    api: FastAPI, token_for: Callable[[str], str], role: str | None, status: int
+) -> None:
     head = "POST /api/v1/jobs HTTP/1.1\nHost: here\n"
+    head += f"Authorization: Bearer {token_for(role)}\n" if role else ""
     with served(api) as url:
         answers = [
             send(url, f"{head}Content-Length: {len(LARGE)}", LARGE),
@@ -105,13 +109,40 @@ def test_who_sends_too_much_is_told_so_and_not_cut_off(api: FastAPI) -> None:
             ),
         ]
     for answer in answers:
-        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
         assert b"connection: close" in answer.lower()
-        assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == 413
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == status
 
 
-def test_who_asks_first_may_keep_it(api: FastAPI) -> None:
+def test_a_body_that_comes_too_slowly_is_given_up(
+    api: FastAPI, token_for: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evenbeat.api.middleware.BODY_SECONDS", 0.3)
+    head = (
+        f"POST /api/v1/jobs HTTP/1.1\nHost: here\nAuthorization: Bearer {token_for('operator')}\n"
+    )
+    with served(api) as url:
+        for length in (900, 500_000):
+            answer = send(url, f"{head}Content-Length: {length}", b'{"task"')
+            assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_body_that_comes_byte_by_byte_is_kept_in_one_piece(
+    api: FastAPI, token_for: Callable[[str], str]
+) -> None:
+    body = json.dumps({"task": "nothing"}).encode()
+    chunks = b"".join(b"1\r\n%c\r\n" % one for one in body) + b"0\r\n\r\n"
+    head = (
+        f"POST /api/v1/jobs HTTP/1.1\nHost: here\nAuthorization: Bearer {token_for('operator')}\n"
+        "Content-Type: application/json\nTransfer-Encoding: chunked"
+    )
+    with served(api) as url:
+        assert send(url, head, chunks).startswith(b"HTTP/1.1 201 ")
+
+
+def test_who_asks_first_may_keep_it(api: FastAPI, token_for: Callable[[str], str]) -> None:
     head = f"POST /api/v1/jobs HTTP/1.1\nHost: here\nContent-Length: {10**12}\n"
+    head += f"Authorization: Bearer {token_for('operator')}\n"
     with served(api) as url:
         answer = send(url, f"{head}Expect: 100-continue")
     assert answer.startswith(b"HTTP/1.1 413 ")

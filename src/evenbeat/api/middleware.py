@@ -1,16 +1,29 @@
-"""Around every request: how large its body may be, how long it waits, and security headers."""
+"""Around every request: how large its body may be and how long it may take, how long it waits, and
+security headers."""
 
+import asyncio
 import re
+import time
+from collections.abc import Mapping
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from evenbeat.api.problems import problem
+from evenbeat.api.auth.tokens import Role
+from evenbeat.api.dependencies import identify
+from evenbeat.api.problems import problem, problem_for
+from evenbeat.errors import EvenbeatError, RoleTooLow
 from evenbeat.store.database import connection_timeout
 from evenbeat.store.replica import accept_old_reads
 
 ROOM_FOR_OTHER_FIELDS = 65_536
 """Bytes that a body may have beyond its payload and its metadata."""
+
+READ_UNSEEN = 65_536
+"""Bytes of a body that are read before it is known who sends it. More is for operators only."""
 
 MAX_BULK_BYTES = 8 * 1024 * 1024
 """Bytes that a request to add many jobs may have."""
@@ -19,8 +32,14 @@ CONNECTION_TIMEOUT = 10.0
 """How long a request waits for a database connection, and before that for the check of its token.
 The command line waits for 30 seconds, and most proxies no longer than 60."""
 
-READ_AND_DROPPED = 64 * 1024 * 1024
-"""Bytes beyond the limit that are read, and dropped, before the connection is closed."""
+DROPPED = 64 * 1024 * 1024
+DROPPED_UNSEEN = 16 * 1024 * 1024
+"""Bytes of a refused body that are read, and dropped, before the connection is closed: of those who
+may send one, and of others."""
+
+BODY_SECONDS = 20.0
+SLOWEST_BYTES_PER_SECOND = 64 * 1024
+"""How long a body may take: some seconds, and more the more of it has come."""
 
 _ID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?7", re.IGNORECASE)
 _HEADERS = {
@@ -32,10 +51,14 @@ _HEADERS = {
 }
 
 
+class TooSlow(Exception):
+    """A body takes longer than it may."""
+
+
 class RequestGuard:
-    """Refuse a body that is too large with a 413, whether its length was declared or not; keep
-    requests from waiting for the database forever; and tell browsers to trust only what comes from
-    here."""
+    """Refuse a body that is too large or too slow, and a large one of somebody who may not send it,
+    before it is read; keep requests from waiting for the database forever; and tell browsers to
+    trust only what comes from here."""
 
     def __init__(self, app: ASGIApp, max_payload: int) -> None:
         self._app = app
@@ -57,40 +80,90 @@ class RequestGuard:
                     headers.setdefault(name, value)
             await send(message)
 
-        declared = headers.get(b"content-length", b"0")
-        is_bulk = scope["path"].endswith("/api/v1/jobs/bulk")
-        limit = max(self._limit, MAX_BULK_BYTES) if is_bulk else self._limit
-        too_large = declared.isdigit() and int(declared[:20]) > limit
-        messages: list[Message] = []
-        if not (too_large and b"expect" in headers):  # a client that asks first has sent nothing
-            messages, fits = await _read(receive, 0 if too_large else limit)
-            too_large = too_large or not fits
-        if too_large:
-            response = problem(
-                413, f"The body is larger than {limit:,} bytes.", headers={"Connection": "close"}
-            )
+        body = IncomingBody(receive)
+        try:
+            response = await self._take_in(body, scope, headers)
+        except TooSlow:
+            response = problem(408, "The body of the request takes too long.")
+        if response is not None:
+            response.headers["Connection"] = "close"
             await response(scope, receive, send_with_headers)
-        elif messages[-1]["type"] != "http.disconnect":  # half a request asks for nothing
-            remaining = iter(messages)
+        elif not body.cut_off:  # half a request asks for nothing
+            whole = iter([body.message()])
 
             async def replay() -> Message:
-                return next(remaining, None) or await receive()
+                return next(whole, None) or await receive()
 
             await self._app(scope, replay, send_with_headers)
 
-
-async def _read(receive: Receive, limit: int) -> tuple[list[Message], bool]:
-    """The body's messages, and whether they have no more bytes than that. What is too much is read
-    all the same, up to a point: many clients send everything before they listen, and would never
-    see the response if the connection were closed while they send."""
-    messages: list[Message] = []
-    size, more = 0, True
-    while more and size <= limit + READ_AND_DROPPED:
-        message = await receive()
-        size += len(message.get("body", b""))
-        more = message.get("more_body", False)
-        if size > limit:
-            messages.clear()
+    async def _take_in(
+        self, body: "IncomingBody", scope: Scope, headers: Mapping[bytes, bytes]
+    ) -> Response | None:
+        """Read the body, or return why not: it is too large, or too large for who sends it."""
+        declared = headers.get(b"content-length", b"0")
+        length = int(declared[:20]) if declared.isdigit() else 0
+        is_bulk = scope["path"].endswith("/api/v1/jobs/bulk")
+        limit = max(self._limit, MAX_BULK_BYTES) if is_bulk else self._limit
+        if length <= READ_UNSEEN:
+            await body.read(READ_UNSEEN)
+            if body.complete:
+                return None
+        request, most = Request(scope), DROPPED_UNSEEN
+        try:
+            principal = await run_in_threadpool(identify, request)
+            if not principal.role.covers(Role.OPERATOR):
+                raise RoleTooLow(Role.OPERATOR, principal.role)
+        except EvenbeatError as error:
+            refusal = problem_for(request, error)
         else:
-            messages.append(message)
-    return messages, size <= limit
+            if length <= limit:
+                await body.read(limit)
+                if body.complete:
+                    return None
+            refusal, most = problem(413, f"The body is larger than {limit:,} bytes."), DROPPED
+        if b"expect" not in headers:  # a client that asks first has sent nothing
+            await body.drop(most)
+        return refusal
+
+
+class IncomingBody:
+    """A request's body as it comes in. It is kept in one piece, since a client may send it byte by
+    byte, and what is too much is dropped."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.complete = self.cut_off = self._ended = False
+        self._receive = receive
+        self._bytes = bytearray()
+        self._size = 0
+        self._began = time.monotonic()
+
+    async def read(self, limit: int) -> None:
+        """Read on until it is complete or larger than that."""
+        while not self._ended and self._size <= limit:
+            self._bytes += await self._next()
+        self.complete = self._size <= limit
+
+    async def drop(self, most: int) -> None:
+        """Read the rest, up to a point: many clients send everything before they listen, and would
+        never see the response if the connection were closed while they send."""
+        self._bytes.clear()
+        most += self._size
+        while not self._ended and self._size <= most:
+            await self._next()
+
+    def message(self) -> Message:
+        """All of it, as the application receives it."""
+        return {"type": "http.request", "body": bytes(self._bytes), "more_body": False}
+
+    async def _next(self) -> bytes:
+        allowed = BODY_SECONDS + self._size / SLOWEST_BYTES_PER_SECOND
+        try:
+            async with asyncio.timeout(self._began + allowed - time.monotonic()):
+                message = await self._receive()
+        except TimeoutError:
+            raise TooSlow from None
+        self.cut_off = message["type"] == "http.disconnect"
+        self._ended = self.cut_off or not message.get("more_body", False)
+        body: bytes = message.get("body", b"")
+        self._size += len(body)
+        return body

@@ -163,7 +163,7 @@ BY_KEY = ["finish", "renew", "release", "progress", "revise", "expired"]
 BY_KEY_BESIDE = [
     "cancel", "run_again", "tie", "startable_dependents", "start_dependents", "notice_missed_ends",
     "feed_since", "feed_among", "feed_of_jobs", "move_jobs", "restore_jobs", "lost_runs",
-    "prune_jobs", "prune_executions", "old_jobs", "count_outcomes",
+    "prune_jobs", "prune_executions", "lock_old_jobs", "count_outcomes",
 ]  # fmt: skip
 
 
@@ -186,6 +186,11 @@ def assert_reaches_each_row_by_its_key(backlog: Backlog, statement: str) -> None
     ]
     assert reads
     assert not [n for n in reads if not {"Index Cond", "Recheck Cond"} & n.keys()]
+    if statement == "prune_jobs":  # a batch must not mean a look at every dependency there is
+        tied = [n for n in nodes(plan) if n.get("Relation Name") == "dependencies"]
+        reads = [n for n in tied if n["Node Type"] != "ModifyTable"]
+        assert reads
+        assert not [n for n in reads if not {"Index Cond", "Recheck Cond"} & n.keys()]
 
 
 @pytest.mark.parametrize("statement", BY_KEY)

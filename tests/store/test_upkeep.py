@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
@@ -181,7 +182,27 @@ def test_one_off_jobs_go_with_their_history_when_they_ended_long_ago(store, batc
     assert store.upkeep.prune_jobs(older_than=T0, batch=batch) == 0
     assert store.upkeep.prune_jobs(older_than=T0 + MINUTE, batch=batch) == 3
     assert store.read.jobs().total == 0
+    assert store.upkeep.prune_executions(older_than=T0 + MINUTE, batch=batch) == 2
     assert [runs_of(store, id_) for id_ in ids] == [[], [], []]
+
+
+def test_old_jobs_are_looked_for_once_in_twenty_batches(store):
+    store.add_many([NewJob(NOOP)] * 45, now=T0)
+    store.control.cancel([job.id for job in store.read.jobs(limit=45).jobs], now=T0)
+    pauses = []
+    prune = partial(store.upkeep.prune_jobs, older_than=T0 + DAY, batch=1)
+    assert prune(between=lambda: pauses.append(None)) == 45
+    assert len(pauses) == 45 + 3
+
+
+def test_a_job_that_someone_else_has_locked_stays_for_the_next_time(store, connect):
+    _, second, _ = ended_jobs(store)
+    prune = partial(store.upkeep.prune_jobs, older_than=T0 + DAY, batch=1)
+    with connect() as connection:
+        connection.execute("SELECT FROM evenbeat.jobs WHERE id = %s FOR UPDATE", (second,))
+        assert prune() == 2
+        assert [job.id for job in store.read.jobs().jobs] == [second]
+    assert prune() == 1
 
 
 def test_recurring_and_live_jobs_stay(store):

@@ -124,8 +124,10 @@ class Retention:
         """Remove it, in batches."""
         upkeep, now = self._store.upkeep, self._clock.now()
         cutoff = now - self._age
-        removed = upkeep.prune_executions(older_than=cutoff, keep=self._executions, between=between)
-        removed += upkeep.prune_jobs(older_than=cutoff, between=between)
+        # Jobs first, so that the walk over the history takes theirs along.
+        removed = upkeep.prune_jobs(older_than=cutoff, between=between)
+        keep = self._executions
+        removed += upkeep.prune_executions(older_than=cutoff, keep=keep, between=between)
         removed += self._store.idempotency.prune(older_than=now - LIFETIME, between=between)
         removed += self._store.webhooks.prune(older_than=cutoff, between=between)
         removed += self._store.limits.prune(older_than=now - self.unused_keys_for)

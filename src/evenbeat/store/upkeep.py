@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -148,21 +149,27 @@ class Upkeep(StorePart):
     def prune_jobs(
         self, *, older_than: datetime, batch: int = BATCH, between: Between = go_on
     ) -> int:
-        """Remove one-off jobs that ended before the moment, with their history."""
-        params = {"older_than": older_than, "limit": batch}
+        """Remove one-off jobs that ended before the moment. Their runs are left for
+        `prune_executions`, which takes them in the order in which they lie on disk: one by one for
+        each job, every run would be a page to read."""
+        rows = self._database.rows
+        old: dict[str, Any] = {"older_than": older_than, "batch": batch, "batches": 20}
 
-        def work(connection: Connection) -> tuple[int, int]:
+        def prune(ids: str, connection: Connection) -> int:
             """Lock, then look again: a job that others wait for must not go."""
-            ids = [row[0] for row in self._database.rows("old_jobs", params, connection)]
-            gone = self._database.rows("prune_jobs", {"ids": ids}, connection) if ids else []
-            return len(ids), len(gone)
+            ((locked,),) = rows("lock_old_jobs", old | {"ids": ids}, connection)
+            return int(rows("prune_jobs", old | {"ids": locked}, connection)[0][0])
 
-        removed, seen, gone = 0, batch, 1
-        while seen == batch and gone:
+        removed, after = 0, None
+        while True:
             between()
-            seen, gone = self._database.atomically(work)
-            removed += gone
-        return removed
+            batches = rows("old_jobs", old | {"after": after})
+            for ids, _ in batches:
+                between()
+                removed += self._database.atomically(partial(prune, ids))
+            if len(batches) < old["batches"]:
+                return removed
+            after = batches[-1][1]
 
     def register_worker(self, worker: NewWorker, *, now: datetime | None = None) -> None:
         """Make a worker known."""

@@ -41,34 +41,48 @@ SELECT (SELECT count(*) FROM old), (SELECT count(*) FROM gone),
        (SELECT id FROM old ORDER BY id DESC LIMIT 1);
 
 -- name: old_jobs
--- One-off jobs that ended long ago and that nobody waits for any more, locked. Whoever waited for
--- them may be old as well; then both go.
-SELECT j.id FROM evenbeat.jobs j
-WHERE j.status IN ('completed', 'failed', 'cancelled') AND j.completed_at < %(older_than)s
-  AND j.schedule_kind IN ('once', 'after')
-  AND NOT EXISTS (
-      SELECT FROM evenbeat.dependencies d JOIN evenbeat.jobs n ON n.id = ANY (ARRAY[d.job_id])
-      WHERE d.predecessor_id = j.id
-        AND NOT (n.status IN ('completed', 'failed', 'cancelled') AND n.completed_at < %(older_than)s))
-LIMIT %(limit)s
-FOR UPDATE OF j SKIP LOCKED;
+-- One-off jobs that ended long ago, in the order in which they were made: a batch of them then touches
+-- few pages, and each only once. Finding them may mean reading all that have ended, so an answer is
+-- for many batches, each as an array that nobody but PostgreSQL reads, and its last id.
+SELECT array_agg(id ORDER BY id)::text, (array_agg(id ORDER BY id DESC))[1]
+FROM (
+    SELECT id, (row_number() OVER (ORDER BY id) - 1) / %(batch)s::int AS batch
+    FROM evenbeat.jobs
+    WHERE status IN ('completed', 'failed', 'cancelled') AND completed_at < %(older_than)s
+      AND schedule_kind IN ('once', 'after')
+      AND (%(after)s::uuid IS NULL OR id > %(after)s::uuid)
+    ORDER BY id
+    LIMIT %(batches)s::int * %(batch)s::int) old
+GROUP BY batch
+ORDER BY batch;
+
+-- name: lock_old_jobs
+-- Those of these jobs that are still over, locked, as an array again.
+SELECT array_agg(id)::text FROM (
+    SELECT j.id
+    FROM unnest(%(ids)s::uuid[]) AS o (id) JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[o.id])
+    WHERE j.status IN ('completed', 'failed', 'cancelled') AND j.completed_at < %(older_than)s
+    FOR UPDATE OF j SKIP LOCKED) locked;
 
 -- name: prune_jobs
--- Removes these jobs, with their history, unless somebody has begun to wait for one meanwhile.
+-- Removes these jobs, but for those that somebody waits for. Whoever waited for one may be old as
+-- well; then both go. `OFFSET 0` has each looked up by itself, instead of all dependencies at once.
 WITH old AS (
     SELECT o.id FROM unnest(%(ids)s::uuid[]) AS o (id)
     WHERE NOT EXISTS (
         SELECT FROM evenbeat.dependencies d JOIN evenbeat.jobs n ON n.id = ANY (ARRAY[d.job_id])
-        WHERE d.predecessor_id = o.id AND n.status IN ('pending', 'scheduled', 'running', 'paused'))
-),
-history AS (
-    DELETE FROM evenbeat.executions e USING old WHERE e.job_id = ANY (ARRAY[old.id])
+        WHERE d.predecessor_id = o.id
+          AND NOT (n.status IN ('completed', 'failed', 'cancelled')
+                   AND n.completed_at < %(older_than)s)
+        OFFSET 0)
 ),
 untied AS (
-    DELETE FROM evenbeat.dependencies d USING old WHERE d.job_id = old.id
+    DELETE FROM evenbeat.dependencies d USING old WHERE d.job_id = ANY (ARRAY[old.id])
+),
+gone AS (
+    DELETE FROM evenbeat.jobs j USING old WHERE j.id = ANY (ARRAY[old.id]) RETURNING j.id
 )
-DELETE FROM evenbeat.jobs j USING old WHERE j.id = ANY (ARRAY[old.id])
-RETURNING j.id;
+SELECT count(*) FROM gone;
 
 -- name: register_worker
 -- Makes a worker known, or refreshes what is known of it.

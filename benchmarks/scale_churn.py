@@ -16,6 +16,7 @@ from scale_workers import SETTLE_SECONDS, await_drained
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
+from evenbeat.engine.maintenance import Maintenance
 from evenbeat.store.store import Store
 
 MINUTE = timedelta(minutes=1)
@@ -162,8 +163,8 @@ def retention(server: Store, executions: int, jobs: int, rounds: int) -> dict[st
 
 
 class Pruner:
-    """Removes old history batch by batch, as the chore does, while the block lasts. When all is
-    gone it goes over the rest again, which is what the chore's walk costs every hour."""
+    """Removes old history batch by batch, with the chore's pauses, while the block lasts. When all
+    is gone it goes over the rest again, which is what the chore's walk costs every hour."""
 
     def __init__(self, store: Store) -> None:
         self.batches: list[float] = []
@@ -190,6 +191,7 @@ class Pruner:
         while not self._over.is_set():
             if not self._step():
                 self._after = None
+            self._over.wait(Maintenance.pauses * self.batches[-1] / 1000)
 
     def _step(self) -> bool:
         params = {"older_than": self._before, "keep": 100, "after": self._after, "limit": 5000}

@@ -1,6 +1,7 @@
 """A chore that takes long keeps its lease, and ends early when it must."""
 
 import threading
+import time
 from datetime import timedelta
 from uuid import uuid4
 
@@ -72,6 +73,35 @@ def test_a_holder_that_was_frozen_stops_before_its_next_batch(harness):
     assert harness.worker.maintenance.do(frozen) is None
     assert frozen.batches == 1
     assert another(harness, Slow(lambda: None)) is None  # it was done
+
+
+def test_neither_lost_runs_nor_other_chores_wait_for_the_end_of_a_long_one(harness):
+    maintenance = harness.worker.maintenance
+    quick = Slow(lambda: None)
+    quick.name = "quick"
+    seen = []
+    slow = Slow(lambda: (reap_is_due(), seen.append((len(reaped), quick.batches))))
+
+    def reap_is_due() -> None:
+        maintenance._ticked_at = -maintenance._reap_seconds
+
+    reaped = []
+    maintenance._reaper.run_once = lambda: reaped.append(None) or []
+    maintenance._chores = [slow, quick]
+    maintenance.run_once()
+    assert slow.batches == quick.batches == 3
+    assert seen == [(1, 0), (2, 3), (3, 3)]
+
+
+def test_a_long_chore_leaves_most_of_the_time_to_others(harness):
+    maintenance = harness.worker.maintenance
+    rests = []
+    maintenance.rest = rests.append
+    assert maintenance.do(Slow(lambda: time.sleep(0.05))) == 3
+    first, *others = rests
+    assert first < 0.05
+    assert len(others) == 2
+    assert min(others) >= maintenance.pauses * 0.05
 
 
 def test_a_stop_waits_for_the_present_batch_only_and_leaves_the_chore_to_others(harness):

@@ -25,7 +25,9 @@ T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 WORKER, PARENT = uuid4(), uuid4()
 NOOP = JobSpec("noop")
-FAILED = Outcome(ExecutionStatus.FAILED, duration_ms=900, error_message="no")
+FAILED = Outcome(
+    ExecutionStatus.FAILED, duration_ms=900, error_code="ValueError", error_message="no"
+)
 
 
 def run(store: Store, now: datetime, outcome: Outcome | None = None) -> Job:

@@ -30,6 +30,21 @@ FROM pg_stat_user_tables
 WHERE schemaname = 'evenbeat' AND relname IN ('jobs', 'executions')
 """
 _ENDED = "SELECT max(completed_at) FROM evenbeat.jobs WHERE task = 'noop'"
+_OLD_JOBS = """
+WITH added AS (
+    INSERT INTO evenbeat.jobs (id, created_at, updated_at, status, task, started_at, completed_at,
+                               run_count)
+    SELECT evenbeat.uuid7(at), at, at, 'completed', 'task_' || n %% 40, at, at, 1
+    FROM (SELECT n, now() - interval '40 days' + n * interval '1 ms' AS at
+          FROM generate_series(1, %s) n) ended
+    RETURNING id, completed_at
+)
+INSERT INTO evenbeat.executions (id, job_id, plan_time, started_at, completed_at, worker_id,
+                                 execution_number, status)
+SELECT evenbeat.uuid7(completed_at), id, completed_at, completed_at, completed_at, id, 1,
+       'completed'
+FROM added
+"""
 _CAUGHT_UP = """
 SELECT count(*) FROM evenbeat.executions WHERE plan_time < %s AND status = 'completed'
 """
@@ -145,6 +160,12 @@ def retention(server: Store, executions: int, jobs: int, rounds: int) -> dict[st
         begun = time.perf_counter()
         connection.execute("VACUUM evenbeat.executions")
         vacuum = time.perf_counter() - begun
+        connection.execute(_OLD_JOBS, (executions // 10,))
+        connection.execute("VACUUM ANALYZE evenbeat.jobs, evenbeat.executions")
+        connection.execute("CHECKPOINT")
+    begun = time.perf_counter()
+    ended = store.upkeep.prune_jobs(older_than=store.clock() - timedelta(days=30))
+    ended_seconds = time.perf_counter() - begun
     store.close()
     looks = waits.pop("(looks)", 1)
     return {
@@ -159,6 +180,8 @@ def retention(server: Store, executions: int, jobs: int, rounds: int) -> dict[st
         "removed_per_second": removed / max(0.001, sum(batches) / 1000),
         "locks": {name: n / looks for name, n in waits.items() if name.startswith("Lock")},
         "vacuum_seconds": vacuum,
+        "ended_jobs": ended,
+        "ended_jobs_per_second": ended / ended_seconds,
     }
 
 
@@ -263,7 +286,8 @@ def markdown_of_retention(result: dict[str, Any]) -> str:
         (f"{result['removed']:,} removed in batches of 5,000 ({result['batches']:,} of them): p50 "
         f"{result['batch_p50_ms']:.0f} ms, p99 {result['batch_p99_ms']:.0f} ms, "
         f"{result['removed_per_second']:,.0f} rows a second; vacuum afterwards "
-        f"{result['vacuum_seconds']:.1f} s."),
+        f"{result['vacuum_seconds']:.1f} s. {result['ended_jobs']:,} finished one-off jobs: "
+        f"{result['ended_jobs_per_second']:,.0f} a second."),
         "",
         (f"Drain of {result['jobs']:,} no-op jobs by one worker, median of {result['rounds']} "
         f"interleaved rounds: {rates['alone']:,.0f} jobs/s alone, {rates['beside retention']:,.0f} "

@@ -100,14 +100,10 @@ def test_who_sends_too_much_is_told_so_and_not_cut_off(
     head = "POST /api/v1/jobs HTTP/1.1\nHost: here\n"
     head += f"Authorization: Bearer {token_for(role)}\n" if role else ""
     with served(api) as url:
-        answers = [
-            send(url, f"{head}Content-Length: {len(LARGE)}", LARGE),
-            send(
-                url,
-                f"{head}Transfer-Encoding: chunked",
-                f"{len(LARGE):x}\r\n".encode() + LARGE + b"\r\n0\r\n\r\n",
-            ),
-        ]
+        answers = [send(url, f"{head}Content-Length: {len(LARGE)}", LARGE)]
+        if role:  # of a stranger, nothing is read whose end is not known
+            chunk = f"{len(LARGE):x}\r\n".encode() + LARGE + b"\r\n0\r\n\r\n"
+            answers.append(send(url, f"{head}Transfer-Encoding: chunked", chunk))
     for answer in answers:
         assert answer.startswith(b"HTTP/1.1 %d " % status)
         assert b"connection: close" in answer.lower()

@@ -104,17 +104,19 @@ class RequestGuard:
         length = int(declared[:20]) if declared.isdigit() else 0
         is_bulk = scope["path"].endswith("/api/v1/jobs/bulk")
         limit = max(self._limit, MAX_BULK_BYTES) if is_bulk else self._limit
-        if length <= READ_UNSEEN:
+        is_chunked = b"transfer-encoding" in headers  # how large it is, nobody knows
+        if length <= READ_UNSEEN and not is_chunked:
             await body.read(READ_UNSEEN)
             if body.complete:
                 return None
-        request, most = Request(scope), DROPPED_UNSEEN
+        request = Request(scope)
         try:
             principal = await run_in_threadpool(identify, request)
             if not principal.role.covers(Role.OPERATOR):
                 raise RoleTooLow(Role.OPERATOR, principal.role)
         except EvenbeatError as error:
-            refusal = problem_for(request, error)
+            refusal, is_unknown = problem_for(request, error), not isinstance(error, RoleTooLow)
+            most = 0 if is_unknown and is_chunked else DROPPED_UNSEEN
         else:
             if length <= limit:
                 await body.read(limit)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from evenbeat import __version__
 from evenbeat.api.auth.tokens import Access, Role
+from evenbeat.api.connections import LimitedProtocol, most_connections
 from evenbeat.app import Evenbeat
 from evenbeat.asgi import asgi
 from evenbeat.cli.app_loader import database_place, patiently, served_app
@@ -69,9 +70,11 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
         if not no_worker:
             worker = patiently(loaded.settings, loaded.worker)
         api = asgi(loaded, access=access, worker=worker)
+        LimitedProtocol.most = most_connections()
         server = uvicorn.Server(
             uvicorn.Config(
                 api,
+                http=LimitedProtocol,
                 log_config=None,
                 log_level="warning",
                 access_log=False,

@@ -307,7 +307,7 @@ class Evenbeat:
             schema=settings.db_schema,
             pool_size=settings.pool_size,
             timeout=settings.database_timeout_seconds,
-            answer_seconds=min(15.0, settings.lease_seconds / 2),
+            answer_seconds=min(10.0, settings.lease_seconds / 2),
             pooling=settings.pooling,
             listen_url=settings.listen_url and settings.listen_url.get_secret_value(),
             read_url=settings.read_url and settings.read_url.get_secret_value(),

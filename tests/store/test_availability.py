@@ -2,6 +2,7 @@
 
 import logging
 import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -82,6 +83,21 @@ def test_a_server_that_says_nothing_is_given_up_and_the_next_connection_works(pr
     store.close()
 
 
+@pytest.mark.skipif(
+    "EVENBEAT_TEST_POOLER" in os.environ, reason="whom to ask is the pooler's secret"
+)
+def test_a_read_that_a_dead_connection_swallowed_is_repeated_and_a_slow_one_is_not(proxy):
+    store = Store(proxy.url, timeout=10, answer_seconds=1.0)
+    id_ = store.add(JOB).id
+    assert store.read.ids(JobFilter()) == [id_]
+    proxy.fall_silent()
+    begun = time.monotonic()
+    assert store.read.ids(JobFilter()) == [id_]
+    assert time.monotonic() - begun < 30
+    assert store.database.query("slow", "SELECT 1 FROM pg_sleep(3)", {}) == [(1,)]
+    store.close()
+
+
 @pytest.mark.parametrize("pooling", ["auto", "transaction"])
 def test_a_statement_that_waits_for_a_lock_is_undone_by_the_server(database_url, connect, pooling):
     store = Store(database_url, answer_seconds=1.0, pooling=pooling)
@@ -93,6 +109,27 @@ def test_a_statement_that_waits_for_a_lock_is_undone_by_the_server(database_url,
     holder.rollback()
     assert store.add(dedup).created
     store.close()
+
+
+def test_a_spell_is_known_while_callers_still_wait_for_a_connection(proxy, database_url, caplog):
+    """No statement was under way that could have failed."""
+    store = Store(proxy.url, timeout=60)
+    store.add(JOB)
+    proxy.lead_to("postgresql://nobody@127.0.0.1:1/none")
+    proxy.break_all()
+    thread = threading.Thread(target=store.add, args=[JOB])
+    thread.start()
+    availability = store.database.availability
+    wait_for(lambda: availability.reason, "the outage is known", 30)
+    time.sleep(2.1)  # more than a moment
+    proxy.lead_to(database_url)
+    thread.join(60)
+    assert availability.reason is None
+    assert availability.seconds_back < 60
+    store.close()
+    driver = logging.getLogger("psycopg.pool")
+    driver.warning("error connecting in %r: %s", "another pool", "gone")
+    assert [r.args for r in caplog.records if r.name == driver.name] == [("another pool", "gone")]
 
 
 def test_a_spell_is_logged_when_it_begins_and_when_it_is_over(caplog):

@@ -5,6 +5,7 @@ import resource
 import sys
 import threading
 import time
+from contextlib import closing
 from uuid import uuid4
 
 import psycopg
@@ -12,6 +13,8 @@ import pytest
 
 from evenbeat.errors import DatabaseUnavailable
 from evenbeat.store.listener import Listener
+from evenbeat.store.store import Store
+from proxy import Proxy
 
 
 def terminate(listener: Listener, url: str) -> None:
@@ -80,3 +83,18 @@ def test_nor_is_one_that_a_statement_found_broken(store, database_url):
             listener.connection.execute("SELECT 1")
         with pytest.raises(DatabaseUnavailable, match="listening connection is closed"):
             listener.wait(60)
+
+
+def test_nor_is_one_that_has_died_without_a_word(direct_url, monkeypatch):
+    monkeypatch.setattr("evenbeat.store.listener.QUIET_SECONDS", 0.5)
+    with (
+        closing(Proxy(direct_url)) as proxy,
+        closing(Store(proxy.url, answer_seconds=1)) as store,
+        store.listen() as listener,
+    ):
+        time.sleep(0.6)
+        assert listener.wait(0.1) == []  # it lives: it was asked
+        proxy.fall_silent()
+        time.sleep(0.6)
+        with pytest.raises(DatabaseUnavailable, match="no answer for 1 s"):
+            listener.wait(0.1)

@@ -28,6 +28,7 @@ from evenbeat.store.pool import (
 from evenbeat.store.prepared import PreparedConnection
 from evenbeat.store.replica import Replica
 from evenbeat.store.statements import Statement, bind, load_statements, with_columns
+from evenbeat.store.timed import TimedConnection
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Database:
         schema: str = "evenbeat",
         pool_size: int = 10,
         timeout: float = 30.0,
-        answer_seconds: float = 15.0,
+        answer_seconds: float = 10.0,
         pooling: str = "auto",
         listen_url: str | None = None,
         read_url: str | None = None,
@@ -116,7 +117,7 @@ class Database:
         self._answer_seconds = answer_seconds
         self._pool = Pool(
             url,
-            psycopg.Connection[Any],
+            TimedConnection,
             pool_size,
             options=_CONNECTING,
             configure=self._configure_cold,
@@ -307,8 +308,10 @@ class Database:
         for pool in (self._pool, self._hot_pool):
             pool.drain()
 
-    def _configure_cold(self, connection: Connection) -> None:
+    def _configure_cold(self, connection: TimedConnection) -> None:
         self._configure(connection, _COLD_SESSION, self.pooling)
+        if connection.prepare_threshold is not None:  # a pooler hides who works for us
+            connection.answer_seconds, connection.patient = self._answer_seconds, True
 
     def _configure_hot(self, connection: PreparedConnection, pooling: str | None = None) -> None:
         connection.answer_seconds = self._answer_seconds

@@ -1,6 +1,7 @@
 """Hearing the hints that other processes send: jobs due, runs cancelled."""
 
 import selectors
+import time
 from typing import NamedTuple, Self
 
 import psycopg
@@ -9,6 +10,9 @@ from psycopg import sql
 from evenbeat.errors import DatabaseUnavailable, StoreError
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.pool import OUTAGES, unreachable
+
+QUIET_SECONDS = 15.0
+"""A connection that has brought nothing for so long is asked whether it still lives."""
 
 
 class Signal(NamedTuple):
@@ -32,6 +36,7 @@ class Listener:
         self.connection: Connection = database.connect()
         self.connection.add_notify_handler(lambda hint: self._hints.setdefault(hint.payload))
         self._hints: dict[str, None] = {}
+        self._heard_at = time.monotonic()
         self._readable = selectors.DefaultSelector()
         self._readable.register(self.connection.fileno(), selectors.EVENT_READ)
         if self.connection.prepare_threshold is None:
@@ -56,12 +61,16 @@ class Listener:
         if self.connection.closed:  # a statement on it found the server gone
             raise DatabaseUnavailable("The listening connection is closed.")
         self._collect()
-        if not self._hints and self._readable.select(timeout):
-            try:
+        try:
+            if not self._hints and self._readable.select(timeout):
                 self.connection.pgconn.consume_input()
-            except psycopg.OperationalError as error:
-                raise DatabaseUnavailable(unreachable(error)) from error
-            self._collect()
+                self._collect()
+                self._heard_at = time.monotonic()
+            elif time.monotonic() - self._heard_at > QUIET_SECONDS:
+                self.connection.execute("SELECT", prepare=False)
+                self._heard_at = time.monotonic()
+        except psycopg.OperationalError as error:
+            raise DatabaseUnavailable(unreachable(error)) from error
         hints, self._hints = self._hints, {}
         return [Signal(*hint.partition(":")[::2]) for hint in hints]
 

@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from evenbeat.errors import DatabaseUnavailable
+from evenbeat.store.timed import TimedConnection
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +23,8 @@ LIFETIME_SECONDS = 3600.0
 IDLE_SECONDS = 600.0
 """A connection that has not been needed for so long is closed."""
 RETRY_SECONDS = 1.0
-"""How long the pool goes on trying to connect before it has to be asked again. Left alone, it
-doubles its pauses, and would notice the end of a long outage minutes late."""
+"""How often to ask the pool to connect. Left alone, it would double its pauses, and notice the end
+of a long outage minutes late."""
 
 SHORT_SECONDS = 2.0
 """One connection that broke is no outage that others would have to make up for."""
@@ -50,9 +51,19 @@ OUTAGES = (
 )
 """What the driver raises of a server that is gone, starting, demoted, full, or silent."""
 
-# The pool's own warnings of an outage are for applications that have configured logging; without
-# that they would appear between our own lines.
-logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+
+def _tells_news(record: logging.LogRecord) -> bool:
+    """Our pools warn of each attempt to connect, and of each connection that broke; `Availability`
+    says it once. Another pool of the application is free to speak."""
+    subject = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    ours = subject == _NAME or isinstance(subject, TimedConnection)
+    return not ours or logger.isEnabledFor(logging.DEBUG)
+
+
+_NAME = "evenbeat"
+_pool_logger = logging.getLogger("psycopg.pool")
+_pool_logger.addFilter(_tells_news)
+_pool_logger.addHandler(logging.NullHandler())  # else it speaks where no logging is configured
 
 Lent = TypeVar("Lent", bound=psycopg.Connection[Any])
 
@@ -143,6 +154,7 @@ class Pool(Generic[Lent]):
         self._configure = configure
         self._availability = availability or Availability()
         self._failed = 0
+        self._cannot_connect = False
         self._forking = threading.Lock()
         self._left_behind: list[ConnectionPool[Lent]] = []
         self.closed = False
@@ -152,14 +164,16 @@ class Pool(Generic[Lent]):
         self._pid = os.getpid()
         self._pool = ConnectionPool(
             self._url,
+            name=_NAME,
             connection_class=self._kind,
             kwargs=self._options,
-            configure=self._configure,
+            configure=self._connected,
+            reconnect_failed=self._not_connected,
             min_size=0,
             max_size=self._size,
             max_idle=IDLE_SECONDS,
             max_lifetime=LIFETIME_SECONDS,
-            reconnect_timeout=RETRY_SECONDS,
+            reconnect_timeout=RETRY_SECONDS / 2,  # tries twice; then `take` asks again
             open=False,  # its threads start with the first connection
         )
 
@@ -187,6 +201,8 @@ class Pool(Generic[Lent]):
                 if left <= RETRY_SECONDS:
                     self._failed += 1
                     raise NoConnection(self._reason()) from None
+                if self._cannot_connect and self._availability.reason is None:
+                    self._reason()  # the outage is known from now on, while this caller waits
             except psycopg.OperationalError as error:
                 raise NoConnection("This application has closed its database.") from error
 
@@ -219,6 +235,13 @@ class Pool(Generic[Lent]):
             "waited_seconds": stats.get("requests_wait_ms", 0) / 1000,
             "failed": self._failed,
         }
+
+    def _connected(self, connection: Lent) -> None:
+        self._configure(connection)
+        self._cannot_connect = False
+
+    def _not_connected(self, _pool: ConnectionPool[Lent]) -> None:
+        self._cannot_connect = True
 
     def _try_out(self, connection: Lent) -> None:
         try:

@@ -6,12 +6,9 @@ its parameters go as text whose type the statement's casts and columns tell, and
 columns are chosen once. For a single enqueue that is a third of the client's CPU time.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
-from math import inf
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -19,17 +16,14 @@ from psycopg import abc, generators, pq
 from psycopg.adapt import Transformer
 
 from evenbeat.store.statements import Statement
-
-Row = tuple[Any, ...]
-_Result = TypeVar("_Result")
+from evenbeat.store.timed import Row, TimedConnection
 
 
-class PreparedConnection(psycopg.Connection[Row]):
+class PreparedConnection(TimedConnection):
     """A connection of ours, for the journey's statements. It also does all that others do."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.answer_seconds = inf
         self.local_settings = b"SELECT"
         """Behind a pooler: makes the settings of a session for the present transaction alone."""
         self._known: set[str] = set()
@@ -80,27 +74,6 @@ class PreparedConnection(psycopg.Connection[Row]):
                 self.pgconn.exit_pipeline_mode()
         _result_of(settings)
         return _result_of(results)
-
-    def wait(self, gen: abc.PQGen[_Result], *args: Any, **options: Any) -> _Result:
-        """The driver's wait, with an end: a server or proxy that holds the connection and says
-        nothing would hold up its caller for ever."""
-        return super().wait(self._in_time(gen), *args, **options)
-
-    def _in_time(self, gen: abc.PQGen[_Result]) -> abc.PQGen[_Result]:
-        deadline = time.monotonic() + self.answer_seconds
-        try:
-            waits_for = next(gen)
-            while True:
-                ready = yield waits_for
-                if not ready and time.monotonic() > deadline:
-                    with suppress(psycopg.Error):  # it should not go on there unseen
-                        self.cancel_safe(timeout=1.0)
-                    self.close()
-                    raise psycopg.OperationalError(f"no answer for {self.answer_seconds:g} s")
-                waits_for = gen.send(ready)
-        except StopIteration as end:
-            result: _Result = end.value
-            return result
 
 
 def _three_results(pgconn: pq.abc.PGconn) -> abc.PQGen[list[list[pq.abc.PGresult]]]:

@@ -1,0 +1,66 @@
+"""Connections that notice when no answer will come. A proxy may hold the connection of a server
+that is gone, or have lost it without a word: to TCP all is well, and a caller would wait for ever.
+"""
+
+import time
+from contextlib import suppress
+from math import inf
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import abc
+
+Row = tuple[Any, ...]
+_Result = TypeVar("_Result")
+
+ASK_SECONDS = 3
+
+
+class TimedConnection(psycopg.Connection[Row]):
+    """Waits so long for an answer; a `patient` one also for as long as the server is at work on
+    it, as a report may take its time."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.answer_seconds = inf
+        self.patient = False
+
+    def wait(self, gen: abc.PQGen[_Result], *args: Any, **options: Any) -> _Result:
+        """The driver's wait, with an end."""
+        return super().wait(self._in_time(gen), *args, **options)
+
+    def _in_time(self, gen: abc.PQGen[_Result]) -> abc.PQGen[_Result]:
+        deadline = time.monotonic() + self.answer_seconds
+        try:
+            waits_for = next(gen)
+            while True:
+                ready = yield waits_for
+                if not ready and time.monotonic() > deadline:
+                    self._give_up_unless_at_work()
+                    deadline = time.monotonic() + self.answer_seconds
+                waits_for = gen.send(ready)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+
+    def _give_up_unless_at_work(self) -> None:
+        with suppress(psycopg.Error):
+            if not self.patient:
+                self.cancel_safe(timeout=1.0)  # it should not go on there unseen
+            elif self._is_at_work():
+                return
+        self.close()
+        raise psycopg.OperationalError(f"no answer for {self.answer_seconds:g} s")
+
+    def _is_at_work(self) -> bool:
+        """Ask the server on another connection."""
+        options: dict[str, Any] = {"password": self.info.password or None}
+        with TimedConnection.connect(
+            self.info.dsn, connect_timeout=ASK_SECONDS, **options
+        ) as other:
+            other.answer_seconds = ASK_SECONDS
+            busy = (
+                "SELECT FROM pg_stat_activity WHERE pid = %s AND state = 'active' "
+                "AND wait_event_type IS DISTINCT FROM 'Client'"
+            )
+            return other.execute(busy, (self.info.backend_pid,)).rowcount == 1

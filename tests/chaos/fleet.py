@@ -46,9 +46,14 @@ def while_true(what: str, check: Callable[[], object], seconds: float) -> None:
 
 
 def job(
-    task: str, payload: dict[str, Any] | None = None, *, retry: RetryPolicy = PATIENT, **spec: Any
+    task: str,
+    payload: dict[str, Any] | None = None,
+    *,
+    retry: RetryPolicy = PATIENT,
+    start: timedelta | None = None,
+    **spec: Any,
 ) -> NewJob:
-    return NewJob(JobSpec(task, retry=retry, **spec), payload or {})
+    return NewJob(JobSpec(task, retry=retry, **spec), payload or {}, start=start)
 
 
 class WorkerProcess:
@@ -234,6 +239,11 @@ class Story:
                 "WHERE status = 'completed' GROUP BY job_id"
             )
         )
+
+    def completed_runs(self) -> list[UUID]:
+        """Their lease tokens."""
+        rows = self._rows("SELECT id FROM evenbeat.executions WHERE status = 'completed'")
+        return [row[0] for row in rows]
 
     def executions(self, job_id: UUID) -> list[tuple[str, str | None]]:
         """Status and error code of a job's runs, in order."""

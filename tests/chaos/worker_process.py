@@ -57,12 +57,14 @@ def note(mark: str, ctx: Context, **details: Any) -> None:
 
 @contextmanager
 def noted(ctx: Context) -> Iterator[None]:
-    """Start and end of what really happened, also when it ends by cancellation."""
+    """Start and end of what really happened; one that was broken off has not `returned`."""
     note("start", ctx)
+    returned = False
     try:
         yield
+        returned = True
     finally:
-        note("end", ctx)
+        note("end", ctx, returned=returned)
 
 
 # -- handlers that work --------------------------------------------------------------------------

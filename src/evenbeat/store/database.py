@@ -309,9 +309,11 @@ class Database:
             pool.drain()
 
     def _configure_cold(self, connection: TimedConnection) -> None:
+        connection.answer_seconds = self._answer_seconds
         self._configure(connection, _COLD_SESSION, self.pooling)
-        if connection.prepare_threshold is not None:  # a pooler hides who works for us
-            connection.answer_seconds, connection.patient = self._answer_seconds, True
+        connection.patient = True
+        if connection.prepare_threshold is None:  # a pooler hides who works for us
+            connection.answer_seconds = inf
 
     def _configure_hot(self, connection: PreparedConnection, pooling: str | None = None) -> None:
         connection.answer_seconds = self._answer_seconds

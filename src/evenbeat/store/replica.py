@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from evenbeat.errors import DatabaseUnavailable
 from evenbeat.store.pool import Pool
+from evenbeat.store.timed import TimedConnection
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +64,8 @@ class Replica:
     ) -> None:
         if "target_session_attrs" not in conninfo_to_dict(url):
             options = {**options, "target_session_attrs": "any"}
-        self.pool: Pool[psycopg.Connection[Any]] = Pool(
-            url, psycopg.Connection[Any], size, options=dict(options), configure=configure
+        self.pool: Pool[TimedConnection] = Pool(
+            url, TimedConnection, size, options=dict(options), configure=configure
         )
         self._lag: float | None = None
         self._look_at = self._ask_again_at = 0.0

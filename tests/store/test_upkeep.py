@@ -1,6 +1,7 @@
 """Maintenance: aging, retention, the registry of workers, the leases of chores."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from uuid import UUID, uuid4
@@ -184,6 +185,49 @@ def test_one_off_jobs_go_with_their_history_when_they_ended_long_ago(store, batc
     assert store.read.jobs().total == 0
     assert store.upkeep.prune_executions(older_than=T0 + MINUTE, batch=batch) == 2
     assert [runs_of(store, id_) for id_ in ids] == [[], [], []]
+
+
+def test_one_off_jobs_with_a_retention_of_their_own_go_by_that(store):
+    brief, usual, long = (
+        store.add(NewJob(replace(NOOP, retention=retention)), now=T0).id
+        for retention in (HOUR, None, 90 * DAY)
+    )
+    for _ in range(3):
+        run(store, T0)
+
+    def prune(now: datetime) -> int:
+        """As the chore does it, with a retention of 30 days."""
+        gone = store.upkeep.prune_jobs(older_than=now - 30 * DAY)
+        return gone + store.upkeep.prune_jobs(older_than=now, own_rule=True)
+
+    assert prune(T0 + HOUR) == 0
+    assert prune(T0 + HOUR + MINUTE) == 1
+    assert {job.id for job in store.read.jobs().jobs} == {usual, long}
+    assert runs_of(store, brief) == [], "its history is gone with it"
+    assert prune(T0 + 31 * DAY) == 1
+    assert [job.id for job in store.read.jobs().jobs] == [long]
+    assert prune(T0 + 90 * DAY) == 0
+    assert prune(T0 + 91 * DAY) == 1
+
+
+def test_runs_of_a_job_with_a_retention_of_its_own_go_by_that(store):
+    def hourly(name: str, retention: timedelta | None) -> UUID:
+        spec = JobSpec("noop", schedule=Interval(HOUR, T0), retention=retention)
+        return store.add(NewJob(spec, name=name), now=T0).id
+
+    brief, usual, long = hourly("brief", 2 * HOUR), hourly("usual", None), hourly("long", 90 * DAY)
+    for n in range(1, 6):
+        for _ in range(3):
+            run(store, T0 + n * HOUR)
+
+    def prune(now: datetime, keep: int) -> int:
+        return store.upkeep.prune_executions(older_than=now - 30 * DAY, keep=keep, now=now)
+
+    assert prune(T0 + 5 * HOUR + MINUTE, keep=5) == 0, "the newest stay"
+    assert prune(T0 + 5 * HOUR + MINUTE, keep=1) == 3
+    assert runs_of(store, brief) == [4, 5]
+    assert prune(T0 + 40 * DAY, keep=1) == 1 + 4
+    assert [runs_of(store, id_) for id_ in (brief, usual, long)] == [[5], [5], [1, 2, 3, 4, 5]]
 
 
 def test_old_jobs_are_looked_for_once_in_twenty_batches(store):

@@ -63,6 +63,7 @@ class JobSpec:
     lease: timedelta | None = None
     heartbeat: timedelta | None = None
     allow_stale_reentry: bool = True
+    retention: timedelta | None = None
     cost: timedelta | None = None
     concurrency_key: str | None = None
     concurrency_limit: int | None = None
@@ -144,6 +145,8 @@ SETTINGS = (
     Setting("heartbeat", kinds.Duration(), HOW, "How often a claim is renewed."),
     Setting("allow_stale_reentry", kinds.Flag(), HOW,
             "Whether a run whose worker was lost may start again by itself."),
+    Setting("retention", kinds.Duration(), HOW,
+            "How long its runs, and a finished one-off job, are kept."),
     Setting("max_retries", kinds.Count(0, 10_000), RETRIES,
             "How many tries follow the first.", path="retry.max_retries"),
     Setting("retry_backoff", kinds.Duration(least=timedelta(0), most=LONGEST_CAP), RETRIES,
@@ -186,6 +189,7 @@ class JobOptions(TypedDict, total=False):
     lease: DurationLike | None
     heartbeat: DurationLike | None
     allow_stale_reentry: bool
+    retention: DurationLike | None
     max_retries: int
     retry_backoff: DurationLike
     retry_cap: DurationLike
@@ -336,6 +340,7 @@ class Job(NamedTuple):
     lease_seconds: float | None
     heartbeat_seconds: float | None
     allow_stale_reentry: bool
+    retention_seconds: float | None
     concurrency_key: str | None
     concurrency_limit: int | None
     rate_limit: str | None

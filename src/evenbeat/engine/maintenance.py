@@ -126,8 +126,10 @@ class Retention:
         cutoff = now - self._age
         # Jobs first, so that the walk over the history takes theirs along.
         removed = upkeep.prune_jobs(older_than=cutoff, between=between)
-        keep = self._executions
-        removed += upkeep.prune_executions(older_than=cutoff, keep=keep, between=between)
+        removed += upkeep.prune_jobs(older_than=now, own_rule=True, between=between)
+        removed += upkeep.prune_executions(
+            older_than=cutoff, keep=self._executions, between=between, now=now
+        )
         removed += self._store.idempotency.prune(older_than=now - LIFETIME, between=between)
         removed += self._store.webhooks.prune(older_than=cutoff, between=between)
         removed += self._store.limits.prune(older_than=now - self.unused_keys_for)

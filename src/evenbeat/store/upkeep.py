@@ -135,25 +135,36 @@ class Upkeep(StorePart):
         keep: int = 100,
         batch: int = BATCH,
         between: Between = go_on,
+        now: datetime | None = None,
     ) -> int:
-        """Remove history that is neither younger than the moment nor among its job's `keep` newest
-        runs. Returns how many rows went."""
-        removed, after, seen = 0, None, batch
-        while seen == batch:
-            between()
-            params = {"older_than": older_than, "keep": keep, "after": after, "limit": batch}
-            seen, gone, after = self._database.rows("prune_executions", params)[0]
-            removed += gone
+        """Remove history that is neither younger than the moment, or than its job's own retention,
+        nor among its job's `keep` newest runs. Returns how many rows went."""
+        removed = 0
+        for statement, limit in (("prune_executions", batch), ("prune_own_history", 100)):
+            params: dict[str, Any] = {"older_than": older_than, "keep": keep, "now": now}
+            after, seen = None, limit
+            while seen == limit:
+                between()
+                walk = params | {"after": after, "limit": limit}
+                seen, gone, after = self._database.rows(statement, walk)[0]
+                removed += gone
         return removed
 
     def prune_jobs(
-        self, *, older_than: datetime, batch: int = BATCH, between: Between = go_on
+        self,
+        *,
+        older_than: datetime,
+        own_rule: bool = False,
+        batch: int = BATCH,
+        between: Between = go_on,
     ) -> int:
-        """Remove one-off jobs that ended before the moment. Their runs are left for
-        `prune_executions`, which takes them in the order in which they lie on disk: one by one for
-        each job, every run would be a page to read."""
+        """Remove one-off jobs that ended before the moment; by their `own_rule`, those that ended
+        before that by their own retention. Runs are left for `prune_executions`, which takes them
+        in the order in which they lie on disk: one by one for each job, every run would be a page
+        to read."""
         rows = self._database.rows
         old: dict[str, Any] = {"older_than": older_than, "batch": batch, "batches": 20}
+        old["own_rule"] = own_rule
 
         def prune(ids: str, connection: Connection) -> int:
             """Lock, then look again: a job that others wait for must not go."""

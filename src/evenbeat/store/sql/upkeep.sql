@@ -35,21 +35,46 @@ gone AS (
     USING old LEFT JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[old.job_id])
     WHERE e.id = ANY (ARRAY[old.id]) AND old.status <> 'running'
       AND (j.id IS NULL OR old.execution_number <= j.run_count - %(keep)s)
+      AND (j.retention_seconds IS NULL OR old.id < evenbeat.uuid7_floor(
+           {now} - make_interval(secs => j.retention_seconds)))
     RETURNING e.id
 )
 SELECT (SELECT count(*) FROM old), (SELECT count(*) FROM gone),
        (SELECT id FROM old ORDER BY id DESC LIMIT 1);
 
+-- name: prune_own_history
+-- The same for jobs that say for how long their history is kept, walking on from job to job.
+WITH ruled AS (
+    SELECT id, run_count, retention_seconds FROM evenbeat.jobs
+    WHERE retention_seconds IS NOT NULL AND (%(after)s::uuid IS NULL OR id > %(after)s::uuid)
+    ORDER BY id
+    LIMIT %(limit)s
+),
+gone AS (
+    DELETE FROM evenbeat.executions e USING ruled
+    WHERE e.job_id = ANY (ARRAY[ruled.id]) AND e.status <> 'running'
+      AND e.execution_number <= ruled.run_count - %(keep)s
+      AND e.id < evenbeat.uuid7_floor({now} - make_interval(secs => ruled.retention_seconds))
+    RETURNING e.id
+)
+SELECT (SELECT count(*) FROM ruled), (SELECT count(*) FROM gone),
+       (SELECT id FROM ruled ORDER BY id DESC LIMIT 1);
+
 -- name: old_jobs
 -- One-off jobs that ended long ago, in the order in which they were made: a batch of them then touches
 -- few pages, and each only once. Finding them may mean reading all that have ended, so an answer is
--- for many batches, each as an array that nobody but PostgreSQL reads, and its last id.
+-- for many batches, each as an array that nobody but PostgreSQL reads, and its last id. Those that
+-- say for how long they are kept are asked for apart (`own_rule`).
 SELECT array_agg(id ORDER BY id)::text, (array_agg(id ORDER BY id DESC))[1]
 FROM (
     SELECT id, (row_number() OVER (ORDER BY id) - 1) / %(batch)s::int AS batch
     FROM evenbeat.jobs
     WHERE status IN ('completed', 'failed', 'cancelled') AND completed_at < %(older_than)s
       AND schedule_kind IN ('once', 'after')
+      AND CASE WHEN %(own_rule)s
+               THEN retention_seconds IS NOT NULL
+                    AND completed_at < %(older_than)s - make_interval(secs => retention_seconds)
+               ELSE retention_seconds IS NULL END
       AND (%(after)s::uuid IS NULL OR id > %(after)s::uuid)
     ORDER BY id
     LIMIT %(batches)s::int * %(batch)s::int) old
@@ -67,6 +92,7 @@ SELECT array_agg(id)::text FROM (
 -- name: prune_jobs
 -- Removes these jobs, but for those that somebody waits for. Whoever waited for one may be old as
 -- well; then both go. `OFFSET 0` has each looked up by itself, instead of all dependencies at once.
+-- The walk over the history would come to the runs of those with their own rule only later.
 WITH old AS (
     SELECT o.id FROM unnest(%(ids)s::uuid[]) AS o (id)
     WHERE NOT EXISTS (
@@ -78,6 +104,9 @@ WITH old AS (
 ),
 untied AS (
     DELETE FROM evenbeat.dependencies d USING old WHERE d.job_id = ANY (ARRAY[old.id])
+),
+history AS (
+    DELETE FROM evenbeat.executions e USING old WHERE %(own_rule)s AND e.job_id = ANY (ARRAY[old.id])
 ),
 gone AS (
     DELETE FROM evenbeat.jobs j USING old WHERE j.id = ANY (ARRAY[old.id]) RETURNING j.id

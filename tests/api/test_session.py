@@ -290,7 +290,21 @@ def test_no_auth_lets_everyone_in_who_calls_this_machine_by_its_name(app, host):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "localhost.evil.example", "0.0.0.1", "10.0.0.1", "[::]", "", "[", "a@"]
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "0.0.0.1",
+        "10.0.0.1",
+        "[::]",
+        "",
+        "[",
+        "a@",
+        "evil.example\\@localhost",
+        "evil.example@localhost",
+        "localhost/x",
+        "localhost#",
+    ],
 )
 def test_no_auth_answers_to_no_name_that_others_could_point_here(app, host):
     client = TestClient(asgi(app, access=Access.open()), base_url="http://127.0.0.1")

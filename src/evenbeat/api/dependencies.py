@@ -9,6 +9,7 @@ something must come from one of our own pages.
 """
 
 import ipaddress
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +26,7 @@ from evenbeat.errors import ForeignRequest, NotAuthenticated, RoleTooLow
 from evenbeat.store.store import Store
 
 COOKIE = "evenbeat_session"
+_HOST = re.compile(r"(?:(?P<name>[\w.-]+)|\[(?P<address>[\da-fA-F:.]+)\])(?::\d*)?")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -154,7 +156,8 @@ def check_local(request: Request) -> None:
     except ValueError:
         is_elsewhere = False  # a local socket has no address
     try:
-        name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        host = _HOST.fullmatch(request.headers.get("host", ""))
+        name = (host["name"] or host["address"]) if host else ""
         is_local = f".{name}".endswith(".localhost") or ipaddress.ip_address(name).is_loopback
     except ValueError:
         is_local = False

@@ -46,7 +46,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Content-Security-Policy": "default-src 'self'; form-action 'self'; object-src 'none'; "
+    "frame-ancestors 'none'; base-uri 'none'",
     "Cache-Control": "no-store",
 }
 

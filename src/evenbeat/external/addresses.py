@@ -57,12 +57,12 @@ _ON_REQUEST = frozenset({"loopback", "private"})
 
 def kind_of(address: Address) -> str | None:
     """What the address is for, or None when it is public."""
-    inner = _embedded(address)
-    if inner is not None:
-        return kind_of(inner)
     for kind, network in _TABLE:
         if address.version == network.version and address in network:
             return kind
+    inner = _embedded(address)
+    if inner is not None:
+        return kind_of(inner)
     if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:
         return "reserved"
     return None

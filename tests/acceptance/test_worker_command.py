@@ -409,3 +409,21 @@ def test_version_and_help(start: Start):
     assert "SIGTERM or Ctrl-C stops with grace" in help_.text
     assert "--supervisor-fd" not in help_.text
     assert "worker" in bare.text
+
+
+def test_a_second_ctrl_c_ends_it_at_once_and_stops_the_embedded_server(
+    start: Start, shop: Path, tmp_path: Path
+):
+    data = {"EVENBEAT_DATA_DIR": str(tmp_path / "data")}
+    running = start(*WORKER, **data)
+    running.wait_for_line("Starting interval scheduler")
+    postmaster = int((tmp_path / "data/postgres/pgdata/postmaster.pid").read_text().split()[0])
+    added = start("-m", "evenbeat", "job", "add", "nap", "--payload", '{"seconds": 600}', **data)
+    assert added.exit_code() == 0
+    running.wait_for_line("Executing job")
+    running.signal(signal.SIGINT)
+    time.sleep(1)  # a signal that comes twice within half a second counts once
+    assert running.process.poll() is None, "it waits for the run"
+    running.signal(signal.SIGINT)
+    assert running.exit_code() != 0
+    wait_for(lambda: not psutil.pid_exists(postmaster), "the server is gone")

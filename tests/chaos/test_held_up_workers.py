@@ -1,7 +1,9 @@
 """Workers that are alive but held up: a blocked event loop, a frozen process."""
 
 import time
+from collections.abc import Callable
 
+import psycopg
 from fleet import FULL, SHORT_LEASE, Fleet, Story, job
 
 from evenbeat.store.store import Store
@@ -96,3 +98,22 @@ def test_frozen_worker_finds_its_claims_lost_and_goes_on(
 
 def _completed(store: Store, job_id: object) -> bool:
     return store.read.job(job_id).status == "completed"  # type: ignore[arg-type]
+
+
+def test_a_row_that_somebody_has_locked_costs_only_its_own_run(
+    fleet: Fleet, store: Store, story: Story, connect: Callable[[], psycopg.Connection]
+) -> None:
+    """Locked for two leases, while 50 jobs run and need theirs."""
+    fleet.start(**LEASE)
+    added = store.add_many([job("nap", {"seconds": LEASE_SECONDS * 2})] * 50)
+    wait_for(lambda: len(fleet.ledger.entries("start")) == 50, "all run")
+    locked = added[20].id
+    holder = connect()
+    holder.execute("SELECT FROM evenbeat.jobs WHERE id = %s FOR UPDATE", (locked,))
+    time.sleep(LEASE_SECONDS * 2)
+    wait_for(lambda: story.counts().get("completed") == 49, "the others are written")
+    holder.rollback()
+    wait_for(lambda: story.all_completed(50), "so is that one", within=LEASE_SECONDS * 4)
+    for one in added:
+        if one.id != locked:
+            assert story.executions(one.id) == [("completed", None)]

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help run test test-pg15 test-pooler upgrade-test pgbouncer patroni chaos faketime chromium redis screenshots lint format bench docs clean
+.PHONY: help run test test-pg15 test-pooler upgrade-test pgbouncer pgpool patroni chaos faketime chromium redis screenshots lint format bench docs clean
 
 help:            ## Show this list
 	@grep -E '^[a-z0-9-]+: .*##|^[a-z0-9-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY)    ## Dashboard, API and worker with a few schedules, on the embedded server
 	$(BIN)/evenbeat serve --app examples/schedules.py:app
 
-test: $(READY) faketime chromium pgbouncer patroni ## The whole suite, on real PostgreSQL
+test: $(READY) faketime chromium pgbouncer pgpool patroni ## The whole suite, on real PostgreSQL
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --ignore tests/chaos
 	$(BIN)/python -m pytest --numprocesses 2 tests/chaos
 
@@ -36,6 +36,9 @@ faketime:        ## A wrong clock for the chaos tests, where Debian's package ca
 
 pgbouncer:       ## The pooler for the store's tests: Debian's own, where it is missing
 	@command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || (apt-get update -q && apt-get install -y -q --no-install-recommends pgbouncer) >/dev/null 2>&1 || echo "PgBouncer is missing: its tests are skipped."
+
+pgpool:          ## The other pooler for the store's tests: Debian's own, where it is missing
+	@command -v pgpool >/dev/null || [ -x /usr/sbin/pgpool ] || (apt-get update -q && apt-get install -y -q --no-install-recommends pgpool2) >/dev/null 2>&1 || echo "Pgpool is missing: its tests are skipped."
 
 patroni:         ## A cluster for the fail-over tests (Patroni, etcd, HAProxy, PostgreSQL): Debian's own, where it is missing
 	@(command -v patroni && command -v etcd && [ -x /usr/sbin/haproxy ] && ls /usr/lib/postgresql/*/bin/initdb) >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q --no-install-recommends patroni etcd-server haproxy postgresql iproute2) >/dev/null 2>&1 || echo "Patroni, etcd, HAProxy or PostgreSQL is missing: the fail-over tests are skipped."

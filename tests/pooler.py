@@ -1,8 +1,9 @@
-"""A PgBouncer before the test's server."""
+"""A PgBouncer or a Pgpool before the test's server."""
 
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -16,51 +17,68 @@ from psycopg.conninfo import conninfo_to_dict
 
 from waiting import wait_for
 
-PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
+PGBOUNCER = shutil.which("pgbouncer", path=_PATH)
+PGPOOL = shutil.which("pgpool", path=_PATH)
 
 
 class Pooler:
-    """Lends sessions of the server to its clients, for a transaction or for a session each."""
+    """Lends sessions of the server to its clients: a PgBouncer for a transaction or for a session
+    each, a Pgpool for a session."""
 
     def __init__(self, server_url: str, mode: str, home: Path) -> None:
         where = conninfo_to_dict(server_url)
         self._user = str(where.get("user", "postgres"))
+        self._end = signal.SIGINT if mode == "pgpool" else signal.SIGKILL  # Pgpool has children
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = free.getsockname()[1]
-        password = f" password={where['password']}" if "password" in where else ""
-        ini = home / "pgbouncer.ini"
-        ini.write_text(
-            f"[databases]\n"
-            f"* = host={where.get('host', '127.0.0.1')} port={where.get('port', 5432)} "
-            f"user={self._user}{password}\n"
-            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self._port}\n"
-            f"unix_socket_dir =\nauth_type = any\npool_mode = {mode}\n"
-            f"max_client_conn = 500\ndefault_pool_size = 20\nserver_check_query =\n"
-            f"logfile = {home}/log\npidfile =\n"
-        )
-        for path in (home, ini):
-            path.chmod(0o755)
-        (home / "log").touch()
-        (home / "log").chmod(0o666)
-        command = [str(PGBOUNCER), str(ini)]
+        host, port = where.get("host", "127.0.0.1"), where.get("port", 5432)
+        if mode == "pgpool":
+            command = [str(PGPOOL), "-n", "-f", f"{home}/pgpool.conf", "-a", f"{home}/hba"]
+            (home / "pgpool.conf").write_text(
+                f"backend_clustering_mode = 'streaming_replication'\nload_balance_mode = off\n"
+                f"backend_hostname0 = '{host}'\nbackend_port0 = {port}\n"
+                f"backend_flag0 = 'ALWAYS_PRIMARY|DISALLOW_TO_FAILOVER'\nsr_check_period = 0\n"
+                f"listen_addresses = '127.0.0.1'\nport = {self._port}\nnum_init_children = 20\n"
+                f"pcp_listen_addresses = ''\npcp_socket_dir = '{home}'\n"
+                f"socket_dir = '{home}'\nunix_socket_directories = '{home}'\n"  # older, newer
+                f"pid_file_name = '{home}/pid'\n"
+                f"logdir = '{home}'\nenable_pool_hba = on\npool_passwd = '{home}/passwords'\n"
+            )
+            (home / "hba").write_text("host all all 127.0.0.1/32 trust\n")
+            (home / "passwords").write_text(f"{self._user}:TEXT{where.get('password', '')}\n")
+        else:
+            command = [str(PGBOUNCER), f"{home}/pgbouncer.ini"]
+            password = f" password={where['password']}" if "password" in where else ""
+            (home / "pgbouncer.ini").write_text(
+                f"[databases]\n* = host={host} port={port} user={self._user}{password}\n"
+                f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self._port}\n"
+                f"unix_socket_dir =\nauth_type = any\npool_mode = {mode}\n"
+                f"max_client_conn = 500\ndefault_pool_size = 20\nserver_check_query =\n"
+                f"logfile = {home}/log\npidfile =\n"
+            )
+        user = group = None
         if os.getuid() == 0:
-            socket_file = Path(str(where.get("host", "")), f".s.PGSQL.{where.get('port', 5432)}")
-            owner = socket_file.stat().st_uid if socket_file.exists() else None
-            command += ["-u", pwd.getpwuid(owner).pw_name if owner else "nobody"]
+            socket_file = Path(str(where.get("host", "")), f".s.PGSQL.{port}")
+            owner = socket_file.stat().st_uid if socket_file.exists() else 0
+            lesser = pwd.getpwuid(owner) if owner else pwd.getpwnam("nobody")
+            user, group = lesser.pw_uid, lesser.pw_gid
+            os.chown(home, user, group)
         self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command, user=user, group=group, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        wait_for(self._listens, "PgBouncer listens")
+        wait_for(self._listens, f"the pooler ({mode}) listens")
 
     def url(self, database: str) -> str:
         """A database of the server, through the pooler."""
         return f"postgresql://{quote(self._user)}@127.0.0.1:{self._port}/{database}"
 
     def close(self) -> None:
-        self._process.kill()
+        self._process.send_signal(self._end)
         self._process.wait()
 
     def _listens(self) -> bool:
+        assert self._process.poll() is None, "the pooler ended"
         try:
             socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
         except OSError:
@@ -70,7 +88,7 @@ class Pooler:
 
 @contextmanager
 def pooler(server_url: str, mode: str = "transaction") -> Iterator[Pooler]:
-    """A PgBouncer that is gone afterwards."""
+    """A pooler that is gone afterwards."""
     home = Path(tempfile.mkdtemp(prefix="eb-pooler-"))
     started = Pooler(server_url, mode, home)
     try:

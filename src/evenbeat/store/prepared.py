@@ -39,13 +39,13 @@ class PreparedConnection(TimedConnection):
             else:
                 if name not in self._known:
                     self.pgconn.send_prepare(name.encode(), statement.numbered)
-                    _result_of(self.wait(generators.execute(self.pgconn)))
+                    self._result_of(self.wait(generators.execute(self.pgconn)))
                     self._known.add(name)
                 self.pgconn.send_query_prepared(
                     name.encode(), values, result_format=pq.Format.BINARY
                 )
                 # The driver's wait: hints that come meanwhile are kept, and Ctrl-C is heard.
-                result = _result_of(self.wait(generators.execute(self.pgconn)))
+                result = self._result_of(self.wait(generators.execute(self.pgconn)))
             loaders = self._loaders.get(name)
             if loaders is None:
                 loaders = self._loaders[name] = Transformer(self)
@@ -72,8 +72,13 @@ class PreparedConnection(TimedConnection):
         finally:
             if self.pgconn.status == pq.ConnStatus.OK:
                 self.pgconn.exit_pipeline_mode()
-        _result_of(settings)
-        return _result_of(results)
+        self._result_of(settings)
+        return self._result_of(results)
+
+    def _result_of(self, results: list[pq.abc.PGresult]) -> pq.abc.PGresult:
+        if results[-1].status == pq.ExecStatus.FATAL_ERROR:
+            raise self.outage_if_closed(psycopg.errors.error_from_result(results[-1]))
+        return results[-1]
 
 
 def _three_results(pgconn: pq.abc.PGconn) -> abc.PQGen[list[list[pq.abc.PGresult]]]:
@@ -82,12 +87,6 @@ def _three_results(pgconn: pq.abc.PGconn) -> abc.PQGen[list[list[pq.abc.PGresult
     results = yield from generators.fetch_many(pgconn)
     sync = yield from generators.fetch_many(pgconn)
     return [settings, results, sync]
-
-
-def _result_of(results: list[pq.abc.PGresult]) -> pq.abc.PGresult:
-    if results[-1].status == pq.ExecStatus.FATAL_ERROR:
-        raise psycopg.errors.error_from_result(results[-1])
-    return results[-1]
 
 
 def as_texts(values: list[Any]) -> list[bytes | None]:

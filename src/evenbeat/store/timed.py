@@ -27,7 +27,15 @@ class TimedConnection(psycopg.Connection[Row]):
 
     def wait(self, gen: abc.PQGen[_Result], *args: Any, **options: Any) -> _Result:
         """The driver's wait, with an end."""
-        return super().wait(self._in_time(gen), *args, **options)
+        try:
+            return super().wait(self._in_time(gen), *args, **options)
+        except psycopg.InternalError as error:
+            raise self.outage_if_closed(error) from error
+
+    def outage_if_closed(self, error: psycopg.Error) -> psycopg.Error:
+        """Pgpool calls it an internal error when it has lost the server, and hangs up."""
+        is_outage = isinstance(error, psycopg.InternalError) and self.closed
+        return psycopg.OperationalError(str(error)) if is_outage else error
 
     def _in_time(self, gen: abc.PQGen[_Result]) -> abc.PQGen[_Result]:
         deadline = time.monotonic() + self.answer_seconds

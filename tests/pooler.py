@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -104,7 +105,9 @@ def settings_of_foreign_sessions(url: str, sessions: int = 20) -> set[tuple[str,
         "enable_seqscan", "enable_hashjoin", "plan_cache_mode", "jit", "statement_timeout",
         "lock_timeout", "idle_in_transaction_session_timeout",
     )  # fmt: skip
-    connections = [psycopg.connect(url, prepare_threshold=None) for _ in range(sessions)]
+    # Pgpool lends a session only to clients that ask for it with the same options as its first.
+    options: dict[str, Any] = {"prepare_threshold": None, "client_encoding": "utf8"}
+    connections = [psycopg.connect(url, **options) for _ in range(sessions)]
     try:
         return {
             tuple(str(c.execute(f"SHOW {name}").fetchall()[0][0]) for name in names)

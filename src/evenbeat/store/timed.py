@@ -30,6 +30,8 @@ class TimedConnection(psycopg.Connection[Row]):
         try:
             return super().wait(self._in_time(gen), *args, **options)
         except psycopg.InternalError as error:
+            if not self.closed:
+                raise
             raise self.outage_if_closed(error) from error
 
     def outage_if_closed(self, error: psycopg.Error) -> psycopg.Error:

@@ -11,7 +11,6 @@ import pytest
 
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.store.database import _COLD_SESSION, _HOT_SESSION
-from evenbeat.store.rows import Frontier
 from evenbeat.store.statements import load_statements
 from evenbeat.store.store import Store
 
@@ -109,10 +108,10 @@ def test_a_claim_passes_over_what_a_held_snapshot_keeps(backlog: Backlog, module
     with psycopg.connect(module_database_url) as holder:
         holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT count(*) FROM evenbeat.jobs")
-        frontier = Frontier()
         for _ in range(19):
-            store.claim(uuid4(), 1000, frontier=frontier)
-        from_the_front, from_there = backlog.claim(10), backlog.claim(10, frontier.oldest)
+            store.claim(uuid4(), 1000)
+        oldest, _ = store.next_due()
+        from_the_front, from_there = backlog.claim(10), backlog.claim(10, oldest)
     store.close()
     assert rows_claimed(from_the_front) == rows_claimed(from_there) == 10
     assert touched(from_there) < touched(from_the_front) / 3

@@ -8,42 +8,38 @@ OLDEST = datetime(2030, 1, 1, tzinfo=UTC)
 LATER = OLDEST + timedelta(seconds=1)
 
 
-def claim(frontier: Frontier, at: float, seconds: float, sees: datetime | None, jobs: int = 1):
+def claim(
+    frontier: Frontier, at: float, seconds: float, oldest: datetime = OLDEST, jobs: int = 1
+) -> datetime | None:
     """What a claim does with it; returns where it began."""
     frontier.begin(at)
     since = frontier.since
-    if sees is not None:
-        frontier.oldest = sees
-    frontier.end(at, seconds, jobs)
+    if frontier.should_move(at, seconds, jobs):
+        frontier.since = oldest
     return since
 
 
 def test_while_looks_are_quick_they_begin_at_the_front():
     frontier = Frontier()
-    assert [claim(frontier, n / 10, 0.002, OLDEST) for n in range(5)] == [None] * 5
-    assert claim(frontier, 1, 0.03, OLDEST, jobs=1000) is None
-    assert claim(frontier, 1.1, 0.03, OLDEST, jobs=1000) is None, "many jobs take their time"
+    assert [claim(frontier, n / 10, 0.002) for n in range(5)] == [None] * 5
+    assert claim(frontier, 1, 0.03, jobs=1000) is None
+    assert claim(frontier, 1.1, 0.03, jobs=1000) is None, "many jobs take their time"
 
 
 def test_after_a_slow_look_the_next_ones_begin_at_the_oldest_waiting_job():
     frontier = Frontier()
-    assert claim(frontier, 0.0, 0.04, OLDEST) is None
+    assert claim(frontier, 0.0, 0.04) is None
     assert claim(frontier, 0.1, 0.002, LATER) == OLDEST
-    assert claim(frontier, 0.2, 0.002, None, jobs=0) == LATER
-    assert claim(frontier, 0.3, 0.002, None, jobs=0) == LATER, "nothing was found: nothing moved"
+    assert claim(frontier, 0.24, 0.002, LATER) == OLDEST, "it is not asked for every time"
+    assert claim(frontier, 0.25, 0.002, LATER) == OLDEST
+    assert claim(frontier, 0.26, 0.002) == LATER
 
 
 def test_every_now_and_then_one_begins_at_the_front_and_takes_little_of_the_time():
     frontier = Frontier()
-    claim(frontier, 0.0, 0.04, OLDEST)
+    claim(frontier, 0.0, 0.04)
     assert claim(frontier, 0.99, 0.002, LATER) == OLDEST
     assert claim(frontier, 1.0, 0.2, LATER) is None
     assert claim(frontier, 4.9, 0.002, LATER) == LATER, "a fifth of a second, so not for four"
     assert claim(frontier, 5.0, 0.002, LATER) is None
     assert claim(frontier, 5.1, 0.002, LATER) is None, "it was quick again"
-
-
-def test_a_slow_look_that_finds_nothing_sets_no_frontier():
-    frontier = Frontier()
-    assert claim(frontier, 0.0, 5.0, None, jobs=0) is None
-    assert claim(frontier, 0.1, 0.001, None, jobs=0) is None

@@ -197,7 +197,7 @@ class Claimer(Loop):
                 queues=self._queues,
                 tasks=runner.tasks,
                 lease=self._lease,
-                frontier=frontier,
+                since=frontier.since,
                 connection=connection,
                 now=self._clock.override(),
             )
@@ -208,7 +208,14 @@ class Claimer(Loop):
         if self._store.database.availability.reason is not None:  # a part of it broke off
             self._unsure_until = time.monotonic() + 2 * self._lease.total_seconds()
         runner.claim_took(seconds)
-        frontier.end(asked_at, seconds, len(jobs))
+        if frontier.should_move(asked_at, seconds, len(jobs)):
+            oldest, present = self._store.next_due(
+                queues=self._queues,
+                tasks=runner.tasks,
+                since=frontier.since,
+                now=self._clock.override(),
+            )
+            frontier.since = min(oldest or present, present)
         usual = self._lease.total_seconds()
         if seconds > min((job.lease_seconds or usual for job in jobs), default=usual):
             logger.warning("a claim was answered after %.1f s, when its leases were over", seconds)

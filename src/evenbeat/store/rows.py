@@ -78,7 +78,7 @@ def new_job_columns(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> d
 
 
 class Frontier:
-    """Where a worker's next claim begins to look: at the oldest waiting job that the last one saw.
+    """Where a worker's next claim begins to look: at the oldest waiting job.
 
     What comes before it has been claimed, and has left entries in the index. Those are soon gone,
     unless an open transaction somewhere still sees them: then the way from the front to the first
@@ -91,28 +91,30 @@ class Frontier:
     MOST_OF_THE_TIME = 0.05
     SLOW_SECONDS = 0.01
     SLOW_SECONDS_PER_JOB = 0.00005
+    MOVE_SECONDS = 0.25
 
     def __init__(self) -> None:
         self.since: datetime | None = None
-        self.oldest: datetime | None = None
-        """The oldest due time that the last claim saw."""
         self.full_look_at = 0.0
         """When to begin at the front again."""
+        self._move_at = 0.0
 
     def begin(self, now: float) -> None:
         """Decide where the next claim begins."""
-        self.oldest = None
         if now >= self.full_look_at:
             self.since = None
 
-    def end(self, now: float, seconds: float, claimed: int) -> None:
-        """Note what a claim saw, how long it took and how many jobs it got."""
+    def should_move(self, now: float, seconds: float, claimed: int) -> bool:
+        """Whether, after a claim that took so long and got so many jobs, it is worth asking where
+        the oldest waiting job is."""
         if self.since is None:
-            pause = max(self.PAUSE_SECONDS, seconds / self.MOST_OF_THE_TIME)
-            self.full_look_at = now + pause
+            self.full_look_at = now + max(self.PAUSE_SECONDS, seconds / self.MOST_OF_THE_TIME)
             if seconds < self.SLOW_SECONDS + self.SLOW_SECONDS_PER_JOB * claimed:
-                return
-        self.since = self.oldest or self.since
+                return False
+        elif now < self._move_at:
+            return False
+        self._move_at = now + self.MOVE_SECONDS
+        return True
 
 
 REFUSED = "payload_refused"

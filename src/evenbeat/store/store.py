@@ -40,7 +40,6 @@ from evenbeat.store.reads import Reads
 from evenbeat.store.rows import (
     MAX_JSON_BYTES,
     REFUSED,
-    Frontier,
     Release,
     claim_keys,
     finish_params,
@@ -179,15 +178,15 @@ class Store:
         queues: Sequence[str] | None = None,
         tasks: Sequence[str] | None = None,
         lease: timedelta = timedelta(seconds=30),
-        frontier: Frontier | None = None,
+        since: datetime | None = None,
         connection: Connection | None = None,
         now: datetime | None = None,
     ) -> list[Job]:
         """Take up to `limit` due jobs, most urgent first; each is this worker's until its lease
         runs out. None for `queues` or `tasks` means all. A `connection` of one's own (see
         `listen`) spares the pool. While jobs with and without a concurrency key wait, each kind
-        gets half of the room."""
-        frontier = frontier or Frontier()
+        gets half of the room. With `since`, jobs that were due before may be left out (see
+        `Frontier`)."""
         params = {
             "worker_id": worker_id,
             "lease_seconds": lease.total_seconds(),
@@ -201,9 +200,8 @@ class Store:
         try:
             view = self._keyed.claim_share(jobs, params, limit, connection)
             if (room := limit - len(jobs)) > 0:
-                free_params = {**params, "limit": room, "since": frontier.since}
-                for *job, frontier.oldest in self.database.rows("claim", free_params, connection):
-                    jobs.append(Job._make(job))
+                free = {**params, "limit": room, "since": since}
+                jobs += map(Job._make, self.database.rows("claim", free, connection))
             if len(jobs) < limit:
                 self._keyed.claim_remaining(jobs, view, params, limit, connection)
         except psycopg.errors.UniqueViolation:

@@ -48,7 +48,7 @@ SELECT pg_notify(%(channel)s, signal) FROM unnest(%(signals)s::text[]) AS signal
 -- Takes up to `limit` due jobs, most urgent first, and opens an execution for each. No two callers
 -- get the same job, and the cost depends neither on how many jobs wait nor on how many are due.
 -- Jobs with a concurrency key are not among them: those are claimed key by key (`keyed_claims.sql`).
--- Each row also has the oldest due time of all lanes, where the next claim may begin (`since`).
+-- What was due before `since` is passed over (see `Frontier`).
 WITH RECURSIVE
 -- One row for each (queue, task, priority) that has waiting jobs, with its oldest due time. Hops
 -- from lane to lane through the index instead of reading the jobs between.
@@ -104,8 +104,7 @@ opened AS (
            run_count, current_retry_count, release_count, 'running'
     FROM claimed
 )
-SELECT {job}, (SELECT min(next_run_at) FROM open_lanes)
-FROM claimed j ORDER BY j.priority DESC, j.next_run_at;
+SELECT {job} FROM claimed j ORDER BY j.priority DESC, j.next_run_at;
 
 -- name: set_aside_doubled
 -- Fails due jobs whose occurrence has an execution already: running it again would double it.

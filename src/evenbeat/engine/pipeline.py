@@ -207,11 +207,11 @@ class Pipeline(Loop):
         unfit = [run.job for run, o in batch if o is not None and o.unfit]
         refusals = self._store.refusals(unfit, now=self._clock.override()) if unfit else {}
         ends = [
-            decide(run.job, o, now, _spread(), refusals.get(run.token))
+            decide(run.job, o, now, _spread(), refusals.get(run.token) if o.unfit else None)
             for run, o in batch
             if o is not None
         ]
-        refused = [end for end in ends if end.kind is EndKind.RELEASED]
+        refused = [end for end in ends if end.kind is EndKind.RELEASED] if refusals else []
         if refused:
             ends = [end for end in ends if end.kind is not EndKind.RELEASED]
         if ends:

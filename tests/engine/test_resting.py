@@ -91,8 +91,8 @@ def test_a_slow_answer_does_not_make_it_oversleep(database_url: str) -> None:
 
 def test_a_job_that_is_put_behind_the_frontier_is_soon_found(database_url, monkeypatch):
     """Every look counts as slow, so that each claim begins where the last one saw something."""
-    monkeypatch.setattr("evenbeat.store.rows.Frontier.SLOW_SECONDS", 0.0)
-    monkeypatch.setattr("evenbeat.store.rows.Frontier.SLOW_SECONDS_PER_JOB", 0.0)
+    monkeypatch.setattr("evenbeat.store.rows.Frontier.SLOW_SECONDS", -1.0)
+    monkeypatch.setattr("evenbeat.store.rows.Frontier.IN_VAIN_SECONDS", 0.0)
     app = Evenbeat(database_url, poll_seconds=60)
 
     @app.task

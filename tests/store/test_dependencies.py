@@ -716,7 +716,7 @@ def test_deleting_waits_for_who_begins_to_wait(store, connect):
 
 
 def _until_somebody_waits(store: Store) -> None:
-    with psycopg.connect(store.database.url, autocommit=True) as looking:
+    with psycopg.connect(store.database.url, autocommit=True, prepare_threshold=None) as looking:
         while not looking.execute(
             "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
             "AND datname = current_database()"

@@ -1,5 +1,6 @@
 """Migrations: applied once, by whoever comes first, and never backwards."""
 
+import json
 import re
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def test_ten_processes_that_start_together_migrate_once(empty_database_url):
         process.stdin.flush()
     answers = [process.communicate(timeout=60)[0].strip() for process in processes]
     assert [process.returncode for process in processes] == [0] * 10
-    assert sorted(answers) == sorted([str(KNOWN)] + ["[]"] * 9)
+    assert sorted(number for answer in answers for number in json.loads(answer)) == KNOWN
     assert applied(empty_database_url) == KNOWN
 
 

@@ -35,6 +35,17 @@ def test_after_a_slow_look_the_next_ones_begin_at_the_oldest_waiting_job():
     assert claim(frontier, 0.26, 0.002) == LATER
 
 
+def test_where_it_does_not_help_it_is_left_for_some_seconds():
+    """As with a database that is far away: every claim takes its time."""
+    frontier = Frontier()
+    assert claim(frontier, 0.0, 0.04) is None
+    assert [claim(frontier, n / 10, 0.04) for n in range(1, 4)] == [OLDEST] * 3
+    assert [claim(frontier, n, 0.04) for n in range(1, 7)] == [None] * 6
+    assert claim(frontier, 6.1, 0.002) == OLDEST, "tried again"
+    assert claim(frontier, 6.2, 0.04) == OLDEST
+    assert claim(frontier, 6.3, 0.04) == OLDEST, "a slow one or two mean nothing"
+
+
 def test_every_now_and_then_one_begins_at_the_front_and_takes_little_of_the_time():
     frontier = Frontier()
     claim(frontier, 0.0, 0.04)

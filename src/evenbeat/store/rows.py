@@ -84,20 +84,23 @@ class Frontier:
     unless an open transaction somewhere still sees them: then the way from the front to the first
     waiting job gets longer with every job. A claim that begins at the frontier is spared that, but
     misses a job that is put behind it (added with a time in the past, or handed back). So only
-    while looks from the front are slow do claims begin there, and every now and then one does not.
+    while looks from the front are slow, and those from the frontier are not, do claims begin there,
+    and every now and then one does not.
     """
 
     PAUSE_SECONDS = 1.0
     MOST_OF_THE_TIME = 0.05
     SLOW_SECONDS = 0.01
-    SLOW_SECONDS_PER_JOB = 0.00005
+    SECONDS_PER_JOB = 0.00005
     MOVE_SECONDS = 0.25
+    IN_VAIN, IN_VAIN_SECONDS = 3, 5.0
 
     def __init__(self) -> None:
         self.since: datetime | None = None
         self.full_look_at = 0.0
         """When to begin at the front again."""
-        self._move_at = 0.0
+        self._full_seconds = self._move_at = self._try_again_at = 0.0
+        self._slow = 0
 
     def begin(self, now: float) -> None:
         """Decide where the next claim begins."""
@@ -107,12 +110,19 @@ class Frontier:
     def should_move(self, now: float, seconds: float, claimed: int) -> bool:
         """Whether, after a claim that took so long and got so many jobs, it is worth asking where
         the oldest waiting job is."""
+        seconds -= self.SECONDS_PER_JOB * claimed
         if self.since is None:
             self.full_look_at = now + max(self.PAUSE_SECONDS, seconds / self.MOST_OF_THE_TIME)
-            if seconds < self.SLOW_SECONDS + self.SLOW_SECONDS_PER_JOB * claimed:
+            self._full_seconds = seconds
+            if seconds < self.SLOW_SECONDS or now < self._try_again_at:
                 return False
-        elif now < self._move_at:
-            return False
+        else:
+            self._slow = self._slow + 1 if seconds > self._full_seconds * 0.8 else 0
+            if self._slow == self.IN_VAIN:  # something else is slow, such as the network
+                self.since, self._slow, self._try_again_at = None, 0, now + self.IN_VAIN_SECONDS
+                return False
+            if now < self._move_at:
+                return False
         self._move_at = now + self.MOVE_SECONDS
         return True
 

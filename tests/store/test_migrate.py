@@ -261,8 +261,15 @@ def test_a_deadlock_with_a_worker_costs_a_migration_a_second_try(behind, empty_d
     assert applied(behind) == [*KNOWN, NEXT]
 
 
+@pytest.mark.parametrize(
+    ("table", "work"),
+    [
+        ("jobs", "UPDATE evenbeat.jobs SET priority = 1"),
+        ("migrations", "SELECT max(version) FROM evenbeat.migrations"),
+    ],
+)
 def test_a_migration_that_waits_for_a_dump_does_not_hold_up_the_workers(
-    behind, empty_direct_url, monkeypatch
+    behind, empty_direct_url, monkeypatch, table, work
 ):
     monkeypatch.setattr("evenbeat.store.migrate.LOCK_SECONDS", 0.3)
     monkeypatch.setattr("evenbeat.store.migrate.ATTEMPTS", 100)
@@ -271,11 +278,11 @@ def test_a_migration_that_waits_for_a_dump_does_not_hold_up_the_workers(
         psycopg.connect(empty_direct_url, autocommit=True) as worker,
         ThreadPoolExecutor(1) as pool,
     ):
-        dump.execute("SELECT count(*) FROM evenbeat.jobs")
+        dump.execute(f"SELECT count(*) FROM evenbeat.{table}")  # noqa: S608
         worker.execute("SET lock_timeout = '20s'")
         migrating = pool.submit(migrate, behind, "evenbeat")
-        wait_for_lock(empty_direct_url, "jobs")
-        worker.execute("UPDATE evenbeat.jobs SET priority = 1")
+        wait_for_lock(empty_direct_url, table)
+        worker.execute(work)
         assert not migrating.done()
         dump.commit()
         assert migrating.result(timeout=30) == [NEXT]

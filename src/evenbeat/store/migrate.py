@@ -104,13 +104,6 @@ def migrate(url: str, schema: str, *, only_check: bool = False) -> list[int]:
                 f"The schema {schema!r} is at version {missing[0].version - 1}, but this Evenbeat "
                 f"needs {known[-1].version}, and EVENBEAT_MIGRATE is off. Run `evenbeat migrate`."
             )
-        if missing:
-            with connection.transaction():
-                _lock(connection, schema)
-                row = connection.execute("SELECT to_regnamespace(%s)", (f'"{schema}"',)).fetchone()
-                if row is None or row[0] is None:
-                    connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
-                connection.execute(in_schema(_VERSIONS_TABLE, schema).encode())
         return [step.version for step in missing if _apply(connection, schema, step)]
 
 
@@ -177,7 +170,11 @@ def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) ->
                 _lock(connection, schema)
                 if schema_version(connection, schema) >= step.version:
                     return False
+                row = connection.execute("SELECT to_regnamespace(%s)", (f'"{schema}"',)).fetchone()
+                if row is None or row[0] is None:
+                    connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
                 connection.execute(f"SET LOCAL lock_timeout = {int(LOCK_SECONDS * 1000)}".encode())
+                connection.execute(in_schema(_VERSIONS_TABLE, schema).encode())
                 connection.execute(in_schema(step.text, schema).encode())
                 connection.execute(
                     in_schema(_NOTE, schema).encode(),

@@ -182,13 +182,13 @@ def test_forked_processes_do_not_read_each_others_answers(store):
     results: multiprocessing.Queue[bool] = fork.Queue()
     children = [
         fork.Process(
-            target=_read_in_child, args=(store, [uuid4().hex for _ in range(100)], results)
+            target=_read_in_child, args=(store, [uuid4().hex for _ in range(2000)], results)
         )
         for _ in range(4)
     ]
     for child in children:
         child.start()
-    _read_in_child(store, [uuid4().hex for _ in range(100)], results)
+    _read_in_child(store, [uuid4().hex for _ in range(2000)], results)
     for child in children:
         child.join(60)
     assert [results.get(timeout=10) for _ in range(5)] == [True] * 5

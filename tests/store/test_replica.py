@@ -18,6 +18,7 @@ from evenbeat.api.dependencies import COOKIE
 from evenbeat.asgi import asgi
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.embedded.cluster import DATABASE, SUPERUSER, Cluster
+from evenbeat.errors import InvalidInput
 from evenbeat.store.lists import JobFilter
 from evenbeat.store.migrate import migrate
 from evenbeat.store.replica import old_reads_accepted
@@ -139,6 +140,13 @@ def test_a_replica_that_is_gone_is_noticed_once_and_asked_again_when_it_is_back(
     with old_reads_accepted():
         wait_for(lambda: jobs(store) and store.database.replica.lag is not None, "asked again")
     assert store.database.availability.reason is None, "the database itself was never away"
+
+
+def test_a_wrong_value_is_the_callers_fault_and_not_the_replicas(store):
+    add_and_wait(store)
+    with old_reads_accepted(), pytest.raises(InvalidInput, match="cannot hold this value"):
+        store.read.jobs(JobFilter(name="\0"))
+    assert store.database.replica.lag is not None
 
 
 def test_the_dashboard_and_lists_are_read_from_it_and_one_job_is_not(pair, store, hold_up):

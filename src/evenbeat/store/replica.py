@@ -90,6 +90,8 @@ class Replica:
                 rows = run(connection)
             finally:
                 self.pool.give(connection)
+        except psycopg.DataError:
+            return None  # the caller's fault, not the replica's: the primary says what is wrong
         except (psycopg.Error, DatabaseUnavailable) as error:
             self._ask_again_at = time.monotonic() + PAUSE_SECONDS
             if not self._is_away:

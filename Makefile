@@ -74,6 +74,7 @@ bench: $(READY) redis ## Every benchmark: beside the peers, at scale, and our ow
 	$(BIN)/python benchmarks/http_create.py
 	$(BIN)/python benchmarks/reads_at_scale.py
 	$(BIN)/python benchmarks/pages_at_scale.py
+	$(BIN)/python benchmarks/held_snapshot.py
 
 docs: $(READY)   ## Write the tables that derive from the code; check that the documents name everything public
 	$(BIN)/python tests/settings_docs.py

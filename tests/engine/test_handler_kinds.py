@@ -17,6 +17,7 @@ from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.errors import InvalidInput
+from waiting import wait_for
 
 USER: ContextVar[str] = ContextVar("user", default="nobody")
 T0 = datetime(2026, 1, 5, tzinfo=UTC)
@@ -92,8 +93,8 @@ def test_a_generator_that_is_returned_fails_the_run(evenbeat_harness):
 
 
 @pytest.mark.parametrize("kind", ["thread", "loop"])
-def test_context_variables_do_not_leak_into_the_next_run(evenbeat_harness, kind):
-    app = Evenbeat(name="kinds", concurrency=2, threads=2)
+def test_context_variables_do_not_leak_into_the_next_run(database_url, kind):
+    app = Evenbeat(database_url, name="kinds", concurrency=2, threads=2)
     seen: list[str] = []
 
     def note(n: int) -> None:
@@ -109,10 +110,15 @@ def test_context_variables_do_not_leak_into_the_next_run(evenbeat_harness, kind)
             note(n)
             await asyncio.sleep(0)
 
-    harness = evenbeat_harness(app)
-    app.enqueue_many([task.job(n) for n in range(50)])
-    harness.drain()
-    assert seen == ["nobody"] * 50
+    app.enqueue_many([task.job(n) for n in range(300)])
+    worker = app.worker()
+    worker.start()
+    try:
+        wait_for(lambda: len(seen) == 300, "all have run")
+    finally:
+        worker.stop(grace=5)
+        app.close()
+    assert seen == ["nobody"] * 300
 
 
 def test_running_a_late_job_drops_none_of_its_missed_plans(store):

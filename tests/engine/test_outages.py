@@ -217,8 +217,9 @@ def test_cleared_locks_are_counted_with_their_clearing(store):
     assert store.upkeep.figures()["stale_locks_cleared"].value == 3
 
 
-def test_leaving_the_application_does_not_stop_its_worker(database_url):
-    app = Evenbeat(database_url)
+def test_leaving_the_application_does_not_stop_its_worker(tmp_path, monkeypatch):
+    monkeypatch.delenv("EVENBEAT_DATABASE_URL", raising=False)
+    app = Evenbeat(data_dir=tmp_path)  # the server is the application's own
     ran = threading.Event()
 
     @app.task

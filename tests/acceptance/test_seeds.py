@@ -10,6 +10,8 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
@@ -18,6 +20,8 @@ import seed_texts as seed
 from fresh_service import FreshService, fresh_service
 
 from waiting import wait_for
+
+ROOT = Path(__file__).parents[2]
 
 CRAWLER = """
 from evenbeat import Context, Evenbeat, Fail
@@ -389,3 +393,143 @@ def test_rebalance_with_preview(service: Service, bunch: None):
     done = service.shown(seed.REBALANCE)
     assert len(done["moved"]) > 0
     assert done["new_distribution_score"] > preview["current_score"]
+
+
+# -- what differs on purpose: docs/seeds.md ------------------------------------------------------
+
+
+@pytest.fixture
+def later(service: Service) -> str:
+    """The id of a one-off job that waits for an hour."""
+    body = {"task": "crawl", "payload": {"url": "https://example.com"}, "delay": "1h"}
+    return service.client.post("/api/v1/jobs", json=body).json()["id"]
+
+
+def test_the_page_of_differences_is_linked_and_complete():
+    page = (ROOT / "docs" / "seeds.md").read_text()
+    rows = [line for line in page.splitlines() if re.match(r"\| 00\d(, 00\d)* \|", line)]
+    differences = [line.strip("| ").split(" | ") for line in rows]
+    table = [cells for cells in differences if len(cells) == 4]
+    assert {number for cells in table for number in cells[0].split(", ")} == {
+        "000", "001", "002", "003", "004",
+    }  # fmt: skip
+    assert len(table) == len(rows) - 5, "a row of the table has not four cells"
+    assert "docs/seeds.md" in (ROOT / "README.md").read_text()
+    assert "(seeds.md)" in (ROOT / "docs" / "api.md").read_text()
+
+
+def test_a_cancelled_job_can_be_taken_up_again(service: Service, later: str):
+    for verb, state in (("pause", "paused"), ("cancel", "cancelled"), ("retry", "pending")):
+        answer = service.client.post(f"/api/v1/jobs/{later}/{verb}")
+        assert (answer.status_code, answer.json()["status"]) == (200, state)
+
+
+def test_a_completed_job_can_be_run_again(service: Service):
+    id_ = service.created(seed.CREATE_IMMEDIATE_JOB)["id"]
+    service.wait_for_state(id_, "completed")
+    assert service.client.post(f"/api/v1/jobs/{id_}/run").json()["status"] == "pending"
+
+
+@pytest.mark.parametrize(("on_failure", "state"), [("continue", "scheduled"), ("stop", "failed")])
+def test_a_recurring_job_goes_on_after_a_failure(service: Service, on_failure: str, state: str):
+    job = service.created(
+        seed.CREATE_INTERVAL_JOB, url="https://broken.example.com", on_failure=on_failure
+    )
+    path = f"/api/v1/jobs/{job['id']}"
+    assert job["on_failure"] == on_failure
+    service.client.post(f"{path}/run")
+    wait_for(lambda: service.client.get(f"{path}/stats").json()["failed_runs"] == 1, "the failure")
+    assert service.wait_for_state(job["id"], state)["error_message"] == "nobody answers"
+
+
+def test_a_recurring_job_is_never_completed_but_its_run_is(service: Service, crawled: str):
+    (run,) = service.client.get(f"/api/v1/jobs/{crawled}/executions").json()["executions"]
+    job = service.client.get(f"/api/v1/jobs/{crawled}").json()
+    assert (run["status"], job["status"]) == ("completed", "scheduled")
+
+
+def test_defaults_that_differ(service: Service, crawled: str):
+    job = service.client.get(f"/api/v1/jobs/{crawled}").json()
+    assert {name: job[name] for name in ("retry_jitter", "retry_cap", "on_failure")} == {
+        "retry_jitter": 0.2, "retry_cap": 3600, "on_failure": "continue",
+    }  # fmt: skip
+    assert (job["catch_up_window"], job["allow_stale_reentry"]) == (None, True)
+
+
+def test_the_token_of_a_lease_is_not_shown(service: Service, crawled: str):
+    job = service.client.get(f"/api/v1/jobs/{crawled}").json()
+    assert "lock_token" not in job
+    assert {"locked_by", "lock_acquired_at", "lock_expires_at"} <= job.keys()
+
+
+@pytest.mark.parametrize("word", ["crawling", "success", "failed"])
+def test_results_of_a_run_are_not_set_by_hand(service: Service, later: str, word: str):
+    answer = service.client.put(f"/api/admin/jobs/{later}/status", json={"status": word})
+    assert answer.status_code == 409
+    assert set(answer.json()["allowed"]) == {"paused", "cancelled", "pending"}
+
+
+def test_ids_are_no_numbers(service: Service):
+    answer = service.client.post("/api/admin/jobs/1/retry")
+    assert answer.status_code == 422
+    assert "ids are UUIDs" in answer.json()["detail"]
+
+
+def test_who_added_a_job_and_that_it_has_not_run(service: Service, later: str):
+    listed = service.client.get("/api/admin/jobs?status=queued&limit=1000").json()["jobs"]
+    (job,) = (one for one in listed if one["id"] == later)
+    assert job["enqueued_by"] not in (None, "system")
+    assert job["last_attempt"] is None
+
+
+def test_the_admin_api_is_for_operators_and_admins(service: Service, later: str):
+    stats, path = "/api/admin/jobs/stats", f"/api/admin/jobs/{later}/boost"
+    for role, looks, changes in (("viewer", 403, 403), ("operator", 200, 403)):
+        headers = {"Authorization": f"Bearer {service.fresh.token(role)}"}
+        assert service.client.get(stats, headers=headers).status_code == looks
+        boosted = service.client.post(path, headers=headers, json={"boost": 1})
+        assert boosted.status_code == changes
+
+
+@pytest.mark.parametrize("text", ["@every 1ns", "@every 5us", "@every 5µs", "@every 1500ms"])
+def test_an_interval_is_whole_seconds(service: Service, text: str):
+    answer = service.client.post("/api/v1/schedules/preview", json={"schedule": text})
+    assert answer.status_code == 422
+    assert "whole number of seconds" in answer.json()["detail"]
+    whole = service.client.post("/api/v1/schedules/preview", json={"schedule": "@every 3000ms"})
+    assert whole.status_code == 200
+
+
+def test_an_hourly_job_does_not_wait_for_a_day(service: Service):
+    for _ in range(8):
+        job = service.created(
+            seed.CREATE_INTERVAL_JOB, interval_minutes=1, interval_type="hours"
+        )
+        first = datetime.fromisoformat(job["next_run_at"])
+        assert first <= datetime.fromisoformat(job["created_at"]) + timedelta(hours=1)
+
+
+def test_plans_are_an_interval_apart_however_short(service: Service):
+    job = service.created(seed.CREATE_INTERVAL_JOB, interval_minutes=20)
+    plans = service.client.get(f"/api/v1/jobs/{job['id']}/plans?count=3").json()["plans"]
+    moments = [datetime.fromisoformat(plan) for plan in plans]
+    assert [b - a for a, b in pairwise(moments)] == [timedelta(minutes=20)] * 2
+
+
+def test_an_hour_counts_every_start(service: Service):
+    def starts() -> int:
+        hours = service.shown(seed.DISTRIBUTION)["hourly_distribution"]
+        return sum(hour["job_count"] for hour in hours)
+
+    before = starts()
+    service.created(seed.CREATE_INTERVAL_JOB, interval_minutes=1)
+    wait_for(lambda: starts() - before >= 24 * 60 - 1, "the new job to be counted")
+
+
+def test_a_rebalance_skips_cron_and_can_be_undone(service: Service):
+    body = {"task": "crawl", "payload": {"url": "https://example.com"}, "schedule": "@daily"}
+    id_ = service.client.post("/api/v1/jobs", json=body).json()["id"]
+    done = service.shown(seed.REBALANCE)
+    assert {"cron"} == {one["reason"] for one in done["skipped"] if one["job_id"] == id_}
+    undone = service.client.post(f"/api/v1/scheduler/rebalances/{done['id']}/undo")
+    assert undone.status_code == 200

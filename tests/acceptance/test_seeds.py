@@ -502,9 +502,7 @@ def test_an_interval_is_whole_seconds(service: Service, text: str):
 
 def test_an_hourly_job_does_not_wait_for_a_day(service: Service):
     for _ in range(8):
-        job = service.created(
-            seed.CREATE_INTERVAL_JOB, interval_minutes=1, interval_type="hours"
-        )
+        job = service.created(seed.CREATE_INTERVAL_JOB, interval_minutes=1, interval_type="hours")
         first = datetime.fromisoformat(job["next_run_at"])
         assert first <= datetime.fromisoformat(job["created_at"]) + timedelta(hours=1)
 
@@ -529,7 +527,7 @@ def test_an_hour_counts_every_start(service: Service):
 def test_a_rebalance_skips_cron_and_can_be_undone(service: Service):
     body = {"task": "crawl", "payload": {"url": "https://example.com"}, "schedule": "@daily"}
     id_ = service.client.post("/api/v1/jobs", json=body).json()["id"]
-    done = service.shown(seed.REBALANCE)
+    done = service.send(seed.REBALANCE).json()
     assert {"cron"} == {one["reason"] for one in done["skipped"] if one["job_id"] == id_}
-    undone = service.client.post(f"/api/v1/scheduler/rebalances/{done['id']}/undo")
+    undone = service.client.post(f"/api/v1/scheduler/rebalance/{done['id']}/undo")
     assert undone.status_code == 200

@@ -260,8 +260,25 @@ def test_balance_and_back(evenbeat: Command, tmp_path: Path) -> None:
     assert placed == ["balanced"] * 4
     assert len(set(actions(evenbeat(*command, "--balance", "--json")).values())) == 1
     assert list(actions(evenbeat(*command, "--json")).values()).count("change") == 4
+    written = {job["description"][-1]: older_words(job) for job in jobs_of(evenbeat)}
+    balanced = {
+        "a": (60, "minutes", "0 * * * *"),
+        "b": (1440, "minutes", "0 0 * * *"),
+        "c": (360, "minutes", "0 */6 * * *"),
+        "d": (5, "minutes", "*/5 * * * *"),
+        "e": (None, None, "30 9 * * 1-5"),
+    }
+    assert written == balanced
     done(evenbeat(*command, "--apply"))
     assert {job["schedule_kind"] for job in jobs_of(evenbeat)} == {"cron"}
+    assert {older_words(job)[:2] for job in jobs_of(evenbeat)} == {(None, None)}
+    done(evenbeat(*command, "--balance", "--apply"))  # as a change it says the same
+    written = {job["description"][-1]: older_words(job) for job in jobs_of(evenbeat)}
+    assert written == balanced
+
+
+def older_words(job: dict[str, Any]) -> tuple[Any, ...]:
+    return job["interval_minutes"], job["interval_type"], job["schedule_time"]
 
 
 def test_a_job_of_that_name_that_came_from_elsewhere_is_left_alone(

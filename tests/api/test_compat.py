@@ -458,3 +458,96 @@ def test_the_guide_names_every_route_and_word(api: FastAPI):
             assert re.search(re.escape(place) + "[`?]", guide), place
     for word in WORDS:
         assert f"`{word}`" in guide, word
+
+
+# -- older words in jobs -------------------------------------------------------------------------
+
+
+def test_a_disabled_schedule_is_paused_and_an_enabled_one_resumed(
+    admin: TestClient, add: Callable[..., str]
+):
+    place = f"/api/v1/jobs/{add(interval_minutes=30)}"
+    before = admin.get(place).json()
+    for method in ("PUT", "PATCH"):
+        for _ in range(2):
+            off = admin.request(method, place, json={"schedule_enabled": False}).json()
+            assert (off["status"], off["is_paused"]) == ("paused", True)
+            assert (off["schedule_enabled"], off["interval_minutes"]) == (False, 30)
+        for _ in range(2):
+            on = admin.request(method, place, json={"schedule_enabled": True}).json()
+            assert (on["status"], on["schedule_enabled"]) == ("scheduled", True)
+            assert (on["interval_seconds"], on["run_count"]) == (1800, 0)
+            assert on["next_run_at"] > before["created_at"]
+
+
+def test_a_disabled_schedule_can_change_meanwhile(admin: TestClient, add: Callable[..., str]):
+    place = f"/api/v1/jobs/{add(interval_minutes=30)}"
+    edit = {"schedule_enabled": False, "schedule": "0 9 * * *"}
+    off = admin.patch(place, json=edit).json()
+    assert (off["status"], off["cron_expression"]) == ("paused", "0 9 * * *")
+    on = admin.patch(place, json={"schedule_enabled": True}).json()
+    assert (on["status"], on["cron_expression"]) == ("scheduled", "0 9 * * *")
+
+
+def test_what_has_no_schedule_is_neither_paused_nor_resumed(
+    admin: TestClient, add: Callable[..., str]
+):
+    place = f"/api/v1/jobs/{add(delay='1h')}"
+    assert admin.patch(place, json={"schedule_enabled": False}).json()["status"] == "scheduled"
+    refused = admin.patch(place, json={"schedule_enabled": True})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "schedule_enabled")
+
+
+WORDING = ("interval_minutes", "interval_type", "schedule_time")
+
+
+def wording(client: TestClient, id_: str) -> tuple[Any, ...]:
+    job = client.get(f"/api/v1/jobs/{id_}").json()
+    return tuple(job[name] for name in WORDING)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [(60, "minutes", None), (1440, "minutes", None), (48, "hours", None), (1, "days", None),
+     (360, "minutes", "0 */6 * * *"), (1, "hours", "@hourly"), (None, None, "0 9 * * mon")],
+)  # fmt: skip
+def test_a_schedule_is_answered_as_it_was_written(
+    admin: TestClient, add: Callable[..., str], written: tuple[Any, ...]
+):
+    fields = {name: value for name, value in zip(WORDING, written, strict=True) if value}
+    id_ = add(**fields)
+    assert wording(admin, id_) == written
+    job = admin.get(f"/api/v1/jobs/{id_}").json()
+    assert admin.put(f"/api/v1/jobs/{id_}", json=job).status_code == 200
+    assert wording(admin, id_) == written
+    admin.patch(f"/api/v1/jobs/{id_}", json={"metadata": {"a": 1}, "priority": 3})
+    assert wording(admin, id_) == written
+
+
+@pytest.mark.parametrize("edit", [{"schedule": "@every 2h"}, {"interval_seconds": 7200}])
+def test_another_schedule_in_other_words_forgets_the_older_ones(
+    admin: TestClient, add: Callable[..., str], edit: dict[str, Any]
+):
+    id_ = add(interval_minutes=60, schedule_time="0 * * * *", metadata={"a": 1})
+    admin.patch(f"/api/v1/jobs/{id_}", json=edit)
+    assert wording(admin, id_) == (2, "hours", None)
+    admin.patch(f"/api/v1/jobs/{id_}", json={"interval_seconds": 3600})
+    assert wording(admin, id_) == (1, "hours", None)
+    assert admin.get(f"/api/v1/jobs/{id_}").json()["metadata"] == {"a": 1}
+
+
+def test_cron_becomes_an_interval_and_cron_again(admin: TestClient, add: Callable[..., str]):
+    id_ = add(schedule_time="0 * * * *")
+    place = f"/api/v1/jobs/{id_}"
+    moved = {"interval_minutes": 60, "interval_type": "minutes", "schedule_time": "0 * * * *"}
+    assert admin.put(place, json=moved).json()["schedule_kind"] == "interval"
+    assert wording(admin, id_) == (60, "minutes", "0 * * * *")
+    back = {"interval_minutes": None, "interval_type": None, "schedule_time": "0 * * * *"}
+    assert admin.put(place, json=back).json()["cron_expression"] == "0 * * * *"
+    assert wording(admin, id_) == (None, None, "0 * * * *")
+
+
+def test_a_wrong_schedule_time_is_named(admin: TestClient):
+    body = {"task": "nothing", "interval_minutes": 5, "schedule_time": "daily at noon"}
+    answer = admin.post("/api/v1/jobs", json=body)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "schedule_time")

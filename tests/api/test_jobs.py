@@ -245,7 +245,7 @@ def test_a_changed_schedule_is_planned_anew_and_an_unchanged_one_is_not(
     assert changed.json()["next_run_at"] == "2030-01-01T08:00:00Z"
     moved = client.patch(place, json={"timezone": "UTC"}).json()
     assert moved["next_run_at"] == "2030-01-01T09:00:00Z"
-    once = client.patch(place, json={"schedule_enabled": False}).json()
+    once = client.patch(place, json={"schedule": None}).json()
     assert (once["schedule_kind"], once["next_run_at"]) == ("once", "2030-01-01T00:00:00Z")
 
 

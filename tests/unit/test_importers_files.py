@@ -177,6 +177,7 @@ def test_the_first_run_where_it_is_known_beforehand() -> None:
 SAID_OTHERWISE = {
     "url", "source_id", "source_name",  # in the payload
     "interval_minutes", "interval_type", "interval_seconds", "schedule_time", "schedule_enabled",
+    "wording",
     "delay",  # run_at
     "after_on",  # after
 }  # fmt: skip

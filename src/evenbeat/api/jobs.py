@@ -26,8 +26,8 @@ from evenbeat.api.responses import JobDocument, JobList, job_document
 from evenbeat.api.tasks import ResolvedTask, known_task
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.job import Job, JobSpec, NewJob
-from evenbeat.domain.schedule import After
-from evenbeat.domain.states import FINISHED, VERBS, Verb
+from evenbeat.domain.schedule import RECURRING_KINDS, After
+from evenbeat.domain.states import FINISHED, PAUSE, RESUME, VERBS, Verb
 from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.store.database import Connection
 
@@ -147,6 +147,10 @@ def update_job(
         rewiring=rewiring,
         now=service.now,
     )
+    if body.schedule_enabled is not None and edited.schedule_kind in RECURRING_KINDS:
+        verb = RESUME if body.schedule_enabled else PAUSE
+        if verb.suits(edited.status, edited.is_paused):
+            edited = store.control.apply(verb, [job_id], now=service.now).only()
     warnings = list(task.warnings)
     if (edited.created_by or "").startswith("code:"):
         warnings.append(

@@ -19,6 +19,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from evenbeat.api.fields import (
     MAX_DESCRIPTION,
@@ -62,6 +63,9 @@ _SCHEDULE_FIELDS = frozenset({
 DIALECTS: list[Callable[[Json], Json]] = []
 """Other ways to write a request, each translated into ours before it is checked."""
 
+WORDING = "wording"
+"""Where in a job's metadata a dialect remembers how the schedule was written."""
+
 READ_ONLY: set[str] = set()
 """What the response of a job has and a request has not; `responses.py` fills it in."""
 
@@ -96,6 +100,8 @@ class ScheduleFields(Request):
     interval_seconds: (
         Annotated[int, Field(ge=1, le=int(LONGEST_INTERVAL.total_seconds()))] | None
     ) = None
+
+    wording: SkipJsonSchema[Json | None] = Field(None, exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -163,7 +169,9 @@ class JobEdit(ScheduleFields, SettingFields):
     tags: Several[Tag] | None = None
     metadata: Json | None = None
     schedule_enabled: bool | None = Field(
-        None, description="false: run once, now, whatever the schedule fields say."
+        None,
+        description="For a new job, false: run once, now, whatever the schedule fields say. For "
+        "one with a schedule: false pauses it, true resumes it.",
     )
     after: (
         JobReference
@@ -320,9 +328,16 @@ def given_twice(field: str) -> InvalidInput:
 def edited_metadata(request: JobEdit, metadata: Mapping[str, Any]) -> Json | None:
     """The metadata with description and tags in it; None when the request says nothing of it."""
     touched = request.model_fields_set & {"metadata", "description", "tags"}
-    if not touched:
+    replanned = request.model_fields_set & _SCHEDULE_FIELDS
+    if not touched and not (replanned and (request.wording or WORDING in metadata)):
         return None
     result = dict(request.metadata or {}) if "metadata" in touched else dict(metadata)
+    # The wording belongs to the schedule: it changes with that alone.
+    wording = request.wording if replanned else metadata.get(WORDING)
+    if wording or metadata:
+        result.pop(WORDING, None)
+    if wording:
+        result[WORDING] = wording
     for field, value in (("description", request.description), ("tags", request.tags)):
         if value is not None and value != []:
             result[field] = value if isinstance(value, str) else list(dict.fromkeys(value))
@@ -333,7 +348,7 @@ def edited_metadata(request: JobEdit, metadata: Mapping[str, Any]) -> Json | Non
 
 def schedule_for(request: JobEdit, present: Schedule | None) -> Schedule:
     """The schedule that the fields describe; the present one where they say nothing of it."""
-    if request.schedule_enabled is False and request.after is None:
+    if request.schedule_enabled is False and request.after is None and present is None:
         return Once()
     schedule = schedule_from_fields(request.schedule_fields(), present)
     if request.schedule_enabled and isinstance(schedule, Once):

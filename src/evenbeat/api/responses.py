@@ -139,7 +139,7 @@ def job_document(
         "tags": [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else [],
         "schedule": schedule.text,
         "schedule_text": describe_schedule(job, awaited),
-        "schedule_enabled": isinstance(schedule, Recurring),
+        "schedule_enabled": isinstance(schedule, Recurring) and not job.is_paused,
         "scope": {"kind": job.scope_kind, "id": job.scope_id},
         "after": awaited or None,
         "dependents": dependents or None,

@@ -22,6 +22,7 @@ from evenbeat.cli.output import (
     status,
 )
 from evenbeat.domain.duration import format_duration
+from evenbeat.domain.schedule import RECURRING_KINDS
 from evenbeat.humanize import milliseconds
 
 
@@ -150,7 +151,7 @@ def job_facts(job: Document, now: datetime) -> RenderableType:
                 "placement": job["placement"] if job["schedule_kind"] == "interval" else None,
                 "retries": f"{job['max_retries']}{used}",
                 "timeout": timeout and format_duration(timedelta(seconds=timeout)),
-                "catch-up": job["catch_up"] if job["schedule_enabled"] else None,
+                "catch-up": job["catch_up"] if job["schedule_kind"] in RECURRING_KINDS else None,
                 "limits": limits,
                 "runs": f"{job['run_count']:,}" + (f", {average} on average" if average else ""),
                 "dedup key": job["dedup_key"],

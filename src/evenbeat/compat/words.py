@@ -2,7 +2,8 @@
 
 In a job's document they write `interval_minutes` with `interval_type`, `schedule_time` and
 `retry_backoff_seconds`. `modern_fields` translates a request, `older_fields` adds them to a
-response.
+response. What the schedule alone does not tell (60 minutes or 1 hour, the cron expression that an
+interval has replaced) is remembered in the job's metadata.
 
 For states the admin API has `queued` (pending or scheduled), `crawling` (running), `success`
 (completed), `failed`, `paused` and `cancelled`; the seven words of /api/v1 are accepted as well.
@@ -14,13 +15,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from evenbeat.api.queries import one_of
+from evenbeat.api.requests import WORDING
 from evenbeat.domain.job import Job
-from evenbeat.domain.schedule import LONGEST_INTERVAL
+from evenbeat.domain.schedule import LONGEST_INTERVAL, parse_schedule
 from evenbeat.domain.setting_kinds import plain_number
 from evenbeat.domain.states import VERBS, JobStatus, Verb
 from evenbeat.errors import IllegalTransition, InvalidInput
 
 SECONDS = {"minutes": 60, "hours": 3_600, "days": 86_400}
+OLDER_SCHEDULE = ("interval_minutes", "interval_type", "schedule_time")
 
 WORDS: dict[str, tuple[JobStatus, ...]] = {
     "queued": (JobStatus.PENDING, JobStatus.SCHEDULED),
@@ -43,6 +46,11 @@ def modern_fields(document: dict[str, Any]) -> dict[str, Any]:
         fields.setdefault("retry_backoff", backoff)
     number, unit = fields.pop("interval_minutes", None), fields.pop("interval_type", None)
     text = fields.pop("schedule_time", None)
+    if text is not None:
+        try:
+            parse_schedule(text)
+        except InvalidInput as error:
+            raise InvalidInput(f"schedule_time: {error}", field="schedule_time") from None
     if unit not in (None, *SECONDS):
         raise InvalidInput(
             f"interval_type must be one of {', '.join(SECONDS)}, got {unit!r}.",
@@ -61,24 +69,38 @@ def modern_fields(document: dict[str, Any]) -> dict[str, Any]:
                 "interval_minutes and interval_seconds both say how often to run. Give one.",
                 field="interval_minutes",
             )
+        wording = {"interval_minutes": number, "interval_type": unit or "minutes"}
+        if text is not None or wording != _in_largest_unit(seconds):
+            fields["wording"] = wording | ({} if text is None else {"schedule_time": text})
     elif unit is not None:
         raise InvalidInput(
             "interval_type is the unit of interval_minutes, which is missing. For example "
             '"interval_minutes": 6, "interval_type": "hours".',
             field="interval_minutes",
         )
-    elif text is not None and fields.get("schedule") is None:
+    elif text is not None and "schedule" not in fields:
         fields["schedule"] = text
     return fields
 
 
 def older_fields(job: Job) -> dict[str, Any]:
-    """The pair that describes the interval, in the largest unit that fits without a rest."""
+    """The schedule as an older client wrote it, otherwise the pair that describes the interval."""
+    fields = {"schedule_time": job.cron_expression, **_in_largest_unit(job.interval_seconds)}
+    match job.metadata.get(WORDING):
+        case {"interval_minutes": int(number), "interval_type": str(unit)} as wording:
+            # Metadata can be written by anyone: only what the schedule really says is answered.
+            if number * SECONDS.get(unit, 0) == job.interval_seconds:
+                fields |= {name: wording[name] for name in fields if name in wording}
+    return fields | {"retry_backoff_seconds": plain_number(job.retry_backoff_seconds)}
+
+
+def _in_largest_unit(seconds: int | None) -> dict[str, Any]:
+    """The pair that describes an interval, in the largest unit that fits without a rest."""
     fields: dict[str, Any] = {"interval_minutes": None, "interval_type": None}
     for unit, size in SECONDS.items():
-        if job.interval_seconds is not None and job.interval_seconds % size == 0:
-            fields |= {"interval_minutes": job.interval_seconds // size, "interval_type": unit}
-    return fields | {"retry_backoff_seconds": plain_number(job.retry_backoff_seconds)}
+        if seconds is not None and seconds % size == 0:
+            fields = {"interval_minutes": seconds // size, "interval_type": unit}
+    return fields
 
 
 def verb_to(state: JobStatus, word: str) -> Verb | None:

@@ -48,7 +48,7 @@ _TIMING = ("kind", "every", "cron", "timezone", "run_at", "placement", "window",
 _BLANK = (("kind", "every"), ("placement", "balanced"))
 _ENDS = ("success", "failure", "any")
 # Where the API's field is another control of the form.
-_SHOWN_AT = {"interval_seconds": "schedule", "schedule_enabled": "schedule", "delay": "run_at"}
+_SHOWN_AT = {"interval_seconds": "schedule", "delay": "run_at"}
 
 
 @router.get("/jobs/new", name="new_job")
@@ -150,7 +150,7 @@ def edit_request(form: Form, job: Job, zone: tzinfo) -> JobEdit:
         del fields["name"]
     when = _when(form, zone)
     if form.text("kind") == "once":
-        when["schedule_enabled"] = False
+        when |= {"schedule": None, "after": None}
         if job.plan_time and local_minute(job.plan_time, zone) == form.text("run_at")[:16]:
             when.pop("run_at", None)
     return JobEdit.model_validate(fields | when)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from evenbeat.compat.words import modern_fields
+from evenbeat.api.requests import WORDING
+from evenbeat.compat.words import OLDER_SCHEDULE, modern_fields
 from evenbeat.domain.job import BY_NAME
 from evenbeat.domain.moments import as_utc
 from evenbeat.domain.schedule import (
@@ -136,6 +137,8 @@ def _step(parsed: ParsedJob, tag: str | None, job: Mapping[str, Any] | None, now
     desired = canonical(document)
     compared = desired if tag is None else {n: desired[n] for n in _FROM_ELSEWHERE if n in desired}
     changes = _different(compared, job)
+    if "schedule" in changes:  # in the source's own words, so that they are answered again
+        changes |= {name: document[name] for name in OLDER_SCHEDULE if name in document}
     if tag is not None and changes and desired.get("description") != job["description"]:
         changes["description"] = desired.get("description")
     if "dedup_key" in changes:
@@ -158,7 +161,7 @@ def _different(desired: Document, job: Mapping[str, Any]) -> Document:
     }
     recurring = job["schedule_kind"] != "once"
     if recurring and "schedule" not in desired and "after" not in desired:
-        return different | {"schedule_enabled": False}
+        return different | {"after" if job["schedule_kind"] == After.kind else "schedule": None}
     if recurring or _ran_or_will_run_then(desired, job):
         different.pop("run_at", None)
     if different.keys() & {"schedule", "timezone"}:
@@ -185,6 +188,8 @@ def canonical(document: Mapping[str, Any]) -> Document:
     """The document with one way to write each thing; null says nothing. Raises InvalidInput."""
     fields = {name: value for name, value in document.items() if value is not None}
     fields = modern_fields(fields)
+    if wording := fields.pop(WORDING, None):
+        fields["metadata"] = {**fields.get("metadata", {}), WORDING: wording}
     sources = {n: fields.pop(n) for n in ("url", "source_id", "source_name") if n in fields}
     if sources:
         fields["payload"] = {**fields.get("payload", {}), **sources}

@@ -157,7 +157,12 @@ def cron_timing(cron: Cron, *, balance: bool) -> tuple[Document, str | None]:
 
     every = equivalent_interval(cron)
     if every is not None:
-        return {"schedule": Interval(every).text}, f"was {cron.expression}"
+        older = {  # answered with the job, as a way back
+            "interval_minutes": int(every.total_seconds()) // 60,
+            "interval_type": "minutes",
+            "schedule_time": cron.expression,
+        }
+        return {"schedule": Interval(every).text, **older}, f"was {cron.expression}"
     minute, hour, *days = [*cron.expression.split(), "", ""][:5]
     if days != ["*", "*", "*"]:  # names such as @weekly are one word
         reason = "it names certain days"

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -398,6 +399,11 @@ def test_rebalance_with_preview(service: Service, bunch: None):
 # -- what differs on purpose: docs/seeds.md ------------------------------------------------------
 
 
+def another(service: Service, text: str, **body: Any) -> dict[str, Any]:
+    """A printed job, for a source of its own."""
+    return service.created(text, source_id=str(uuid4()), **body)
+
+
 @pytest.fixture
 def later(service: Service) -> str:
     """The id of a one-off job that waits for an hour."""
@@ -425,15 +431,15 @@ def test_a_cancelled_job_can_be_taken_up_again(service: Service, later: str):
 
 
 def test_a_completed_job_can_be_run_again(service: Service):
-    id_ = service.created(seed.CREATE_IMMEDIATE_JOB)["id"]
+    id_ = another(service, seed.CREATE_IMMEDIATE_JOB)["id"]
     service.wait_for_state(id_, "completed")
     assert service.client.post(f"/api/v1/jobs/{id_}/run").json()["status"] == "pending"
 
 
 @pytest.mark.parametrize(("on_failure", "state"), [("continue", "scheduled"), ("stop", "failed")])
 def test_a_recurring_job_goes_on_after_a_failure(service: Service, on_failure: str, state: str):
-    job = service.created(
-        seed.CREATE_INTERVAL_JOB, url="https://broken.example.com", on_failure=on_failure
+    job = another(
+        service, seed.CREATE_INTERVAL_JOB, url="https://broken.example.com", on_failure=on_failure
     )
     path = f"/api/v1/jobs/{job['id']}"
     assert job["on_failure"] == on_failure
@@ -502,13 +508,13 @@ def test_an_interval_is_whole_seconds(service: Service, text: str):
 
 def test_an_hourly_job_does_not_wait_for_a_day(service: Service):
     for _ in range(8):
-        job = service.created(seed.CREATE_INTERVAL_JOB, interval_minutes=1, interval_type="hours")
+        job = another(service, seed.CREATE_INTERVAL_JOB, interval_minutes=1, interval_type="hours")
         first = datetime.fromisoformat(job["next_run_at"])
         assert first <= datetime.fromisoformat(job["created_at"]) + timedelta(hours=1)
 
 
 def test_plans_are_an_interval_apart_however_short(service: Service):
-    job = service.created(seed.CREATE_INTERVAL_JOB, interval_minutes=20)
+    job = another(service, seed.CREATE_INTERVAL_JOB, interval_minutes=20)
     plans = service.client.get(f"/api/v1/jobs/{job['id']}/plans?count=3").json()["plans"]
     moments = [datetime.fromisoformat(plan) for plan in plans]
     assert [b - a for a, b in pairwise(moments)] == [timedelta(minutes=20)] * 2
@@ -520,7 +526,7 @@ def test_an_hour_counts_every_start(service: Service):
         return sum(hour["job_count"] for hour in hours)
 
     before = starts()
-    service.created(seed.CREATE_INTERVAL_JOB, interval_minutes=1)
+    another(service, seed.CREATE_INTERVAL_JOB, interval_minutes=1)
     wait_for(lambda: starts() - before >= 24 * 60 - 1, "the new job to be counted")
 
 

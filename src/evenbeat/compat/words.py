@@ -85,12 +85,15 @@ def modern_fields(document: dict[str, Any]) -> dict[str, Any]:
 
 def older_fields(job: Job) -> dict[str, Any]:
     """The schedule as an older client wrote it, otherwise the pair that describes the interval."""
-    fields = {"schedule_time": job.cron_expression, **_in_largest_unit(job.interval_seconds)}
-    match job.metadata.get(WORDING):
-        case {"interval_minutes": int(number), "interval_type": str(unit)} as wording:
-            # Metadata can be written by anyone: only what the schedule really says is answered.
-            if number * SECONDS.get(unit, 0) == job.interval_seconds:
-                fields |= {name: wording[name] for name in fields if name in wording}
+    fields: dict[str, Any] = {"schedule_time": job.cron_expression}
+    fields |= _in_largest_unit(job.interval_seconds)
+    wording = job.metadata.get(WORDING)
+    if isinstance(wording, dict):
+        # Metadata can be written by anyone: only what the schedule really says is answered.
+        number, unit = wording.get("interval_minutes"), wording.get("interval_type")
+        size = SECONDS.get(unit, 0) if isinstance(unit, str) else 0
+        if isinstance(number, int) and number * size == job.interval_seconds:
+            fields |= {name: wording[name] for name in fields if name in wording}
     return fields | {"retry_backoff_seconds": plain_number(job.retry_backoff_seconds)}
 
 

@@ -225,6 +225,9 @@ class Settings(BaseSettings):
     shell_commands: CommandNames = ()
     """The commands that it may run: names or absolute paths, separated by commas; sh also allows
     command lines, * allows everything. Default: none."""
+    shell_variables: VariableNames = ()
+    """Variables that a shell job may set for its command, separated by commas; any, where its
+    commands include sh or *. Default: none."""
     webhook_timeout_seconds: float = Field(15, ge=1, le=60)
     """How long a webhook's receiver may take to answer."""
     webhook_retry_delays: Delays = ("5s", "5m", "30m", "2h", "5h", "10h", "14h", "20h", "24h")

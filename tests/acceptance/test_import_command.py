@@ -337,7 +337,11 @@ def test_an_imported_line_runs_as_cron_would_run_it(
     done(evenbeat("import", "crontab", "crontab", "--apply"))
     (job,) = jobs_of(evenbeat)
     with Evenbeat(
-        database_url, allow_shell=True, shell_commands=("/bin/bash",), poll_seconds=0.1
+        database_url,
+        allow_shell=True,
+        shell_commands=("/bin/bash",),
+        shell_variables=("GREETING", "SHELL"),
+        poll_seconds=0.1,
     ) as app:
         app.include_builtins()
         worker = app.worker()

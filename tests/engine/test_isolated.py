@@ -2,8 +2,14 @@
 
 import asyncio
 import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
 
 from evenbeat import Context, Evenbeat
+from waiting import wait_for
 
 # At the top level, as in a user's module: a child process finds its task by name.
 app = Evenbeat(name="isolated")
@@ -64,3 +70,33 @@ def test_the_heartbeat_of_an_isolated_run_tells_that_its_lease_is_lost(
     harness.drain()
     run = app.store.read.executions_of(added.id).executions[0]
     assert (run.status, run.error_code, run.result) == ("cancelled", "cancelled", None)
+
+
+@app.task(isolate=True, max_retries=0, timeout=4)
+def daemonise(file: str) -> None:
+    if os.fork():
+        time.sleep(300)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Path(file).write_text(str(os.getpid()))
+    time.sleep(300)
+
+
+def test_a_timeout_also_ends_a_daemon_that_left_the_runs_session(evenbeat_harness, tmp_path):
+    harness = evenbeat_harness(app)
+    file = tmp_path / "pid"
+    added = daemonise.enqueue(str(file))
+    harness.drain()
+    assert app.store.read.executions_of(added.id).executions[0].error_code == "timeout"
+    daemon = int(file.read_text())
+
+    def ended() -> bool:
+        try:
+            return bool(psutil.Process(daemon).status() == psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return True
+
+    wait_for(ended, "the daemon to end", 10)

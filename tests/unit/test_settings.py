@@ -63,6 +63,7 @@ def test_defaults() -> None:
         "stale_days": 30,
         "allow_shell": False,
         "shell_commands": (),
+        "shell_variables": (),
         "webhook_timeout_seconds": 15,
         "webhook_retry_delays": ("5s", "5m", "30m", "2h", "5h", "10h", "14h", "20h", "24h"),
     }

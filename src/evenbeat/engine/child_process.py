@@ -22,6 +22,7 @@ from evenbeat.engine.outcome import ChildReport, completed, encode_progress, fai
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners import SlotRunner
 from evenbeat.errors import TaskUnknown
+from evenbeat.external.supervisor import adopt_orphans, signal_all, tree_below
 from evenbeat.observe.logs import LogFormat, configure_logging, current_logging
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition
@@ -115,7 +116,7 @@ def _died(run: Run, child: BaseProcess) -> ChildReport:
 
 
 def _end_group(child: BaseProcess) -> None:
-    """End the child and whatever it started; it leads a process group of its own."""
+    """End the child and whatever it started, also what has left its process group (Linux)."""
     try:
         pid = child.pid
     except ValueError:  # closed by its own thread
@@ -126,10 +127,14 @@ def _end_group(child: BaseProcess) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)  # it is gone, what it started may not be
         return
+    # It adopts what loses its parents, but may be gone with the first signal: look before.
+    below = set(tree_below(pid))
+    signal_all(below, signal.SIGTERM)
     _signal_group(pid, signal.SIGTERM)
     deadline = time.monotonic() + TERM_SECONDS
     while _alive(child) and time.monotonic() < deadline:
         time.sleep(0.01)
+    signal_all(below.union(*map(tree_below, (pid, *below))), signal.SIGKILL)
     _signal_group(pid, signal.SIGKILL)
 
 
@@ -154,6 +159,7 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 def serve(pipe: Connection, assignment: Assignment) -> None:
     """Run one handler and report. The process's main function."""
     os.setsid()  # so that it can be ended together with whatever it starts
+    adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then decides
     threading.Thread(target=_end_with_worker, daemon=True).start()
     if assignment.logging is not None:  # at once, since a child may be ended at any moment

@@ -28,11 +28,6 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _ANYTHING = frozenset({"*", "sh", SHELL})
 """Entries of the list with which any command can be run: a line for sh may start any other."""
-_TURNING = re.compile(
-    r"LD_|DYLD_|GLIBC_|GCONV_PATH|MALLOC_|PATH$|IFS$|ENV$|BASH|SHELLOPTS|PS4$|PYTHON|PERL|RUBY|"
-    r"NODE_|JAVA_|_JAVA|JDK_|GIT_|LESS|PAGER|EDITOR|VISUAL"
-)
-"""Variables with which a harmless command can be made to run something else."""
 
 
 # -- the payload ---------------------------------------------------------------------------------
@@ -111,7 +106,7 @@ def _full_path(name: str, path: str) -> str | None:
 
 def definition(settings: Settings) -> TaskDefinition:
     """The task, under these settings."""
-    allowed = settings.shell_commands
+    allowed, variable_names = settings.shell_commands, settings.shell_variables
 
     async def shell(
         command: Command,
@@ -126,14 +121,15 @@ def definition(settings: Settings) -> TaskDefinition:
         """Run a command: a list of arguments, or a line for sh. The run succeeds when the exit code
         is an expected one. Cancelling ends the command and everything that it started."""
         path = os.environ.get("PATH") or _DEFAULT_PATH
-        argv = allowed_argv(command, allowed, path, env.get("SHELL") or SHELL)
-        turning = None if _ANYTHING & set(allowed) else next(filter(_TURNING.match, env), None)
-        if turning is not None:
+        # A variable may make a command run another one. Where any can be run, nothing is gained.
+        refused = () if _ANYTHING & set(allowed) else sorted(env.keys() - set(variable_names))
+        if refused:
             raise Fail(
-                f"The variable {turning} can make a command run another one. It is allowed where "
-                "EVENBEAT_SHELL_COMMANDS has sh or *.",
-                code="command_refused",
+                f"The variable {refused[0]} may not be set on this machine. An operator can allow "
+                f"it: EVENBEAT_SHELL_VARIABLES, now {', '.join(variable_names) or 'empty'}.",
+                code="variable_refused",
             )
+        argv = allowed_argv(command, allowed, path, env.get("SHELL") or SHELL)
         variables = clean_env(os.environ, ctx) | env
         directory = cwd or (variables["HOME"] if Path(variables["HOME"]).is_dir() else "/")
         launch = Launch(argv, variables, directory, stdin, max_output_bytes)

@@ -14,8 +14,16 @@ import pytest
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import DatabaseUnavailable, InvalidInput, SchemaTooNew, StoreError
 from evenbeat.store.health import TableQueries
-from evenbeat.store.migrate import Migration, migrate, migrations, schema_version
+from evenbeat.store.migrate import (
+    Migration,
+    _apply,
+    _lock,
+    migrate,
+    migrations,
+    schema_version,
+)
 from evenbeat.store.store import Store
+from waiting import wait_for
 
 KNOWN = [step.version for step in migrations()]
 NEXT = KNOWN[-1] + 1
@@ -55,6 +63,24 @@ def test_ten_processes_that_start_together_migrate_once(empty_database_url):
     assert [process.returncode for process in processes] == [0] * 10
     assert sorted(number for answer in answers for number in json.loads(answer)) == KNOWN
     assert applied(empty_database_url) == KNOWN
+
+
+def test_who_waited_for_another_process_sees_what_it_made(empty_database_url, monkeypatch):
+    """A transaction that waits for an advisory lock has looked names up before: what it remembers
+    of a schema that was not there yet is no answer any more."""
+    step = Migration(1, "small", "CREATE FUNCTION evenbeat.small() RETURNS int RETURN 1")
+    monkeypatch.setattr("evenbeat.store.migrate.migrations", lambda: [step])
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    with (
+        psycopg.connect(empty_database_url, autocommit=True) as first,
+        ThreadPoolExecutor(1) as second,
+    ):
+        with first.transaction():
+            _lock(first, "evenbeat")
+            answer = second.submit(migrate, empty_database_url, "evenbeat")
+            wait_for(lambda: first.execute(waiting).fetchone() == (1,), "the second")
+            assert _apply(first, "evenbeat", step)
+        assert answer.result(timeout=30) == []
 
 
 def test_a_second_run_applies_nothing(empty_database_url):
@@ -211,7 +237,7 @@ def test_a_url_that_cannot_be_read_is_refused_without_the_password(url):
         Store(url)
     assert not re.search("ge ?heim", str(caught.value))
     assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None
 
 
 def test_a_transaction_that_is_cut_off_says_so(store, connect):

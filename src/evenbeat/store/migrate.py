@@ -36,6 +36,11 @@ CREATE TABLE IF NOT EXISTS evenbeat.migrations (
 ALTER TABLE evenbeat.migrations ADD COLUMN IF NOT EXISTS oldest_code integer,
                                 ADD COLUMN IF NOT EXISTS fingerprint text"""
 
+# Asked of the catalogue itself: `to_regclass` may answer from what the session remembered before it
+# waited for another process's migration.
+_MIGRATED = "SELECT FROM pg_tables WHERE schemaname = %s AND tablename = 'migrations'"
+_SCHEMA_THERE = "SELECT FROM pg_namespace WHERE nspname = %s"
+
 # As JSON, because a schema that was made earlier has neither column.
 _APPLIED = """
 SELECT version, coalesce(to_jsonb(m) ->> 'oldest_code', version::text)::int,
@@ -140,8 +145,7 @@ def _outages_told() -> Iterator[None]:
 
 def applied_migrations(connection: psycopg.Connection[Any], schema: str) -> list[AppliedMigration]:
     """What was applied to the database, in order."""
-    row = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".migrations',)).fetchone()
-    if row is None or row[0] is None:
+    if connection.execute(_MIGRATED, (schema,)).fetchone() is None:
         return []
     rows = connection.execute(in_schema(_APPLIED, schema).encode())
     return [AppliedMigration._make(row) for row in rows]
@@ -170,8 +174,7 @@ def _apply(connection: psycopg.Connection[Any], schema: str, step: Migration) ->
                 _lock(connection, schema)
                 if schema_version(connection, schema) >= step.version:
                     return False
-                row = connection.execute("SELECT to_regnamespace(%s)", (f'"{schema}"',)).fetchone()
-                if row is None or row[0] is None:
+                if connection.execute(_SCHEMA_THERE, (schema,)).fetchone() is None:
                     connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
                 connection.execute(f"SET LOCAL lock_timeout = {int(LOCK_SECONDS * 1000)}".encode())
                 connection.execute(in_schema(_VERSIONS_TABLE, schema).encode())

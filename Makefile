@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help run test test-pg15 test-pooler upgrade-test pgbouncer pgpool patroni chaos faketime chromium redis screenshots lint format bench docs clean
+.PHONY: help run test test-pg15 test-pooler upgrade-test pgbouncer pgpool patroni promtool chaos fuzz faketime chromium redis screenshots lint format bench docs clean
 
 help:            ## Show this list
 	@grep -E '^[a-z0-9-]+: .*##|^[a-z0-9-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY)    ## Dashboard, API and worker with a few schedules, on the embedded server
 	$(BIN)/evenbeat serve --app examples/schedules.py:app
 
-test: $(READY) faketime chromium pgbouncer pgpool patroni ## The whole suite, on real PostgreSQL
+test: $(READY) faketime chromium pgbouncer pgpool patroni promtool ## The whole suite, on real PostgreSQL
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --ignore tests/chaos
 	$(BIN)/python -m pytest --numprocesses 2 tests/chaos
 
@@ -31,6 +31,10 @@ upgrade-test: $(READY) ## An upgrade from the last landed schema loses nothing a
 chaos: $(READY) faketime patroni ## The long runs: real kills, outages and fail-overs, default settings, full sizes
 	EVENBEAT_CHAOS=full $(BIN)/python -m pytest tests/chaos -s --timeout=900
 
+fuzz: $(READY)   ## The long runs of strangers' requests: 40,000 malformed ones, and thousands by the OpenAPI document in each role
+	EVENBEAT_FUZZ=full $(BIN)/python -m pytest tests/acceptance/test_malformed_requests.py -s --timeout=1800
+	EVENBEAT_OPENAPI=full $(BIN)/python -m pytest tests/api/test_openapi.py -s --timeout=3600
+
 faketime:        ## A wrong clock for the chaos tests, where Debian's package can be had
 	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q faketime) >/dev/null 2>&1 || true
 
@@ -42,6 +46,9 @@ pgpool:          ## The other pooler for the store's tests: Debian's own, where 
 
 patroni:         ## A cluster for the fail-over tests (Patroni, etcd, HAProxy, PostgreSQL): Debian's own, where it is missing
 	@(command -v patroni && command -v etcd && [ -x /usr/sbin/haproxy ] && ls /usr/lib/postgresql/*/bin/initdb) >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q --no-install-recommends patroni etcd-server haproxy postgresql iproute2) >/dev/null 2>&1 || echo "Patroni, etcd, HAProxy or PostgreSQL is missing: the fail-over tests are skipped."
+
+promtool:        ## Prometheus' tool for the test of its rules: Debian's own, where it is missing
+	@command -v promtool >/dev/null || (apt-get update -q && apt-get install -y -q --no-install-recommends prometheus) >/dev/null 2>&1 || echo "promtool is missing: one test of the Prometheus rules is skipped."
 
 test-pooler: $(READY) pgbouncer ## The tests of store and engine through PgBouncer in transaction mode
 	EVENBEAT_TEST_POOLER=1 $(BIN)/python -m pytest --numprocesses 2 tests/store tests/engine
@@ -59,6 +66,8 @@ lint: $(READY)   ## Format, lint, types, direction of imports
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/mypy --strict examples
+	$(BIN)/pyright --pythonpath $(BIN)/python examples
 	$(BIN)/lint-imports
 
 format: $(READY) ## Let ruff put the code in order

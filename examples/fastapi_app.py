@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 from fastapi import FastAPI
-from psycopg.rows import dict_row
+from psycopg.rows import DictRow, dict_row
 from pydantic import BaseModel
 
 from evenbeat import Context, Evenbeat
@@ -32,7 +32,7 @@ class Order(BaseModel):
 
 
 @jobs.task(max_retries=5, retry_backoff="2s")
-def send_receipt(order_id: int, *, ctx: Context) -> None:
+def send_receipt(ctx: Context, order_id: int) -> None:
     with database() as connection:
         connection.execute("UPDATE orders SET receipts = receipts + 1 WHERE id = %s", (order_id,))
     ctx.logger.info("Receipt sent", extra={"order": order_id})
@@ -58,9 +58,9 @@ api.mount("/evenbeat", jobs.asgi())  # its API and dashboard, behind its own tok
 @api.post("/orders", status_code=201)
 def make_order(order: Order) -> dict[str, Any]:
     with database() as connection:  # one transaction: the order and its job, or neither
-        row = connection.execute(
+        (row,) = connection.execute(
             "INSERT INTO orders (item) VALUES (%s) RETURNING id", (order.item,)
-        ).fetchone()
+        ).fetchall()
         job = send_receipt.options(connection=connection).enqueue(order_id=row["id"])
     return {"id": row["id"], "job_id": job.id}
 
@@ -74,9 +74,9 @@ def list_orders() -> list[dict[str, Any]]:
 # -- the application's own database; here it is the one that Evenbeat uses, in another schema -----
 
 
-def database() -> Any:
+def database() -> "psycopg.Connection[DictRow]":
     """A connection with an open transaction, committed and closed when the block ends."""
-    return psycopg.connect(jobs.store.database.url, row_factory=dict_row)
+    return psycopg.Connection[DictRow].connect(jobs.store.database.url, row_factory=dict_row)
 
 
 def start(api: FastAPI) -> None:

@@ -28,7 +28,7 @@ async def send_email(to: str, subject: str) -> dict[str, str]:
 
 
 @app.task
-def import_catalogue(rows: int, *, ctx: Context) -> None:
+def import_catalogue(ctx: Context, rows: int) -> None:
     for row in range(rows):
         if ctx.cancelled:  # somebody cancelled the job, or the worker is stopping
             return

@@ -13,6 +13,7 @@ from evenbeat.domain.setting_kinds import (
     Flag,
     Rate,
     Share,
+    Size,
     Window,
 )
 
@@ -24,7 +25,8 @@ _OF_KIND: dict[type, st.SearchStrategy[Any]] = {
     Flag: st.booleans(),
     Rate: st.sampled_from(["1/s", "10/m", "100/h", "5/30s"]),
     Share: st.sampled_from([0, 0.1, 0.25, 1]),
-    Window: st.sampled_from(["Mon-Fri 22:00-06:00 Europe/Berlin", "08:00-18:00 UTC"]),
+    Size: st.integers(Size.least, Size.most),
+    Window: st.sampled_from(["Mon-Fri 22:00-06:00 Europe/Berlin", "08:00-18:00 UTC", "off_peak"]),
 }
 
 

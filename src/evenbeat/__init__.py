@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evenbeat.app import Evenbeat
-    from evenbeat.declared import static_scopes
+    from evenbeat.declared import ScopeContext, static_scopes
     from evenbeat.domain.catch_up import CatchUpMode
     from evenbeat.domain.job import Job, OnFailure, Placement
     from evenbeat.domain.retry import RetryPolicy
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from evenbeat.errors import EvenbeatError, Fail, LeaseLost, Retry
     from evenbeat.events import BalanceEvent, Event, EventKind
     from evenbeat.task import Task
-    from evenbeat.tasks.context import Context
+    from evenbeat.tasks.context import CURRENT, Context
 
 __all__ = [
+    "CURRENT",
     "AfterCondition",
     "Awaited",
     "BalanceEvent",
@@ -36,11 +37,13 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "Scope",
+    "ScopeContext",
     "Task",
     "static_scopes",
 ]
 
 _HOMES = {
+    "CURRENT": "tasks.context",
     "AfterCondition": "domain.schedule",
     "Awaited": "domain.schedule",
     "BalanceEvent": "events",
@@ -58,6 +61,7 @@ _HOMES = {
     "Retry": "errors",
     "RetryPolicy": "domain.retry",
     "Scope": "domain.scope",
+    "ScopeContext": "declared",
     "Task": "task",
     "static_scopes": "declared",
 }
@@ -67,7 +71,10 @@ def __getattr__(name: str) -> Any:
     """A public name, loaded when it is first asked for: `evenbeat --help` needs none of them."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except AttributeError as error:  # in a dependency; `from evenbeat import …` would swallow it
+        raise ImportError(f"evenbeat.{name} cannot be loaded: {error}") from error
     globals()[name] = value
     return value
 

@@ -2,16 +2,27 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 from uuid import UUID
 
 from evenbeat import __version__
 from evenbeat.declared import (
     DEFAULT_NAME,
     DeclaredSchedule,
+    PeriodicOptions,
     ScheduleOptions,
     ScheduleSync,
     ScopeProvider,
@@ -29,7 +40,7 @@ from evenbeat.engine.clock import Clock
 from evenbeat.engine.maintenance import Chore, SimpleChore
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
-from evenbeat.events import EventBus, Listener
+from evenbeat.events import EventBus, EventName, Listener
 from evenbeat.observe.readiness import Readiness
 from evenbeat.observe.telemetry import Telemetry
 from evenbeat.plugins import DatabaseServer, provided
@@ -37,7 +48,16 @@ from evenbeat.settings import Settings, load_settings
 from evenbeat.store.bulk import Added
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import ApplicationCode
-from evenbeat.task import Task, awaited_jobs, psycopg_connection, spec_with, with_key
+from evenbeat.task import (
+    Task,
+    TaskDecorator,
+    TaskFunction,
+    awaited_jobs,
+    psycopg_connection,
+    spec_with,
+    with_key,
+)
+from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import Registry, TaskDefinition, define
 
 if TYPE_CHECKING:
@@ -48,6 +68,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+ListenerT = TypeVar("ListenerT", bound=Listener)
+AnyTask = TaskFunction[..., Any, ..., Any]
 
 
 class _MadeOnce(Generic[R]):
@@ -100,28 +122,41 @@ class Evenbeat:
     # -- declaring -------------------------------------------------------------------------------
 
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def task(
+        self,
+        function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]],
+        /,
+        **options: Unpack[TaskOptions],
+    ) -> TaskFunction[P, R, Concatenate[Context, P], Coroutine[Any, Any, R]]: ...
     @overload
-    def task(self, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
-    def task(  # type: ignore[misc]  # mypy cannot match a ParamSpec with **options
-        self, function: Callable[P, R] | None = None, /, **options: Any
-    ) -> Any:
+    def task(
+        self, function: Callable[Concatenate[Context, P], R], /, **options: Unpack[TaskOptions]
+    ) -> TaskFunction[P, R, Concatenate[Context, P], R]: ...
+    @overload
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /, **options: Unpack[TaskOptions]
+    ) -> TaskFunction[P, R, P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(
+        self, function: Callable[P, R], /, **options: Unpack[TaskOptions]
+    ) -> TaskFunction[P, R, P, R]: ...
+    @overload
+    def task(self, function: None = None, /, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a function a task. Async functions run on the event loop, plain ones in threads,
         and with `isolate=True` either runs in a process of its own, which can be killed."""
         if function is not None:
-            return self._declare(function, {})
+            return self._declare(function, options)
         return lambda wrapped: self._declare(wrapped, options)
 
-    def every(
-        self, interval: DurationLike, **options: Unpack[ScheduleOptions]
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+    def every(self, interval: DurationLike, **options: Unpack[ScheduleOptions]) -> TaskDecorator:
         """Run a function every so often ("30m", "1h30m", seconds), in a rhythm that late or long
         runs never shift."""
         return self._scheduled(Interval(parse_duration(interval, field="interval")), options)
 
     def cron(
         self, expression: str, *, timezone: str = "UTC", **options: Unpack[ScheduleOptions]
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+    ) -> TaskDecorator:
         """Run a function by five cron fields, or a name such as @daily, in a time zone."""
         return self._scheduled(Cron(expression, timezone), options)
 
@@ -130,7 +165,7 @@ class Evenbeat:
         *jobs: Task[Any, Any] | str | Awaited,
         on: AfterCondition | str = AfterCondition.SUCCESS,
         **options: Unpack[ScheduleOptions],
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+    ) -> TaskDecorator:
         """Run a function whenever other scheduled jobs have ended, given by their tasks or names:
         of the same scope, otherwise the global ones. `on` is "success", "failure" or "any"."""
         return self._scheduled(awaited_jobs(jobs, on), options)
@@ -147,12 +182,12 @@ class Evenbeat:
         retry_backoff: Sequence[DurationLike] = (),
         scopes: ScopeProvider | None = None,
         payload: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        **options: Unpack[PeriodicOptions],
+    ) -> TaskDecorator:
         """Run a function for plan buckets of `cadence`, with every rule of its lease, catch-up and
         retries spelled out. `ctx.plan_time` is the bucket, `ctx.scope` the shard."""
 
-        def declare(function: Callable[P, R]) -> Task[P, R]:
+        def declare(function: Callable[..., Any]) -> AnyTask:
             try:
                 task = self._declare(function, {"name": name, **options})
             except InvalidInput as error:
@@ -164,10 +199,10 @@ class Evenbeat:
                 "heartbeat_interval": heartbeat_interval,
             }
             spec = periodic_spec(name, task.spec, spans, max_attempts, retry_backoff)
-            self._add_schedule(task, spec, name, payload, scopes)
+            self._add_schedule(task, spec, name, payload, scopes, periodic=True)
             return task
 
-        return declare
+        return cast("TaskDecorator", declare)
 
     def include_builtins(self) -> list[str]:
         """Offer the built-in tasks too (`docs/builtin-tasks.md`), as `evenbeat serve` and `evenbeat
@@ -178,11 +213,11 @@ class Evenbeat:
             self.registry, self.settings, [make(self) for make in provided("task")]
         )
 
-    def on(self, event: str) -> Callable[[Listener], Listener]:
+    def on(self, event: EventName) -> Callable[[ListenerT], ListenerT]:
         """Call a function, plain or async, when something happens to a job in this process's
         workers: `@app.on("job:failed")`; "*" means everything."""
 
-        def register(listener: Listener) -> Listener:
+        def register(listener: ListenerT) -> ListenerT:
             self.events.on(event, listener)
             return listener
 
@@ -192,13 +227,24 @@ class Evenbeat:
 
     def add(self, job: NewJob, connection: Any = None) -> Added:
         """Add one job; with a connection, as part of the transaction that is open on it."""
+        if job.spec.memory_limit or job.spec.cpu_limit:
+            self.registry.check_limits(job.spec)
         return self.store.add(job, connection=psycopg_connection(connection), now=self.now())
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Added]:
         """Add many jobs, all or none: `app.enqueue_many(send.job(to=x) for x in people)`."""
-        return self.store.add_many(
-            list(jobs), connection=psycopg_connection(connection), now=self.now()
-        )
+        jobs = list(jobs)
+        for job in jobs:
+            if not isinstance(job, NewJob):
+                raise InvalidInput(
+                    f"enqueue_many takes jobs that are yet to be added, got {job!r}. Make them by "
+                    f"{job.name if isinstance(job, Task) else 'task'}.job(...), which takes the "
+                    "same arguments as enqueue(...).",
+                    field="jobs",
+                )
+        for spec in {id(job.spec): job.spec for job in jobs}.values():
+            self.registry.check_limits(spec)
+        return self.store.add_many(jobs, connection=psycopg_connection(connection), now=self.now())
 
     async def enqueue_many_async(self, jobs: Iterable[NewJob]) -> list[Added]:
         """`enqueue_many` without holding up the event loop."""
@@ -210,6 +256,10 @@ class Evenbeat:
         self, *, queues: Sequence[str] | None = None, concurrency: int | None = None
     ) -> Worker:
         """A worker for this application's tasks; schedules are synchronised first."""
+        if isinstance(queues, str):
+            raise InvalidInput(
+                f"queues must be a list of names: queues=[{queues!r}].", field="queues"
+            )
         settings = self.settings
         if concurrency is not None:
             settings = load_settings(**(self._overrides | {"concurrency": concurrency}))
@@ -238,6 +288,7 @@ class Evenbeat:
             chores=chores,
             telemetry=self.counters,
             application=code,
+            beside_start=lambda: self.balancer.rebuild(),  # noqa: PLW0108 - NumPy, loaded aside
         )
         self._workers.append(worker.identity.id)
         return worker
@@ -365,21 +416,25 @@ class Evenbeat:
 
     # --------------------------------------------------------------------------------------------
 
-    def _declare(self, function: Callable[P, R], options: Mapping[str, Any]) -> Task[P, R]:
+    def _declare(self, function: Callable[..., Any], options: Mapping[str, Any]) -> AnyTask:
         settings = dict(options)
-        name = settings.pop("name", None) or getattr(function, "__name__", type(function).__name__)
+        name = settings.pop("name", None) or getattr(function, "__name__", "")
+        if not name or name == "<lambda>":
+            raise InvalidInput(
+                f"{function!r} has no name by which workers would know it. Give the task one: "
+                'app.task(function, name="sync_prices").',
+                field="name",
+            )
         isolate, never = settings.pop("isolate", False), tuple(settings.pop("never_retry", ()))
         retry = settings.pop("retry", None)
         spec = spec_with(JobSpec(task=name), settings, retry, "A task")
         definition = define(function, spec, isolate=isolate, never_retry=never)
         _check_key(definition)
         self.registry.add(definition)
-        return Task(self.add, definition, function)
+        return TaskFunction(self.add, definition, function)
 
-    def _scheduled(
-        self, schedule: Schedule, options: Mapping[str, Any]
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        def declare(function: Callable[P, R]) -> Task[P, R]:
+    def _scheduled(self, schedule: Schedule, options: Mapping[str, Any]) -> TaskDecorator:
+        def declare(function: Callable[..., Any]) -> AnyTask:
             own = dict(options)
             name, payload, scopes = (
                 own.pop(k, None) for k in ("schedule_name", "payload", "scopes")
@@ -389,7 +444,7 @@ class Evenbeat:
             self._add_schedule(task, spec, name or task.name, payload, scopes)
             return task
 
-        return declare
+        return cast("TaskDecorator", declare)
 
     def _add_schedule(
         self,
@@ -398,9 +453,19 @@ class Evenbeat:
         name: str,
         payload: Mapping[str, Any] | None,
         scopes: ScopeProvider | None,
+        *,
+        periodic: bool = False,
     ) -> None:
+        other = self.schedules.get(name)
+        if other is not None and other.spec.task != task.name:
+            raise InvalidInput(
+                f"Two schedules are named {name!r}: of the tasks {other.spec.task!r} and "
+                f"{task.name!r}. Give one of them another schedule_name.",
+                field="schedule_name",
+            )
         encoded = task.definition.signature.encode((), payload or {})
-        self.schedules[name] = DeclaredSchedule(name, with_key(spec, encoded), encoded, scopes)
+        spec = with_key(spec, encoded)
+        self.schedules[name] = DeclaredSchedule(name, spec, encoded, scopes, periodic)
 
 
 def _check_key(definition: TaskDefinition) -> None:

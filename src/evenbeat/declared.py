@@ -1,16 +1,20 @@
 """Schedules declared in code, and how the database is brought in line with them."""
 
 import hashlib
+import inspect
+import logging
 import re
+import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.duration import format_duration, parse_duration
 from evenbeat.domain.job import (
+    CommonOptions,
     DurationLike,
     Job,
     JobOptions,
@@ -30,7 +34,17 @@ from evenbeat.store.store import Store
 from evenbeat.store.summaries import SILENT_AFTER
 from evenbeat.store.upkeep import ApplicationCode
 
-ScopeProvider = Callable[[], Iterable[Scope]]
+logger = logging.getLogger(__name__)
+
+
+class ScopeContext(NamedTuple):
+    """For which schedule of which application a provider is asked for scopes."""
+
+    schedule: str
+    application: str
+
+
+ScopeProvider = Callable[[], Iterable[Scope]] | Callable[[ScopeContext, datetime], Iterable[Scope]]
 
 _STOPPED = "stopped_by_sync"
 
@@ -65,6 +79,13 @@ class TaskOptions(JobOptions, total=False):
     retry: RetryPolicy
 
 
+class PeriodicOptions(CommonOptions, total=False):
+    """What `periodic` takes besides its own rules."""
+
+    isolate: bool
+    never_retry: Sequence[type[BaseException]]
+
+
 class ScheduleOptions(TaskOptions, total=False):
     """What `every`, `cron` and `after` take besides."""
 
@@ -75,16 +96,51 @@ class ScheduleOptions(TaskOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSchedule:
-    """One schedule of the code: its name is its identity across releases."""
+    """One schedule of the code: its name is its identity across releases. A new row of one that is
+    `periodic` begins with the plan bucket of the present."""
 
     name: str
     spec: JobSpec
     payload: Mapping[str, Any] = field(default_factory=dict)
     scopes: ScopeProvider | None = None
+    periodic: bool = False
 
-    def current_scopes(self) -> list[Scope]:
-        """The scopes that should have a row now."""
-        return [GLOBAL] if self.scopes is None else list(dict.fromkeys(self.scopes()))
+    def __post_init__(self) -> None:
+        if self.scopes is not None and _fitting(self.scopes, (), (None, None)) is None:
+            raise InvalidInput(
+                f"The scopes of {self.name!r} must be a function that takes nothing or (ctx, now) "
+                f"and returns Scopes; got {self.scopes!r}. For scopes that never change there is "
+                "static_scopes(Scope(...)).",
+                field="scopes",
+            )
+
+    def current_scopes(self, application: str, now: datetime) -> list[Scope]:
+        """The scopes that should have a row now. What the application's provider raises is let
+        through."""
+        if self.scopes is None:
+            return [GLOBAL]
+        context = ScopeContext(self.name, application), now
+        scopes: list[Any] = list(self.scopes(*(_fitting(self.scopes, (), context) or ())))
+        if wrong := [scope for scope in scopes if not isinstance(scope, Scope)]:
+            raise TypeError(f"it returned {wrong[0]!r}, which is no Scope")
+        return list(dict.fromkeys(scopes))
+
+    def first_bucket(self, now: datetime) -> datetime | None:
+        """The plan that a new row begins with, where the schedule does not decide."""
+        if not self.periodic or not isinstance(self.spec.schedule, Interval):
+            return None
+        return self.spec.schedule.on_grid().latest_until(now - self.spec.schedule_delay)
+
+
+def _fitting(function: object, *choices: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The first of these arguments that a function can be called with."""
+    for arguments in choices:
+        try:
+            inspect.signature(function).bind(*arguments)  # type: ignore[arg-type]
+        except TypeError:
+            continue
+        return arguments
+    return None
 
 
 def fingerprint(declared: Iterable[DeclaredSchedule]) -> str:
@@ -107,6 +163,8 @@ class SyncReport:
     removed: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """What a live worker of newer code declares in another way: that one sees to it."""
+    failed: list[str] = field(default_factory=list)
+    """Schedules whose provider of scopes failed: their rows stay as they are."""
 
     @property
     def changed(self) -> int:
@@ -194,16 +252,19 @@ class ScheduleSync:
         left = self._tasks_of_newer_code()
         self._report.left += [one.name for one in declared if one.spec.task in left]
         declared = [one for one in declared if one.spec.task not in left]
-        expected = {(one.name, scope): one for one in declared for scope in one.current_scopes()}
+        now = self._store.clock(self._now)
+        expected = {(one.name, scope): one for one in declared for scope in self._scopes(one, now)}
         names = {one.name for one in declared}
         with self._store.upkeep.exclusive("schedule_sync"):
             mine = self._store.read.each(JobFilter(created_by=self._owner))
             mine = (job for job in mine if job.task not in left)
             present = {(job.name or "", scope_of(job)): job for job in mine}
-            self._add({key: one for key, one in expected.items() if key not in present})
+            self._add({key: one for key, one in expected.items() if key not in present}, now)
             waiting = [job.id for job in present.values() if job.schedule_kind == "after"]
             awaited = self._store.dependencies.awaited_by(waiting) if waiting else {}
             for key, job in present.items():
+                if job.name in self._report.failed:
+                    continue
                 if key in expected:
                     self._bring_in_line(job, expected[key], awaited.get(job.id, ()))
                 elif (job.name in names or disable_removed) and _STOPPED not in job.metadata:
@@ -214,6 +275,24 @@ class ScheduleSync:
                 if job.name not in names and _STOPPED not in job.metadata:
                     self._report.removed.append(_label(key))
         return self._report
+
+    def _scopes(self, declared: DeclaredSchedule, now: datetime) -> list[Scope]:
+        """Its scopes; none where the application's provider fails, which is the application's to
+        mend and must harm neither other schedules nor the worker that starts."""
+        try:
+            return declared.current_scopes(self._code.name, now)
+        except (Exception, SystemExit) as error:
+            provider = f"{getattr(declared.scopes, '__qualname__', declared.scopes)}"
+            logger.exception(
+                "The application's scope provider %s of the schedule %r failed (%s). The jobs of "
+                "this schedule stay as they are until it works again.",
+                f"{getattr(declared.scopes, '__module__', '?')}.{provider}",
+                declared.name,
+                "".join(traceback.format_exception_only(error)).strip(),
+                extra={"application": self._code.name},
+            )
+            self._report.failed.append(declared.name)
+            return []
 
     def _tasks_of_newer_code(self) -> set[str]:
         """The tasks of live workers whose release is newer and declares other schedules."""
@@ -229,9 +308,16 @@ class ScheduleSync:
             for task in worker.tasks or ()
         }
 
-    def _add(self, missing: Mapping[tuple[str, Scope], DeclaredSchedule]) -> None:
+    def _add(self, missing: Mapping[tuple[str, Scope], DeclaredSchedule], now: datetime) -> None:
         jobs = [
-            NewJob(one.spec, one.payload, name=name, scope=scope, created_by=self._owner)
+            NewJob(
+                one.spec,
+                one.payload,
+                start=one.first_bucket(now),
+                name=name,
+                scope=scope,
+                created_by=self._owner,
+            )
             for (name, scope), one in missing.items()
         ]
         for key, added in zip(missing, self._store.add_many(jobs, now=self._now), strict=True):
@@ -284,10 +370,10 @@ class ScheduleSync:
 
 def _differs(job: Job, declared: DeclaredSchedule, awaited: Sequence[Dependency]) -> bool:
     """Whether a person would see a difference; where in its rhythm the job stands is not one."""
-    schedule = declared.spec.schedule
-    if spec_columns(spec_of(job)) != spec_columns(declared.spec) or (
-        job.payload != dict(declared.payload)
-    ):
+    schedule, present, spec = declared.spec.schedule, spec_of(job), declared.spec
+    if present.window and spec.window and present.window.off_peak and spec.window.off_peak:
+        spec = replace(spec, window=present.window)  # whichever hours that means at present
+    if spec_columns(present) != spec_columns(spec) or (job.payload != dict(declared.payload)):
         return True
     if not isinstance(schedule, After):
         return False

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from evenbeat.domain.decision import EndKind
 from evenbeat.domain.job import Job
@@ -34,6 +34,20 @@ class EventKind(StrEnum):
     BALANCE_LOW = "balance:low"
 
 
+EventName = Literal[
+    "*",
+    "job:start",
+    "job:complete",
+    "job:failed",
+    "job:retry",
+    "job:cancelled",
+    "job:lost",
+    "job:skipped",
+    "job:released",
+    "balance:low",
+]
+"""The same for type checkers, and `*` for all; a test holds it to `EventKind`."""
+
 EVENT_OF_END = {
     EndKind.COMPLETED: EventKind.COMPLETE,
     EndKind.RETRYING: EventKind.RETRY,
@@ -46,13 +60,14 @@ EVENT_OF_END = {
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened. What does not apply is None."""
+    """One thing that happened. What does not apply is None; `result` is what the handler returned,
+    as the history has it."""
 
     kind: EventKind
     job: Job
     at: datetime
     duration_ms: float | None = None
-    result: str | None = None
+    result: Any = None
     error_code: str | None = None
     error: str | None = None
     next_run_at: datetime | None = None

@@ -69,7 +69,10 @@ def _split(value: object) -> object:
 DatabaseUrl = Annotated[
     SecretStr | None,
     _require(lambda url: url.get_secret_value().startswith(("postgresql://", "postgres://"))),
-    Allowed("a URL such as postgresql://user:password@localhost:5432/mydatabase"),
+    Allowed(
+        "a URL such as postgresql://user:password@localhost:5432/mydatabase, without '+psycopg' or "
+        "the like after postgresql"
+    ),
 ]
 Pooling = Annotated[
     Literal["auto", "session", "transaction"], Allowed("auto, session or transaction")
@@ -161,13 +164,16 @@ class Settings(BaseSettings):
     relative path starts at the working directory. Default: the user's data directory."""
 
     lease_seconds: float = Field(30, ge=1, le=3600)
-    """How long a claim holds without being renewed."""
+    """How long a claim holds without being renewed. RESET_CRAWLING_AFTER_MIN, in minutes, is read
+    too."""
     renew_seconds: float = Field(10, ge=0.1, le=1800)
     """How often a worker renews its claims; less than half of lease_seconds."""
     concurrency: int = Field(100, ge=1, le=10_000)
-    """How many async jobs a worker runs at once."""
+    """How many jobs a worker runs at once, whatever their kind."""
     threads: int = Field(10, ge=1, le=1000)
-    """How many jobs that are plain functions a worker runs at once."""
+    """How many of them may be plain functions, each in a thread."""
+    child_processes: int | None = Field(None, ge=1, le=1000)
+    """How many of them may be isolated, each in a process of its own. Default: one per CPU core."""
     poll_seconds: float = Field(5, ge=0.05, le=3600)
     """How often a worker looks for due jobs when no notification wakes it."""
     reap_seconds: float = Field(5, ge=0.05, le=3600)
@@ -199,6 +205,10 @@ class Settings(BaseSettings):
     auth_role_claim: ShortText = "role"
     """The claim with the role, or a list of roles of which the highest counts; dots lead into
     nested claims (realm_access.roles)."""
+    trusted_proxies: Networks = ("127.0.0.1", "::1")
+    """The proxies in front of `evenbeat serve` whose X-Forwarded-Proto and X-Forwarded-For are
+    believed, as addresses or networks (10.1.0.0/16), separated by commas. Behind TLS, cookies are
+    Secure only if the proxy is listed. Default: 127.0.0.1,::1."""
     metrics_public: bool = False
     """Whether /metrics needs no token, for scrapers in a private network."""
 
@@ -255,7 +265,8 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file_settings = InitSettingsSource(settings_cls, init_kwargs=dict(_read_file()))
-        return init_settings, env_settings, file_settings
+        older = InitSettingsSource(settings_cls, init_kwargs=_older_variables())
+        return init_settings, env_settings, older, file_settings
 
 
 for _field in Settings.model_fields.values():
@@ -267,6 +278,7 @@ _OTHER_NAMES = {
     f"{PREFIX}STALE_DAYS": "stale_days",
     "STALE_DAYS": "stale_days",
 }
+_LEASE_MINUTES = "RESET_CRAWLING_AFTER_MIN"
 _SECRETS = frozenset({"database_url", "listen_url", "read_url", "auth_secret", "auth_public_key"})
 
 
@@ -301,6 +313,13 @@ def load_settings(**overrides: object) -> Settings:
     raise InvalidSettings(f"{_as_written(field, arguments)}: it must be {allowed}.", field=field)
 
 
+def private_directory(path: Path) -> None:
+    """Make a directory, and what is missing above it, for its owner alone, whatever the umask."""
+    if not path.exists():
+        private_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
 def setting_name(field: str) -> str:
     """What users call the field in the file and, in capitals after EVENBEAT_, as a variable."""
     return field.removeprefix("db_")
@@ -316,6 +335,15 @@ def _by_field(values: Mapping[str, object], place: str) -> dict[str, object]:
             hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
             raise InvalidSettings(f"{name}, in {place}, is not a setting. {hint}", field=name)
     return fields
+
+
+def _older_variables() -> dict[str, object]:
+    """Settings by variables of an older crawler that have another unit."""
+    minutes = os.environ.get(_LEASE_MINUTES)
+    try:
+        return {"lease_seconds": 60 * float(minutes)} if minutes else {}
+    except ValueError:
+        return {"lease_seconds": minutes}  # is refused, as it was written
 
 
 def _read_file() -> dict[str, object]:
@@ -355,6 +383,8 @@ def _as_written(field: str, arguments: Mapping[str, object]) -> str:
     for variable in variables:
         if variable in environment:
             return f"{variable}={shown(environment[variable])}"
+    if field == "lease_seconds" and (minutes := environment.get(_LEASE_MINUTES)):
+        return f"{_LEASE_MINUTES}={shown(minutes)} (minutes of lease_seconds)"
     file = _read_file()
     if field in file:
         return f"{name} = {shown(file[field])} in {_file_path()}"

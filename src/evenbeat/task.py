@@ -1,11 +1,11 @@
 """A task as its author sees it: still callable, and able to enqueue itself."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 import psycopg
 
@@ -26,24 +26,27 @@ from evenbeat.domain.scope import Scope
 from evenbeat.errors import InvalidInput
 from evenbeat.store.bulk import Added
 from evenbeat.store.database import Connection
+from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S")
 
 
-class Task(Generic[P, R]):
-    """What a task decorator leaves in place of the function.
+class Task(Generic[P, R_co]):
+    """A handler that a worker calls later: with the parameters P, and a result of the type R.
 
-    Calling it calls the function. `enqueue(...)` takes the same arguments, checks them now, and
-    lets a worker call the function later.
+    `enqueue(...)` takes what the handler takes, but for its context, and checks it now.
     """
 
     def __init__(
         self,
         add: Callable[[NewJob, Any], Added],
         definition: TaskDefinition,
-        function: Callable[P, R],
+        function: Callable[..., Any],
         *,
         spec: JobSpec | None = None,
         connection: Any = None,
@@ -52,28 +55,25 @@ class Task(Generic[P, R]):
         self.definition = definition
         self.name = definition.name
         self.spec = spec or definition.spec
-        update_wrapper(self, function, updated=())
+        update_wrapper(cast("Any", self), function, updated=())
         self._add = add
         self._function = function
         self._connection = connection
         self._job_fields = job_fields or {}
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._function(*args, **kwargs)
-
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
-    def enqueue(self, *args: Any, **kwargs: Any) -> Added:
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Added:
         """Add a job; its arguments are checked here and now. Returns its id."""
         return self._add(self.job(*args, **kwargs), self._connection)
 
-    async def enqueue_async(self, *args: Any, **kwargs: Any) -> Added:
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Added:
         """`enqueue` without holding up the event loop."""
         job = self.job(*args, **kwargs)
         return await asyncio.to_thread(self._add, job, self._connection)
 
-    def job(self, *args: Any, **kwargs: Any) -> NewJob:
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The job that `enqueue` would add, for `app.enqueue_many`."""
         payload = self.definition.signature.encode(args, kwargs)
         return NewJob(with_key(self.spec, payload), payload, **self._job_fields)
@@ -93,7 +93,7 @@ class Task(Generic[P, R]):
         connection: Any = None,
         retry: RetryPolicy | None = None,
         **settings: Unpack[JobOptions],
-    ) -> "Task[P, R]":
+    ) -> "Task[P, R_co]":
         """The same task with other settings for the jobs it enqueues; the task itself is unchanged.
 
         With `after`, jobs run whenever the jobs that it names have ended: one or a list of what
@@ -103,6 +103,12 @@ class Task(Generic[P, R]):
         """
         if delay is not None and run_at is not None:
             raise InvalidInput("Give either delay or run_at, not both.", field="delay")
+        if run_at is not None and getattr(run_at, "tzinfo", None) is None:
+            raise InvalidInput(
+                "run_at must be a datetime with a time zone, such as datetime(2030, 1, 31, 9, "
+                f"tzinfo=ZoneInfo('Europe/Berlin')); got {run_at!r}.",
+                field="run_at",
+            )
         fields: dict[str, Any] = {
             "start": parse_duration(delay, field="delay") if delay is not None else run_at,
             "name": name,
@@ -129,6 +135,35 @@ class Task(Generic[P, R]):
                 **{field: value for field, value in fields.items() if value is not None},
             },
         )
+
+
+class TaskFunction(Task[P, R_co], Generic[P, R_co, Q, S]):
+    """What a decorator leaves in place of the function: calling it calls the function, which has
+    the parameters Q and returns S: those of the task, but for its context and for what an async
+    function returns at first."""
+
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> S:
+        value: S = self._function(*args, **kwargs)
+        return value
+
+
+class TaskDecorator(Protocol):
+    """Makes a function a task. A leading context, which the worker gives, is no argument of it."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> TaskFunction[P, R, Concatenate[Context, P], Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> TaskFunction[P, R, Concatenate[Context, P], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> TaskFunction[P, R, P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> TaskFunction[P, R, P, R]: ...
 
 
 def awaited_jobs(jobs: Any, on: AfterCondition | str | None = None) -> After:

@@ -87,6 +87,18 @@ def add(evenbeat: Command, *arguments: str) -> str:
 # -- adding --------------------------------------------------------------------------------------
 
 
+def test_an_off_peak_job_shows_its_hours_and_its_file_makes_another(evenbeat: Command, tmp_path):
+    said = evenbeat("job", "add", "send", "--every", "1d", "--window", "off_peak", "--name", "calm")
+    assert "calm: every day, only off_peak 00:00-04:00 UTC." in said.out
+    assert "off_peak 00:00-04:00 UTC" in evenbeat("job", "show", "calm").out
+    exported = evenbeat("export").out
+    assert '"window": "off_peak"' in exported
+    (tmp_path / "jobs.json").write_text(exported)
+    again = evenbeat("import", "json", str(tmp_path / "jobs.json"))
+    assert again.code == 0, again.err
+    assert "unchanged" in again.out
+
+
 def test_a_job_is_added_with_everything_that_was_said(evenbeat: Command, store: Store):
     said = evenbeat(
         *("job", "add", "send", "to=a@b.c", "n=5", 'list=["x", null]', "text=", "--name", "mail"),

@@ -25,9 +25,16 @@ from waiting import wait_for
 ROOT = Path(__file__).parents[2]
 
 CRAWLER = """
-from evenbeat import Context, Evenbeat, Fail
+from evenbeat import Context, Fail
+from evenbeat.compat.scheduler import Scheduler
 
-app = Evenbeat()
+
+async def send_email(payload, job):
+    return {"sent": True, "to": payload["to"], "job": str(job.id)}
+
+
+app = Scheduler(task_handlers={"sendEmail": send_email})
+app.register_handler("archive", lambda payload, job: len(payload))
 
 
 @app.task(isolate=True)
@@ -124,7 +131,8 @@ def broken(service: Service) -> str:
 
 
 def failing(service: Service) -> str:
-    id_ = service.created(seed.CREATE_IMMEDIATE_JOB, url="https://broken.example.com")["id"]
+    url = "https://broken.example.com"
+    id_ = another(service, seed.CREATE_IMMEDIATE_JOB, url=url)["id"]
     service.wait_for_state(id_, "failed")
     return id_
 
@@ -338,6 +346,42 @@ def test_admin_bulk(service: Service, broken: str, text: str):
     as_printed = service.send(text)  # our ids are no numbers, and we say so
     assert as_printed.status_code == 422
     assert "ids are UUIDs" in as_printed.json()["detail"]
+
+
+def test_a_second_crawl_of_a_source_is_ignored(service: Service):
+    body = {"url": "https://example.com", "source_id": str(uuid4()), "delay": "1h"}
+    first = service.client.post("/api/v1/jobs", json=body).json()
+    again = service.client.post("/api/v1/jobs", json=body | {"priority": 9})
+    assert (again.status_code, again.json()["duplicate"]) == (200, True)
+    assert (again.json()["id"], again.json()["priority"]) == (first["id"], 0)
+    subreddit = {"task": "crawl", "payload": {"subreddit_id": 77}, "delay": "1h"}
+    ids = [service.client.post("/api/v1/jobs", json=subreddit).json()["id"] for _ in range(2)]
+    assert ids[0] == ids[1] != first["id"]
+    told = service.client.post("/api/v1/jobs", json=body | {"dedup_key": None})
+    assert told.status_code == 201
+
+
+def test_admin_duration_is_the_last_runs(service: Service, failed: str):
+    listed = service.client.get("/api/admin/jobs?status=failed&limit=1000").json()["jobs"]
+    (job,) = (one for one in listed if one["id"] == failed)
+    history = service.client.get(f"/api/v1/jobs/{failed}/executions").json()["executions"]
+    assert job["duration_ms"] == history[0]["duration_ms"] > 0
+
+
+@pytest.mark.parametrize("task", ["sendEmail", "archive"])
+def test_registered_handlers_get_the_payload_and_the_job(service: Service, task: str):
+    body = {"task": task, "payload": {"to": "a@b.c", "subject": "hi", "body": "…"}}
+    id_ = service.client.post("/api/v1/jobs", json=body).json()["id"]
+    service.wait_for_state(id_, "completed")
+    (run,) = service.client.get(f"/api/v1/jobs/{id_}/executions").json()["executions"]
+    assert run["result"] == {
+        "sendEmail": {"sent": True, "to": "a@b.c", "job": id_}, "archive": 3,
+    }[task]  # fmt: skip
+
+
+def test_a_start_rebuilds_the_bucket_map(service: Service):
+    log = (service.fresh.directory / "serve.log").read_text()
+    assert re.search(r"INFO +Bucket map rebuilt +.*job_count=\d+ distribution_score=", log), log
 
 
 def test_admin_scheduled_jobs(service: Service):

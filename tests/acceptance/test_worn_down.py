@@ -1,19 +1,30 @@
 """A service that strangers try to wear down: real connections to a real `evenbeat serve`."""
 
 import json
+import random
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import httpx
 import psutil
 import pytest
 from real_processes import Running, Start
 
+from evenbeat.api.auth.tokens import Access, Role
+from evenbeat.crawl.child import MOST_TEXT, CrawledPage
+from evenbeat.crawl.documents import Documents, Lease
+from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.settings import load_settings
+from evenbeat.store.store import Store
 from waiting import wait_for
 
 MIB = 2**20
@@ -85,6 +96,8 @@ def service(start: Start, tmp_path: Path, database_url: str) -> Service:
         *("-m", "evenbeat", "serve", "--app", "holding:app", "--port", str(port)),
         EVENBEAT_DATABASE_URL=database_url,
         EVENBEAT_DATA_DIR=str(tmp_path / "data"),
+        EVENBEAT_LEASE_SECONDS="5",
+        EVENBEAT_RENEW_SECONDS="1",
     )
     service = Service(running, port)
     running.wait_for_line("Sign in")
@@ -148,3 +161,143 @@ def test_silent_lines_are_closed_and_keep_nobody_out(service: Service, many: int
                 assert line.recv(1) == b""
         assert time.monotonic() - begun < 45
     service.health_ms()
+
+
+# -- with a viewer's token -------------------------------------------------------------------------
+
+
+class Viewers:
+    """People who may look, and who ask for what takes long, over and over."""
+
+    def __init__(self, service: Service, store: Store, token: Callable[..., str]) -> None:
+        self.service = service
+        self.store = store
+        self._token = token
+
+    def client(self, role: Role = Role.VIEWER) -> httpx.Client:
+        """A caller of its own."""
+        headers = {"Authorization": f"Bearer {self._token(role)}"}
+        return httpx.Client(base_url=self.service.url, headers=headers, timeout=60)
+
+    def attack(
+        self, path: str, *bodies: Any, times: int = 1000, clients: int = 20
+    ) -> tuple[Counter[int], str]:
+        """Ask so often, on so many lines at once; a job that runs meanwhile goes on running.
+        Returns how often each status was answered, and the last answer."""
+        with self.client(Role.OPERATOR) as operator:
+            held = operator.post("/api/v1/jobs", json={"task": "hold"}).json()["id"]
+
+        def state() -> tuple[Any, ...]:
+            (run,), _ = self.store.read.executions_of(UUID(held))
+            return run.id, run.status
+
+        wait_for(lambda: self.store.read.job(UUID(held)).status == "running", "the job runs")
+        before, begun = state(), time.monotonic()
+        with self.client() as client, self.service.endures(), ThreadPoolExecutor(clients) as pool:
+
+            def ask(number: int) -> httpx.Response:
+                assert time.monotonic() - begun < 200, "this goes on for ever"
+                if not bodies:
+                    return client.get(path)
+                return client.post(path, json=bodies[number % len(bodies)])
+
+            answers = list(pool.map(ask, range(times)))
+        assert state() == before, "the job has lost its lease"
+        print(f"{times} answers in {time.monotonic() - begun:.1f} s")  # noqa: T201
+        statuses = Counter(answer.status_code for answer in answers)
+        assert statuses.keys() <= {200, 413, 422, 429}, statuses
+        return statuses, answers[-1].text
+
+
+@pytest.fixture
+def viewers(service: Service, store: Store, tmp_path: Path, database_url: str) -> Viewers:
+    settings = load_settings(database_url=database_url, data_dir=tmp_path / "data")
+    access = Access.of(settings, store)
+
+    def token(role: Role) -> str:
+        return access.issue(role, timedelta(hours=1), subject=role.value).token
+
+    return Viewers(service, store, token)
+
+
+def test_patterns_of_a_template(viewers: Viewers):
+    parameters = {f"p{n}": {"pattern": f".*a.{{1,40{n}}}b.{{1,400}}"} for n in range(6)}
+    template = {
+        "name": "heavy",
+        "parameters": parameters,
+        "body": {"task": "hold", "payload": {name: f"{{{{{name}}}}}" for name in parameters}},
+    }
+    with viewers.client(Role.OPERATOR) as operator:
+        assert operator.post("/api/v1/templates", json=template).status_code == 201
+    letters = "".join(random.Random(23).choices("ab", k=9_900))  # noqa: S311
+    short, long = ({f"p{n}": letters[:size] for n in range(6)} for size in (300, 9_900))
+    statuses, last = viewers.attack(
+        "/api/v1/templates/heavy/preview", {"parameters": short}, {"parameters": long}
+    )
+    assert statuses == {200: 500, 413: 500}, last
+    assert "too long for patterns" in last
+
+
+def test_previews_of_rare_dates(viewers: Viewers):
+    zones = ["America/Sao_Paulo", "Asia/Tehran", "Europe/Berlin", "Africa/Casablanca"]
+    rare = [
+        {"schedule": schedule, "timezone": zone, "count": 100}
+        for zone in zones
+        for schedule in ("0 0 */28 2 mon#5", "0 0 29 2 */7", "0 0 1 1 *", "0 0 */30 2 mon#5")
+    ]
+    viewers.attack("/api/v1/schedules/preview", *rare)
+
+
+def test_the_openapi_document(viewers: Viewers):
+    statuses, _ = viewers.attack("/openapi.json")
+    assert statuses == {200: 1000}
+
+
+def test_a_search_that_goes_on_for_nobody(viewers: Viewers):
+    with viewers.store.database.transaction() as connection:
+        connection.execute("LOCK TABLE evenbeat.documents IN ACCESS EXCLUSIVE MODE")
+        with viewers.client() as client, ThreadPoolExecutor(20) as pool:
+
+            def give_up(_: int) -> None:
+                with suppress(httpx.TimeoutException):
+                    client.get("/api/v1/documents?q=moon", timeout=0.2)
+
+            with viewers.client(Role.OPERATOR) as other, viewers.service.endures():
+                asked = pool.map(give_up, range(300))
+                for _ in range(20):
+                    begun = time.monotonic()
+                    assert other.get("/api/v1/jobs").status_code == 200
+                    assert time.monotonic() - begun < 5
+                list(asked)
+
+
+def test_searches_over_long_pages(viewers: Viewers):
+    keep_long_pages(viewers.store)
+    many = " or ".join(f"w{n}" for n in range(40))
+    statuses, last = viewers.attack(f"/api/v1/documents?q={many}")
+    assert statuses[200]
+    with viewers.client() as client:
+        begun = time.monotonic()
+        found = client.get("/api/v1/documents", params={"limit": 100, "q": "moon -zebra"}).json()
+        assert time.monotonic() - begun < 5, last
+    assert len(found["documents"]) == 100
+    assert found["total"] == 300
+    assert all("<mark>moon</mark>" in one["snippet"] for one in found["documents"])
+
+
+def keep_long_pages(store: Store) -> None:
+    """300 pages as long as pages may be, each with words that the others have as well."""
+    chance = random.Random(23)  # noqa: S311
+    words = ["moon", *(f"w{n}" for n in range(40))]
+    store.add(NewJob(JobSpec("not_here"), {}))
+    (job,) = store.claim(UUID(int=1), 1, tasks=["not_here"])
+    assert job.lock_token is not None
+    lease, documents = Lease(job.id, job.lock_token), Documents(store.database)
+    documents.begin(lease, "long", "https://a.b", "Long")
+    for batch in range(30):
+        pages = [
+            CrawledPage(f"https://a.b/{n}", f"a.b/{n}", f"Page {n}", text, 1)
+            for n in range(batch * 10, batch * 10 + 10)
+            for text in [" ".join(chance.choices(words, k=MOST_TEXT // 3))[:MOST_TEXT]]
+        ]
+        documents.save(lease, "long", pages)

@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 from evenbeat.api import problems
 from evenbeat.api.auth.tokens import FRESH_SECONDS, Access, RevokedTokens, Role
 from evenbeat.api.dependencies import Admin, MaybePrincipal, Operator, Viewer
+from evenbeat.api.places import Places
 from evenbeat.errors import CannotIssue, DatabaseUnavailable, NotAuthenticated, NotFound
 from evenbeat.settings import load_settings
 from evenbeat.store.store import Store
@@ -34,7 +35,7 @@ def guarded(access: Access) -> FastAPI:
     """The smallest service with a route for each role."""
     api = FastAPI()
     problems.install(api)
-    api.state.service = SimpleNamespace(access=access)
+    api.state.service = SimpleNamespace(access=access, places=Places(10))
 
     @api.get("/look")
     def look(principal: Viewer) -> str:

@@ -1,6 +1,8 @@
 """The admin API: the older words for states, what may be set by hand, and scheduled jobs."""
 
 import re
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +139,54 @@ def test_a_job_shows_its_retry_and_its_subreddit(app: Evenbeat, admin: TestClien
     assert job["error_message"] == "no line"
 
 
+def test_a_duration_is_that_of_the_last_run(app: Evenbeat, admin: TestClient):
+    takes = [0.2, 0.0]
+    running, done = threading.Event(), threading.Event()
+
+    @app.task
+    def works() -> None:
+        if takes:
+            time.sleep(takes.pop(0))
+        else:
+            running.set()
+            done.wait(30)
+
+    id_ = str(works.enqueue().id)
+    shown: list[float | None] = []
+
+    def look() -> None:
+        (job,) = admin.get(JOBS).json()["jobs"]
+        shown.append(job["duration_ms"])
+
+    look()
+    for _ in range(2):
+        drain(app)
+        look()
+        put(admin, id_, "queued")
+    worker = app.worker()
+    worker.start()
+    running.wait(30)
+    look()  # of the run that has ended
+    done.set()
+    worker.stop()
+    assert shown[0] is None
+    assert shown[1] > 200
+    assert 100 > shown[2] == shown[3]
+
+
+def test_a_job_shows_the_retries_that_it_failed_after(app: Evenbeat, admin: TestClient):
+    @app.task(max_retries=1, retry_backoff=0)
+    def stumbles() -> None:
+        raise OSError("no line")
+
+    id_ = str(stumbles.enqueue().id)
+    drain(app)
+    wait_for(lambda: drain(app) or state_of(admin, id_) == "failed")
+    (job,) = admin.get(JOBS, params={"status": "failed"}).json()["jobs"]
+    assert (job["retry_count"], job["max_retries"]) == (1, 1)
+    assert put(admin, id_, "queued").json()["retry_count"] == 0
+
+
 def test_a_waiting_job_waits_for_no_retry(admin: TestClient, add: Callable[..., str]):
     add(delay="1h")
     (job,) = admin.get(JOBS).json()["jobs"]
@@ -144,6 +194,60 @@ def test_a_waiting_job_waits_for_no_retry(admin: TestClient, add: Callable[..., 
     assert job["visible_at"] is not None
     assert job["last_attempt"] is None
     assert job["enqueued_by"] == "a admin"
+
+
+# -- one live crawl for each source --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"source_id": "news"},
+        {"payload": {"url": "https://example.com", "source_id": "news"}},
+    ],
+)
+def test_a_second_crawl_of_a_source_is_answered_with_the_first(
+    admin: TestClient, add: Callable[..., str], source: dict[str, Any]
+):
+    url = {"url": "https://example.com"}
+    first = add("crawl", source_id="news", **url)
+    again = admin.post("/api/v1/jobs", json={"task": "crawl", "priority": 9, **url, **source})
+    assert (again.status_code, again.json()["id"], again.json()["duplicate"]) == (200, first, True)
+    assert admin.get(JOBS).json()["total"] == 1
+    add("crawl", source_id="other", **url)
+    put(admin, first, "paused")
+    assert admin.post("/api/v1/jobs", json=url | source).json()["id"] == first
+    put(admin, first, "cancelled")
+    assert add("crawl", **url, **source) != first
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"dedup_key": None},
+        {"dedup_key": "mine"},
+        {"name": "mine"},
+        {"schedule": "@daily"},
+        {"source_id": None},
+        {"task": "crawl_subreddit", "source_id": None, "payload": {"subreddit_id": 7}},
+    ],
+)
+def test_what_was_meant_as_another_job_is_one(
+    admin: TestClient, add: Callable[..., str], told: dict[str, Any]
+):
+    fields: dict[str, Any] = {"url": "https://example.com", "source_id": "news"}
+    first = add("crawl", **fields)
+    assert add(**({"task": "crawl"} | fields | told)) != first
+    # A schedule for the source does not keep a crawl from being queued either.
+    assert admin.post("/api/v1/jobs", json=fields).json()["id"] == first
+
+
+def test_many_at_once_are_answered_with_the_one_that_is_live(admin: TestClient):
+    crawl = {"url": "https://example.com", "source_id": "news"}
+    answer = admin.post("/api/v1/jobs/bulk", json={"jobs": [crawl, crawl, {"task": "nothing"}]})
+    assert answer.status_code in (200, 201), answer.text
+    one, two, three = answer.json()["jobs"]
+    assert (one["id"] == two["id"], two["created"], three["created"]) == (True, False, True)
 
 
 # -- one job -------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """History over HTTP, of runs that really ran."""
 
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -52,6 +53,30 @@ def test_the_seeds_history_stats_and_metrics(client: TestClient, app: Evenbeat) 
         assert metrics["executions"]["success_rate"] == 0.8
         assert metrics["stale_locks_cleared"] == 0
         assert {"last_check_at", "last_metrics_update"} <= metrics.keys()
+
+
+def test_the_last_check_is_the_last_poll_and_no_heartbeat(
+    client: TestClient, database_url: str
+) -> None:
+    def figures() -> tuple[datetime, datetime]:
+        check = client.get("/api/v1/scheduler/metrics").json()["last_check_at"]
+        (worker,) = client.get("/api/v1/workers").json()["workers"]
+        return datetime.fromisoformat(check), datetime.fromisoformat(worker["heartbeat_at"])
+
+    with Evenbeat(database_url, poll_seconds=0.2, renew_seconds=0.2) as other:
+        worker = other.worker()
+        worker.start()
+        try:
+            began = figures()[0]
+            wait_for(lambda: figures()[0] > began + timedelta(seconds=1), "polls go on")
+            worker.drain()  # it polls no more, and lives on until it is stopped
+            worker.claimer.join(timeout=5)
+            last = figures()[1]
+            wait_for(lambda: figures()[1] > last + timedelta(seconds=1), "heartbeats go on")
+            check, heartbeat = figures()
+            assert check < heartbeat - timedelta(seconds=0.5)
+        finally:
+            worker.stop(grace=0)
 
 
 def test_executions_of_all_jobs_page_newest_first(client: TestClient, app: Evenbeat) -> None:

@@ -15,6 +15,7 @@ from evenbeat.api.dependencies import COOKIE
 from evenbeat.asgi import asgi
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
+from evenbeat.domain.schedule import Interval
 from evenbeat.errors import DatabaseUnavailable
 from loopback import SECRET
 from proxy import read_only
@@ -71,6 +72,35 @@ def test_what_ran_is_in_the_metrics(app, client_for, worker):
     after = client_for("viewer").get("/metrics").text
     assert sample(after, "evenbeat_executions_total", **counted) == 1
     assert sample(after, "evenbeat_process_workers") == 1
+
+
+def test_what_needs_a_person_is_in_the_metrics_and_the_findings(app, client_for, worker):
+    client = client_for("viewer")
+    calm = client.get("/api/v1/scheduler/doctor").json()["findings"]
+    assert {"on_time", "tasks_are_well"} <= {finding["code"] for finding in calm}
+    app.store.add_many([NewJob(JobSpec("elsewhere", priority=40))] * 1001)
+    hourly = JobSpec("fails", schedule=Interval(timedelta(hours=1)), retry=RetryPolicy(0))
+    flaky = app.add(NewJob(hourly, name="flaky")).id
+    for _ in range(10):
+        app.store.control.run_now([flaky])
+        wait_for(lambda: app.store.read.job(flaky).status == "scheduled", "the run")
+    app.store.upkeep.count_outcomes(now=app.store.clock() + timedelta(minutes=1))
+
+    def scraped() -> str | None:  # what an earlier look found is shown for five seconds
+        text = client.get("/metrics").text
+        return text if sample(text, "evenbeat_unreliable_jobs", task="fails") == 1 else None
+
+    text = wait_for(scraped, "the next count")
+    assert sample(text, "evenbeat_due_priority_bucket", le="30.0") == 0
+    assert sample(text, "evenbeat_due_priority_bucket", le="40.0") == 1001
+    assert sample(text, "evenbeat_queue_due", queue="default") == 1001
+    assert sample(text, "evenbeat_retry_ends_total", task="fails", outcome="failed") == 0
+    findings = client.get("/api/v1/scheduler/doctor").json()["findings"]
+    titles = {finding["code"]: finding["title"] for finding in findings}
+    assert titles["queue_depth"] == "Long queue: 1,001 jobs due in 'default'"
+    assert titles["failure_rate"] == "Failing: 100% of the runs of 'fails'"
+    assert titles["success_rate"] == "Fewer than 80% of the runs succeed: 1 job of 'fails'"
+    assert "tasks_are_well" not in titles
 
 
 def test_a_worker_here_must_be_at_work(app: Evenbeat, access: Access):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.api import middleware
+from evenbeat.api import middleware, places
 from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.api.dependencies import COOKIE
 from evenbeat.asgi import asgi
@@ -312,7 +313,55 @@ def test_health_is_answered_while_every_other_request_waits_for_the_database(
             ]
             assert not any(one.done() for one in asked)
         assert [one.result().status_code for one in asked] == [200] * 50
-    assert [answer.status_code for answer in answers] == [200, 503]
+    assert [answer.status_code for answer in answers] == [200, 200], "one caller cannot have it all"
+
+
+def test_readers_who_keep_the_database_busy_keep_nobody_else_waiting(
+    api: FastAPI,
+    app: Evenbeat,
+    connect: Callable[[], Any],
+    token_for: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor does the database go on for those who have gone."""
+    monkeypatch.setattr(places, "WAIT_SECONDS", 1.0)
+    headers = {"Authorization": f"Bearer {token_for('viewer')}"}
+    with served(api) as url, ThreadPoolExecutor(30) as many, connect() as other:
+        with other.transaction():
+            other.execute("LOCK TABLE evenbeat.documents IN ACCESS EXCLUSIVE MODE")
+            search = partial(httpx.get, f"{url}/api/v1/documents?q=moon", headers=headers)
+            asked = [many.submit(search, timeout=3) for _ in range(30)]
+            wait_for(lambda: len(others_who_wait(app)) == 3, "three at work")
+            operator = {"Authorization": f"Bearer {token_for('operator')}"}
+            assert httpx.get(f"{url}/api/v1/jobs", headers=operator).status_code == 200
+            refused = [one for one in asked if not one.exception()]
+            assert {one.result().status_code for one in refused} == {429}
+            assert refused[0].result().headers["retry-after"]
+            assert "3 of one caller" in refused[0].result().json()["detail"]
+            assert len(refused) == 27
+            wait_for(lambda: not others_who_wait(app), "nobody reads for those who gave up", 10)
+        assert search().status_code == 200
+
+
+def test_what_takes_the_database_too_long_is_stopped(
+    client: TestClient, connect: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "READ_SECONDS", 0.5)
+    with connect() as other:
+        other.execute("LOCK TABLE evenbeat.documents IN ACCESS EXCLUSIVE MODE")
+        answer = client.get("/api/v1/documents?q=moon")
+    assert answer.status_code == 503
+    assert "took too long" in answer.json()["detail"]
+    assert client.get("/api/v1/documents?q=moon").status_code == 200
+
+
+def others_who_wait(app: Evenbeat) -> list[Any]:
+    """The sessions of the server that wait for a table."""
+    with app.store.database.transaction() as connection:
+        return connection.execute(
+            "SELECT pid FROM pg_locks "
+            "WHERE relation = 'evenbeat.documents'::regclass AND NOT granted"
+        ).fetchall()
 
 
 def test_a_request_does_not_wait_long_for_a_connection(
@@ -323,19 +372,21 @@ def test_a_request_does_not_wait_long_for_a_connection(
 ) -> None:
     """The command line gives up after 30 seconds, and people long before."""
     monkeypatch.setattr(middleware, "CONNECTION_TIMEOUT", 0.5)
-    headers = {"Authorization": f"Bearer {token_for('viewer')}"}
+    headers = {"Authorization": f"Bearer {token_for('operator')}"}
     with served(api) as url, ThreadPoolExecutor(20) as many, connect() as other:
+
+        def add() -> httpx.Response:
+            job = {"task": "nothing"}
+            return httpx.post(f"{url}/api/v1/jobs", json=job, headers=headers, timeout=PATIENCE)
+
         with other.transaction():
             other.execute("LOCK TABLE evenbeat.jobs IN ACCESS EXCLUSIVE MODE")
-            asked = [
-                many.submit(httpx.get, f"{url}/api/v1/jobs", headers=headers, timeout=PATIENCE)
-                for _ in range(20)
-            ]
+            asked = [many.submit(add) for _ in range(20)]
             done, _ = wait(asked, timeout=PATIENCE, return_when=FIRST_COMPLETED)
             refused = done.pop().result()
             assert refused.status_code == 503
             assert "Nothing was changed" in refused.json()["detail"]
-        assert {one.result().status_code for one in asked} == {200, 503}
+        assert {one.result().status_code for one in asked} == {201, 503}
 
 
 def test_a_change_that_was_cut_off_is_not_said_to_be_undone(

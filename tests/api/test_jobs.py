@@ -1,6 +1,7 @@
 """One job over HTTP: the seed's requests as printed, every refusal, and idempotent creation."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -8,6 +9,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
+from evenbeat.api.tasks import ResolvedTask
+from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.domain.window import parse_window
+from evenbeat.errors import InvalidInput
 from evenbeat.store.upkeep import KnownTask, NewWorker
 from evenbeat.testing import VirtualClock
 
@@ -179,6 +184,16 @@ def test_a_tasks_own_settings_are_the_defaults(client: TestClient) -> None:
     restored = client.patch(f"{JOBS}/{job['id']}", json={"max_retries": None, "timeout": None})
     assert restored.json()["max_retries"] == 5
     assert restored.json()["timeout"] == 30
+
+
+def test_limits_are_taken_for_tasks_that_can_keep_them(client: TestClient) -> None:
+    job = add(client, task="elsewhere", memory_limit="512MB", cpu_limit="90s")
+    assert (job["memory_limit"], job["cpu_limit"]) == (512 * 2**20, 90)
+    kept = client.patch(f"{JOBS}/{job['id']}", json={"task": "nothing"})
+    assert kept.status_code == 422
+    assert kept.json()["errors"][0]["field"] == "memory_limit"
+    freed = {"task": "nothing", "memory_limit": None, "cpu_limit": None}
+    assert client.patch(f"{JOBS}/{job['id']}", json=freed).json()["memory_limit"] is None
 
 
 def test_a_later_start_and_a_delay(client: TestClient) -> None:
@@ -402,6 +417,10 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"catch_up_window": 0}, "catch_up_window"),
     ({"max_plans_per_tick": 0}, "max_plans_per_tick"),
     ({"timeout": 0}, "timeout"),
+    ({"memory_limit": 512}, "memory_limit"),
+    ({"memory_limit": "a lot"}, "memory_limit"),
+    ({"memory_limit": "1GB"}, "memory_limit"),  # the task runs in a thread
+    ({"cpu_limit": "1m"}, "cpu_limit"),
     ({"lease": 0}, "lease"),
     ({"cost": 0}, "cost"),
     ({"on_failure": "explode"}, "on_failure"),
@@ -470,3 +489,49 @@ def test_verbs_on_no_job(client: TestClient) -> None:
     for verb in ("pause", "resume", "cancel", "retry", "run"):
         assert client.post(f"{JOBS}/{uuid4()}/{verb}").status_code == 404
         assert client.post(f"{JOBS}/not-an-id/{verb}").status_code == 404
+
+
+@pytest.mark.parametrize("body", [{"delay": "1h"}, {"window": "closed"}, {"schedule_delay": "1h"}])
+def test_a_one_off_that_has_to_wait_is_scheduled_whatever_it_waits_for(
+    client: TestClient, body: dict[str, Any]
+) -> None:
+    if "window" in body:
+        opens = datetime.now(UTC) + timedelta(hours=2)
+        body = {"window": f"{opens:%H:%M}-{opens + timedelta(hours=1):%H:%M}"}
+    job = add(client, **body)
+    assert job["status"] == "scheduled"
+    assert datetime.fromisoformat(job["next_run_at"]) > datetime.now(UTC) + timedelta(minutes=50)
+    assert client.post(f"{JOBS}/{job['id']}/run").json()["status"] == "pending"
+    assert add(client)["status"] == "pending"
+
+
+def test_one_behind_a_closed_window_is_scheduled_when_it_is_added_in_bulk(
+    app: Evenbeat,
+) -> None:
+    opens = datetime.now(UTC) + timedelta(hours=2)
+    window = f"{opens:%H:%M}-{opens + timedelta(hours=1):%H:%M}"
+    app.enqueue_many(NewJob(JobSpec("nothing", window=parse_window(window))) for _ in range(3))
+    assert {job.status for job in app.store.read.jobs().jobs} == {"scheduled"}
+
+
+def test_a_schema_of_a_worker_takes_no_time_that_a_caller_chooses():
+    """By way of `re`, and by comparing each item with each other, both would take hours."""
+    schema = {"properties": {"name": {"pattern": "(a+)+$"}, "all": {"uniqueItems": True}}}
+    task = ResolvedTask("far", recorded=KnownTask("far", "q", "async", schema))
+    many = [[n, {}, "x", None][n % 4] for n in range(40_000)]
+    assert task.checked({"name": "é" + "a" * 30, "all": many})["all"] == many
+    with pytest.raises(InvalidInput, match="'name' does not fit pattern"):
+        task.checked({"name": "a" * 30 + "!"})
+    broken = {"properties": {"name": {"pattern": "(?=a)"}}}
+    task = ResolvedTask("far", recorded=KnownTask("far", "q", "async", broken))
+    assert task.checked({"name": "b"}) == {"name": "b"}
+
+
+def test_a_whole_number_may_be_written_with_a_fraction_of_nothing(client):
+    body = '{"task": "nothing", "priority": 7.0, "interval_seconds": 60.0, "timeout": 1.5}'
+    answer = client.post(
+        "/api/v1/jobs", content=body, headers={"Content-Type": "application/json"}
+    ).json()
+    assert (answer["priority"], answer["interval_seconds"], answer["timeout"]) == (7, 60, 1.5)
+    refused = client.post("/api/v1/jobs", json={"task": "nothing", "priority": 7.5})
+    assert refused.status_code == 422

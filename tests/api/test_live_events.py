@@ -3,18 +3,21 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
 from evenbeat.api import live_events
-from evenbeat.api.auth.tokens import Access
+from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.api.dependencies import Service
 from evenbeat.api.live_events import MOST_WAITING, Broadcaster, LiveEvent, Subscriber
 from evenbeat.engine.worker import Worker
@@ -141,6 +144,63 @@ def test_a_stream_ends_with_its_token(
             pass
         access.revoke(access.tokens()[0].id)
         assert all(isinstance(line, str) for line in lines)
+
+
+def test_one_caller_cannot_take_every_place(
+    api: FastAPI, access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, number in (("MOST_SUBSCRIBERS", 6), ("MOST_PER_CALLER", 3), ("FOR_NEW_CALLERS", 2)):
+        monkeypatch.setattr(live_events, name, number)
+    broadcaster: Broadcaster = api.state.broadcaster
+    tokens = {name: access.issue(Role.VIEWER, timedelta(hours=1), subject=name).token
+              for name in ("ann", "bob", "cy", "dee")}  # fmt: skip
+    with served(api) as url, ExitStack() as streams:
+        http = streams.enter_context(httpx.Client(timeout=PATIENCE))
+
+        def ask(name: str) -> httpx.Response:
+            headers = {"Authorization": f"Bearer {tokens[name]}"}
+            request = http.build_request("GET", f"{url}/api/v1/events", headers=headers)
+            response = http.send(request, stream=True)
+            streams.callback(response.close)
+            return response
+
+        def status(name: str) -> int:
+            return ask(name).status_code
+
+        assert [status("ann") for _ in range(3)] == [200, 200, 200]
+        refused = ask("ann")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert "3 event streams" in json.loads(refused.read())["detail"]
+        assert [status("bob"), status("bob")] == [200, 503]  # the last two are for others
+        assert [status("cy"), status("dee"), status("dee")] == [200, 200, 503]
+        assert len(broadcaster.subscribers) == 6
+    with served(api) as url, httpx.Client(timeout=PATIENCE) as http:
+        wait_for(lambda: not broadcaster.subscribers, "all to be forgotten")
+        headers = {"Authorization": f"Bearer {tokens['ann']}"}
+        with http.stream("GET", f"{url}/api/v1/events", headers=headers) as stream:
+            assert stream.status_code == 200
+
+
+def test_a_client_that_leaves_before_its_stream_begins_keeps_no_place(
+    api: FastAPI, token_for: Callable[[str], str]
+) -> None:
+    broadcaster: Broadcaster = api.state.broadcaster
+
+    async def gone(_message: Any) -> None:
+        raise OSError
+
+    async def nothing() -> Any:
+        return {"type": "http.request"}
+
+    token = f"Bearer {token_for('viewer')}".encode()
+    scope = {
+        "type": "http", "method": "GET", "path": "/api/v1/events", "query_string": b"",
+        "headers": [(b"authorization", token)], "app": api, "asgi": {"spec_version": "2.4"},
+    }  # fmt: skip
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(api(scope, nothing, gone))
+    assert broadcaster.subscribers == set()
 
 
 def test_a_slow_subscriber_gets_a_summary() -> None:

@@ -90,3 +90,15 @@ def test_without_authentication_only_this_machine_is_let_in_whatever_host_it_nam
 def test_a_name_that_is_pointed_here_is_refused(app: Evenbeat) -> None:
     client = TestClient(asgi(app, access=Access.open()), base_url="http://rebound.example")
     assert client.get("/api/v1/jobs").status_code == 403
+
+
+def test_the_openapi_document_is_written_out_once_for_each_place(app: Evenbeat) -> None:
+    client = mounted(app)
+    first, second = (client.get("/ops/openapi.json") for _ in range(2))
+    assert first.json()["servers"] == [{"url": "/ops"}]
+    assert "/api/v1/jobs" in first.json()["paths"]
+    assert first.content == second.content
+    tag = first.headers["etag"]
+    known = client.get("/ops/openapi.json", headers={"If-None-Match": f'"other", W/{tag}'})
+    assert (known.status_code, known.content, known.headers["etag"]) == (304, b"", tag)
+    assert "servers" not in TestClient(app.asgi(), "http://localhost").get("/openapi.json").json()

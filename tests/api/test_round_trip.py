@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from evenbeat import Evenbeat
 from evenbeat.importers.files import definition_of
 from setting_values import settings_strategy
 
@@ -27,14 +28,18 @@ quickly = settings(
 )
 
 
+def alone() -> None: ...
+
+
 @pytest.fixture
-def first(client: TestClient) -> None:
-    """What other jobs may wait for."""
+def first(client: TestClient, app: Evenbeat) -> None:
+    """What other jobs may wait for; and a task that can have any setting."""
+    app.task(alone, isolate=True)
     assert client.post(JOBS, json={"task": "nothing", "name": "first"}).status_code in (200, 201)
 
 
 def add(client: TestClient, fields: dict[str, Any]) -> dict[str, Any]:
-    response = client.post(JOBS, json={"task": "nothing"} | fields)
+    response = client.post(JOBS, json={"task": "alone"} | fields)
     assert response.status_code == 201, response.text
     return client.get(f"{JOBS}/{response.json()['id']}").json()
 

@@ -1,19 +1,26 @@
-"""Every route, for everyone: who is let in, who is not, and that no route was forgotten."""
+"""Every route, for everyone: who is let in, who is not, and that no route was forgotten.
+
+The routes are those of the whole service: API, guests, admin API and dashboard. Who adds one
+says in the table who may use it.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import jwt
 import pytest
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
 from evenbeat.api.app import create
 from evenbeat.api.auth.tokens import Access
+from evenbeat.api.dependencies import COOKIE
+from evenbeat.asgi import asgi
 from loopback import SECRET
 
 EVERYONE = "everyone"
@@ -108,8 +115,52 @@ ROLES: dict[str, str] = {
     "GET /metrics": VIEWER,
     "GET /healthz": EVERYONE,
     "GET /readyz": EVERYONE,
+    "GET /openapi.json": EVERYONE,
 }
-"""Who may ask what: the least role."""
+"""Who may ask what of the API: the least role."""
+
+PAGES: dict[str, str] = {
+    "GET /login": EVERYONE,
+    "POST /login": EVERYONE,
+    "POST /logout": EVERYONE,
+    "POST /preferences": EVERYONE,
+    "GET /": VIEWER,
+    "GET /jobs": VIEWER,
+    "POST /jobs/actions": OPERATOR,
+    "GET /jobs/new": OPERATOR,
+    "POST /jobs/new": OPERATOR,
+    "GET /jobs/{job_id}/edit": OPERATOR,
+    "POST /jobs/{job_id}/edit": OPERATOR,
+    "POST /jobs/preview": OPERATOR,
+    "GET /jobs/{job_id}": VIEWER,
+    "GET /executions/{execution_id}": VIEWER,
+    "GET /jobs/{job_id}/backfill": OPERATOR,
+    "POST /jobs/{job_id}/backfill": OPERATOR,
+    "POST /jobs/{job_id}/backfill/preview": OPERATOR,
+    "GET /distribution": VIEWER,
+    "GET /distribution/rebalance": OPERATOR,
+    "POST /distribution/rebalance/preview": OPERATOR,
+    "POST /distribution/rebalance": OPERATOR,
+    "GET /distribution/rebalances/{rebalance_id}": VIEWER,
+    "POST /distribution/rebalances/{rebalance_id}/undo": OPERATOR,
+    "GET /timeline": VIEWER,
+    "GET /workers": VIEWER,
+    "GET /workers/{worker_id}/drain": OPERATOR,
+    "POST /workers/{worker_id}/drain": OPERATOR,
+    "POST /queues/{verb}": OPERATOR,
+    "GET /webhooks": VIEWER,
+    "GET /webhooks/messages/{message}": VIEWER,
+    "POST /webhooks/{webhook_id}/test": OPERATOR,
+    "POST /webhooks/messages/{message}/redeliver": OPERATOR,
+    "GET /settings": VIEWER,
+    "POST /settings/tokens": ADMIN,
+    "GET /settings/tokens/{token_id}/revoke": ADMIN,
+    "POST /settings/tokens/{token_id}/revoke": ADMIN,
+    "GET /docs": VIEWER,
+    "GET /static/{name}": EVERYONE,
+    "GET /documents": VIEWER,
+}
+"""And of the dashboard."""
 
 GUARDED = {route: role for route, role in ROLES.items() if role != EVERYONE}
 
@@ -151,11 +202,39 @@ def _nobody(parameter: str) -> str:
     return {"verb": "pause", "name": "%20"}.get(parameter, str(uuid4()))
 
 
-def test_every_route_is_in_the_table(api: FastAPI) -> None:
-    document = api.openapi()["paths"]
-    found = {f"{method.upper()} {path}" for path, item in document.items() for method in item}
-    assert found - ROLES.keys() == set(), "say in ROLES who may use these"
-    assert ROLES.keys() - found == set(), "these are gone"
+def routes_of(api: FastAPI) -> Iterator[str]:
+    """Every method of every path that the service answers, in the schema or not."""
+    waiting: list[Any] = list(api.router.routes)
+    for route in waiting:
+        if (included := getattr(route, "original_router", None)) is not None:
+            waiting += included.routes
+            continue
+        path = re.sub(r"{(\w+):\w+}", r"{\1}", route.path)
+        for method in getattr(route, "methods", None) or ["mount"]:
+            if method != "HEAD":
+                yield f"{method} {path}"
+
+
+@pytest.fixture
+def whole(app: Evenbeat, access: Access) -> FastAPI:
+    return asgi(app, access=access)
+
+
+def test_every_route_is_in_the_table(whole: FastAPI) -> None:
+    found = set(routes_of(whole))
+    assert found - ROLES.keys() - PAGES.keys() == set(), "say in ROLES who may use these"
+    assert ROLES.keys() | PAGES.keys() == found, "these are gone"
+
+
+def test_a_route_without_a_rule_would_be_noticed(whole: FastAPI) -> None:
+    whole.add_api_route("/api/v1/back-door", lambda: "open", include_in_schema=False)
+    router = APIRouter()
+    router.add_api_route("/api/v1/inner/{name:path}", lambda: "open", methods=["PUT"])
+    whole.include_router(router)
+    whole.mount("/tools", FastAPI())
+    assert set(routes_of(whole)) - ROLES.keys() - PAGES.keys() == {
+        "GET /api/v1/back-door", "PUT /api/v1/inner/{name}", "mount /tools",
+    }  # fmt: skip
 
 
 def test_no_worthless_token_opens_a_door(client_for: Any) -> None:
@@ -204,3 +283,58 @@ def test_while_the_database_is_away_everything_says_so() -> None:
         assert response.headers["retry-after"] == "5"
         assert response.headers["content-type"] == "application/problem+json"
         assert "127.0.0.1" not in response.text
+
+
+# -- pages ---------------------------------------------------------------------------------------
+
+
+def visit(
+    client: TestClient, page: str, token: str | None, site: str = "same-origin"
+) -> tuple[int, str]:
+    """The status for a browser, and where it is led."""
+    method, path = page.split(" ")
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": site}
+    if token is not None:
+        headers["Cookie"] = f"{COOKIE}={token}"
+    place = re.sub(r"{(\w+)}", lambda match: _nobody(match[1]), path)
+    answer = client.request(method, place, headers=headers)
+    return answer.status_code, answer.headers.get("location", "").partition("?")[0]
+
+
+@pytest.mark.parametrize("role", [None, VIEWER, OPERATOR, ADMIN])
+def test_each_role_sees_the_pages_that_it_may(
+    whole: FastAPI, token_for: Callable[[str], str], role: str | None
+) -> None:
+    client = TestClient(whole, follow_redirects=False, raise_server_exceptions=False)
+    for page, needed in PAGES.items():
+        for token in ["worthless", None] if role is None else [token_for(role)]:
+            status, to = visit(client, page, token)
+            if needed == EVERYONE:
+                assert status != 403, (page, status)
+            elif role is None:
+                assert (status, to) == (303, "/login"), page
+            elif RANK[role] < RANK[needed]:
+                assert status == 403, (page, status)
+            else:
+                assert status < 500, (page, status)
+                assert status not in (401, 403), (page, status)
+                assert to != "/login", page
+
+
+def test_no_other_site_changes_anything(whole: FastAPI, token_for: Callable[[str], str]) -> None:
+    client = TestClient(whole, follow_redirects=False, raise_server_exceptions=False)
+    for page in PAGES:
+        if page.startswith("POST "):
+            for site in ("cross-site", "same-site", "none"):
+                assert visit(client, page, token_for("admin"), site)[0] == 403, (page, site)
+
+
+def test_the_document_names_what_is_public(whole: FastAPI) -> None:
+    client = TestClient(whole, follow_redirects=False)
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    for path in ("/healthz", "/readyz", "/openapi.json", "/static"):
+        assert f"`{path}`" in text
+    for path in ("/healthz", "/readyz", "/openapi.json", "/static/evenbeat.css", "/login"):
+        assert client.get(path).status_code == 200, path
+    for path in ("/docs", "/metrics", "/redoc", "/static/../pages.py", "/static/%2e%2e/pages.py"):
+        assert client.get(path).status_code in (303, 401, 404), path

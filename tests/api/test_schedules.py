@@ -101,3 +101,24 @@ def test_plans_of_the_past_are_run_once(client: TestClient, app: Evenbeat) -> No
             response = client.post(place, json=wrong)
             assert response.status_code == 422, (wrong, response.text)
             assert response.json()["errors"][0]["field"] == field, response.text
+
+
+def test_off_peak_is_answered_with_its_hours_everywhere(client: TestClient, app: Evenbeat) -> None:
+    app.clock = VirtualClock()
+    body = {"task": "nothing", "schedule": "@every 1d", "window": "off_peak", "name": "quiet"}
+    job_id = client.post("/api/v1/jobs", json=body).json()["id"]
+    place = f"/api/v1/jobs/{job_id}"
+    job = client.get(place).json()
+    assert job["window"] == "off_peak 00:00-04:00 UTC"
+    assert job["next_run_at"] < "2030-01-01T04:00:00Z"
+    assert "only off_peak 00:00-04:00 UTC" in client.get(f"{place}/plans").json()["schedule_text"]
+    assert "00:00-04:00 UTC" in client.get(f"{place}/explain").text
+    again = client.patch(place, json={"window": "off_peak 10:00-12:00 UTC"}).json()
+    assert (again["window"], again["next_run_at"]) == (job["window"], job["next_run_at"])
+    assert client.patch(place, json={"window": None}).json()["window"] is None
+    for schedule in ("@every 1d", "0 12 * * *"):
+        answer = client.post(PREVIEW, json={"schedule": schedule, "window": "off_peak"}).json()
+        assert all(plan[11:13] in ("00", "01", "02", "03") for plan in answer["plans"])
+    wrong = client.post("/api/v1/jobs", json=body | {"window": "off_peak always"})
+    assert wrong.status_code == 422
+    assert '"off_peak"' in wrong.json()["errors"][0]["message"]

@@ -24,7 +24,7 @@ def test_cancelling_ends_every_kind_of_run(fleet: Fleet, store: Store, story: St
     stubborn = store.add(job("family", {"stubborn": True})).id
     wait_for(lambda: len(fleet.ledger.entries("start")) == 4, "all run")
     pids = [pid for entry in fleet.ledger.entries("start") for pid in entry.get("pids", [])]
-    assert len(pids) == 6
+    assert len(pids) == 8
     assert all(map(is_alive, pids))
 
     store.control.cancel([on_loop, in_thread, alone, stubborn])
@@ -99,4 +99,4 @@ def test_killed_worker_takes_its_isolated_runs_with_it(fleet: Fleet, store: Stor
 
     worker.kill()
 
-    wait_for(lambda: not any(map(is_alive, pids)), "all six are gone", within=2.0)
+    wait_for(lambda: not any(map(is_alive, pids)), "all eight are gone", within=2.0)

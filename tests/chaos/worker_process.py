@@ -118,16 +118,32 @@ def doze_until_cancelled(ctx: Context) -> str:
     return "thrown away"
 
 
+DAEMON = """
+import os, signal, time
+for _ in range(2):
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
 @app.task(isolate=True)
 def family(ctx: Context, stubborn: bool = False, seconds: float = 60) -> None:
-    """An isolated run with a child and a grandchild of its own; `stubborn` ones ignore SIGTERM."""
+    """An isolated run with a child, a grandchild and a daemon; `stubborn` ones ignore SIGTERM."""
     if stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     shell = "trap '' TERM; sleep 600 & echo $!; wait" if stubborn else "sleep 600 & echo $!; wait"
     child = subprocess.Popen(["/bin/sh", "-c", shell], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     grandchild = int(child.stdout.readline())
-    note("start", ctx, pids=[os.getpid(), child.pid, grandchild])
+    # It has left the session and the group, and lost its parents.
+    daemon = subprocess.Popen([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True)
+    assert daemon.stdout is not None
+    pids = [os.getpid(), child.pid, grandchild, int(daemon.stdout.readline())]
+    note("start", ctx, pids=pids)
     time.sleep(seconds)
 
 

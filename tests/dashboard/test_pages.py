@@ -9,9 +9,11 @@ from fastapi import Request
 
 from evenbeat.dashboard.pages import NOTICE_COOKIE, Notice, PageRequest, parse, read_notices
 from evenbeat.dashboard.rendering import NOTHING, share, templates
+from evenbeat.domain.alerts import RULES
 from evenbeat.domain.job import Job
 from evenbeat.errors import InvalidInput
-from evenbeat.store.summaries import TimelineRun, WaitingLane
+from evenbeat.observe.alerts import Alert
+from evenbeat.store.summaries import TimelineRun
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 ID = UUID(int=7)
@@ -27,7 +29,9 @@ def test_shares(part: float | None, words: str) -> None:
 
 
 def test_each_kind_of_concern_says_what_is_wrong() -> None:
-    lane = WaitingLane("mail", "send", 3, NOW, None, 0)
+    waiting = {"since": NOW, "jobs": {"queue": "mail"}}
+    unserved = Alert(RULES["unserved"], "No worker takes 'send'", "3 due.", "Start one.", **waiting)
+    late = Alert(RULES["late"], "Late in 'mail'", "2 can take them.", "Add workers.", **waiting)
     failing = Job._make([None] * len(Job._fields))._replace(
         id=ID, task="sync", current_retry_count=1, max_retries=3,
         error_message="boom\nmore", completed_at=NOW,
@@ -35,14 +39,13 @@ def test_each_kind_of_concern_says_what_is_wrong() -> None:
     lost = TimelineRun(
         ID, ID, "gone", "sync", "default", ID, NOW, NOW, NOW, "failed", "lease_expired"
     )
-    late = lane._replace(workers=2)
-    concerns = [("unserved", lane), ("late", late), ("failing", failing), ("lost", lost)]
+    concerns = [("alert", unserved), ("alert", late), ("failing", failing), ("lost", lost)]
     html = templates.get_template("concerns.html").render(
         concerns=concerns, now=NOW, zone=UTC, url=lambda *_parts, **_query: "/x"
     )
     items = [" ".join(re.sub("<[^>]*>", " ", item).split()) for item in html.split("<li")[1:]]
-    assert "No worker now 3 jobs are waiting for a worker with the task send" in items[0]
-    assert "Late now 3 jobs are late in the queue mail; 2 workers cannot keep up." in items[1]
+    assert "No worker takes &#39;send&#39; now 3 due. Start one." in items[0]
+    assert "Late in &#39;mail&#39; now 2 can take them. Add workers." in items[1]
     assert "sync now boom Retry 1 of 3 follows." in items[2]
     assert "gone now Its worker vanished" in items[3]
 

@@ -234,6 +234,24 @@ def test_a_new_job_with_a_preview_of_its_runs_and_its_place(site: Site) -> None:
     assert (job.interval_seconds, job.queue, job.created_by) == (2700, "mail", "a operator")
 
 
+def test_an_off_peak_job_shows_the_hours_that_were_found(site: Site) -> None:
+    page = site.visit("operator", "/jobs/new")
+    page.get_by_label("Task").fill("send_report")
+    page.get_by_label("Every").fill("1d")
+    page.get_by_label("Name").fill("calm")
+    page.get_by_label("Payload").fill('{"to": "a@b.c"}')
+    page.get_by_text("More settings").click()
+    page.get_by_label("Window", exact=True).fill("off_peak")
+    expect(page.locator("#preview-runs li")).to_have_count(5)
+    page.get_by_role("button", name="Add job").click()
+    expect(page.locator(".notice")).to_contain_text("Added calm.")
+    job = site.app.store.read.job_by_name("calm")
+    assert job is not None
+    assert job.execution_window is not None
+    assert job.execution_window.startswith("off_peak ")
+    expect(page.locator("main")).to_contain_text(job.execution_window)
+
+
 def test_a_task_that_no_worker_has_is_warned_about(site: Site) -> None:
     page = site.visit("operator", "/jobs/new?task=imagined&queue=elsewhere")
     page.get_by_label("Once").check()

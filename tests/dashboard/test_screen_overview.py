@@ -2,6 +2,7 @@
 
 import threading
 from datetime import timedelta
+from uuid import uuid4
 
 import httpx
 from browsing import Site, accessibility_problems, weight
@@ -15,6 +16,7 @@ from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.store.lists import JobFilter
 from loopback import SECRET, served
+from waiting import wait_for
 
 
 def _empty(site: Site) -> None:
@@ -77,10 +79,45 @@ def test_work_that_nobody_can_do_needs_attention(site: Site) -> None:
     spec = JobSpec(task="unknown_here", queue="nobody")
     site.app.add(NewJob(spec, name="orphan", start=past))
     page = site.visit("viewer", "/")
-    expect(page.locator("#attention")).to_contain_text("No worker")
-    expect(page.locator("#attention")).to_contain_text("the task unknown_here and the queue nobody")
+    words = "No live worker takes the task 'unknown_here' from the queue 'nobody'"
+    expect(page.locator("#attention")).to_contain_text(words)
+    expect(page.locator("#attention")).to_contain_text("Start a worker whose application knows")
     page.locator("#attention a").click()
     expect(page.locator("#results tbody tr")).to_have_count(1)
+
+
+def test_broken_rules_need_attention_with_the_jobs_they_are_about(site: Site) -> None:
+    _empty(site)
+    store = site.app.store
+    past = store.clock() - timedelta(hours=2)
+    store.add_many([NewJob(JobSpec(task="far", queue="far"))] * 1001, now=past)
+    flaky = site.app.add(_hourly("break_down", "the flaky one")).id
+    for _ in range(10):
+        store.control.run_now([flaky])
+        wait_for(lambda: store.read.job(flaky).status == "scheduled", "the run")
+    store.upkeep.count_outcomes(now=store.clock() + timedelta(minutes=5))
+    # A run of two hours, of which nobody else is there to tell.
+    (hung,) = store.claim(uuid4(), 1, queues=["far"], lease=timedelta(hours=9), now=past)
+    page = site.visit("viewer", "/")
+    attention = page.locator("#attention")
+    expect(attention).to_contain_text("No live worker takes the task 'far' from the queue 'far'")
+    expect(attention).to_contain_text("Running for over 1 h: 1 run of 'far'")
+    expect(attention).to_contain_text("Failing: 100% of the runs of 'break_down'")
+    expect(attention).to_contain_text("runs failed within the last")
+    expect(attention).to_contain_text("Fewer than 80% of the runs succeed: 1 job of 'break_down'")
+    expect(attention).not_to_contain_text("Long queue")  # a thousand are due, and one more runs
+    store.add(NewJob(JobSpec(task="far", queue="far")), now=past)
+    page.reload()
+    expect(attention).to_contain_text("Long queue: 1,001 jobs due in 'far'")
+    assert accessibility_problems(page) == []
+    page.get_by_role("link", name="Fewer than 80%").click()
+    page.wait_for_url(f"**/jobs/{flaky}")
+    page.goto("/")
+    page.get_by_role("link", name="Running for over 1 h").click()
+    page.wait_for_url(f"**/jobs/{hung.id}")
+    page.goto("/settings")
+    expect(page.locator("#health")).to_contain_text("Long queue: 1,001 jobs due in 'far'")
+    expect(page.locator("#health")).to_contain_text("evenbeat job list --status running")
 
 
 def test_colours_and_times_are_remembered(site: Site) -> None:

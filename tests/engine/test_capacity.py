@@ -3,8 +3,9 @@
 import time
 from typing import Any
 
-from evenbeat.engine import runners
+from evenbeat.engine import runners, slots
 from evenbeat.engine.runners import Runner
+from evenbeat.engine.slots import SharedSlots
 
 
 class Counting(Runner):
@@ -14,13 +15,14 @@ class Counting(Runner):
 
     def __init__(self, pace: float) -> None:
         nobody: Any = None
-        super().__init__(20, ["noop"], nobody, nobody)
-        self._pace = pace
-        self._pace_at = time.monotonic() + 1000  # not measured while we look
+        super().__init__(20, SharedSlots(20), ["noop"], nobody, nobody)
+        for places in (self._slots, self._shared):
+            places._pace = pace
+            places._pace_at = time.monotonic() + 1000  # not measured while we look
 
     def start(self) -> None: ...
 
-    def take(self, runs) -> None: ...
+    def _start_waiting(self, new) -> None: ...
 
     def close(self) -> None: ...
 
@@ -47,7 +49,7 @@ def test_slow_claims_fetch_more_at_a_time():
 
 def test_but_never_far_ahead():
     assert claims(Counting(1000), 60).capacity() == 20 + 1000 * runners.MOST_AHEAD_SECONDS
-    assert claims(Counting(1_000_000), 60).capacity() == 20 + runners.MOST_AHEAD
+    assert claims(Counting(1_000_000), 60).capacity() == 20 + slots.MOST_AHEAD
 
 
 def test_one_slow_claim_is_soon_forgotten():

@@ -232,7 +232,8 @@ def test_a_page_on_which_reading_fails_is_told_of(site, local):
 
 _OF_A_LARGE_WORKER = """
 import asyncio, sys
-from evenbeat.crawl.child import CrawlRequest, crawl_process, messages
+from evenbeat.crawl.child import CrawlRequest, crawler, messages
+from evenbeat.external.processes import started
 
 memory = bytearray(1100 * 2**20)
 memory[::4096] = bytes(len(memory[::4096]))
@@ -240,8 +241,8 @@ del memory
 
 async def main():
     request = CrawlRequest(sys.argv[1], 9, 9, 60, 9, 0, 20, (), "Evenbeat", True, ())
-    async with crawl_process(request) as crawler:
-        async for message in messages(crawler):
+    async with started(crawler(request)) as child:
+        async for message in messages(child):
             if message["kind"] == "end":
                 print(message["ended_by"], message["counts"]["pages"])
 

@@ -68,3 +68,20 @@ def test_a_listener_that_raises_is_logged_and_harms_nothing(evenbeat_harness, ca
 def test_an_unknown_event_lists_the_known_ones():
     with pytest.raises(InvalidInput, match=r"no event 'job:done'.*job:complete"):
         Evenbeat().on("job:done")(print)
+
+
+def test_the_event_of_an_end_carries_what_the_handler_returned(evenbeat_harness):
+    app = Evenbeat(name="events")
+    heard: list[Event] = []
+
+    @app.task
+    async def work(value: object) -> object:
+        return value
+
+    app.on("job:complete")(heard.append)
+    harness = evenbeat_harness(app)
+    values = [{"sent": True, "rows": [1, 2]}, "text", 0, None]
+    for value in values:
+        work.enqueue(value)
+        harness.drain()
+    assert [event.result for event in heard] == values

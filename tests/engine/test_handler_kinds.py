@@ -17,6 +17,7 @@ from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
 from evenbeat.errors import InvalidInput
+from evenbeat.tasks.registry import RunnerKind
 from waiting import wait_for
 
 USER: ContextVar[str] = ContextVar("user", default="nobody")
@@ -39,19 +40,36 @@ def ended(harness: Any, task: Any) -> Any:
     return run
 
 
-@pytest.mark.parametrize("isolate", [False, True])
-def test_an_async_function_under_a_plain_decorator_runs(evenbeat_harness, isolate):
-    app = Evenbeat(name="kinds")
-    task = app.task(_decorated, name="decorated", isolate=isolate)
-    assert ended(evenbeat_harness(app), task).result == "ran"
+KINDS = Evenbeat(name="kinds")
 
 
-async def _slowly() -> str:
+@KINDS.task(isolate=True)
+@plainly_decorated
+async def isolated() -> str:
     await asyncio.sleep(0)
     return "ran"
 
 
-_decorated = plainly_decorated(_slowly)
+@KINDS.task
+@plainly_decorated
+async def decorated() -> str:
+    await asyncio.sleep(0)
+    return "ran"
+
+
+@pytest.mark.parametrize("task", [isolated, decorated])
+def test_an_async_function_under_a_plain_decorator_runs(evenbeat_harness, task):
+    assert ended(evenbeat_harness(KINDS), task).result == "ran"
+
+
+def test_options_count_where_task_is_called_and_not_used_as_a_decorator():
+    task = Evenbeat().task(_slowly, name="slow", isolate=True, timeout="3s")
+    definition = task.definition
+    assert (task.name, definition.runs) == ("slow", RunnerKind.ISOLATED)
+    assert definition.spec.timeout == timedelta(seconds=3)
+
+
+async def _slowly() -> None: ...
 
 
 class AsyncCallable:

@@ -75,3 +75,34 @@ def test_start_stale_locks_and_chores_are_told(database_url, told):
     (starting,) = told("Starting interval scheduler")
     assert (starting.check_interval, starting.lock_duration) == ("10s", "300s")
     assert "figures" in {record.chore for record in told("Chore done")}
+
+
+def test_every_start_of_a_scheduler_rebuilds_the_bucket_map(database_url, told):
+    with Evenbeat(database_url) as app:
+
+        @app.every("1h")
+        def work() -> None: ...
+
+        for starts in (1, 2):
+            worker = app.worker()
+            before = len(told("Bucket map rebuilt"))  # the new schedule was placed by a map, too
+            worker.start()
+            worker.stop(grace=0)
+            *_, rebuilt = told("Bucket map rebuilt")
+            assert len(told("Bucket map rebuilt")) == before + 1, starts
+            assert (rebuilt.levelname, rebuilt.job_count) == ("INFO", 1)
+            assert 0 < rebuilt.distribution_score <= 1
+
+
+def test_a_source_named_in_the_payload_is_told_as_well(evenbeat_harness, told):
+    app = Evenbeat(name="source")
+
+    @app.task
+    async def crawl(url: str, source_name: str | None = None) -> None: ...
+
+    harness = evenbeat_harness(app)
+    named, unnamed = crawl.enqueue("https://example.com", "example.com"), crawl.enqueue("x", None)
+    harness.drain()
+    started = {record.job_id: record for record in told("Executing job")}
+    assert started[str(named.id)].source_name == "example.com"
+    assert not hasattr(started[str(unnamed.id)], "source_name")

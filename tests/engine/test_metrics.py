@@ -89,8 +89,11 @@ def test_every_kind_of_ending_is_counted_once(evenbeat_harness):
     assert seen("evenbeat_timeouts_total", task="work") == 0
     assert seen("evenbeat_retries_total", task="slow") == 0
 
+    assert seen("evenbeat_retry_ends_total", task="work", outcome="failed") == 0
     harness.advance("1m")  # the second tries: both fail for good
     seen = read(app)
+    assert seen("evenbeat_retry_ends_total", task="work", outcome="failed") == 2
+    assert seen("evenbeat_retry_ends_total", task="work", outcome="completed") == 0
     assert seen("evenbeat_executions_total", task="work", outcome="failed") == 4
     assert seen("evenbeat_retries_total", task="work") == 2
 
@@ -338,6 +341,44 @@ def test_jobs_queues_workers_and_tables_are_counted(app):
     assert seen("evenbeat_stale_locks_cleared_total") == 0
 
 
+def test_due_jobs_are_shown_by_their_priority(app):
+    for priority, number in ((0, 3), (15, 2), (100, 1)):
+        for queue in ("a", "b"):
+            jobs = [NewJob(JobSpec("elsewhere", priority=priority, queue=queue))] * number
+            app.store.add_many(jobs)
+    app.store.add(NewJob(JobSpec("elsewhere", priority=50), start=timedelta(days=1)))
+
+    seen = read(app)
+    bounds = {"0.0": 6, "10.0": 6, "20.0": 10, "90.0": 10, "100.0": 12, "+Inf": 12}
+    assert {le: seen("evenbeat_due_priority_bucket", le=le) for le in bounds} == bounds
+    assert seen("evenbeat_due_priority_count") == 12
+    assert seen("evenbeat_due_priority_sum") == 2 * (2 * 15 + 100)
+
+
+def test_what_breaks_a_rule_is_counted_by_task(app, connect):
+    now = app.store.clock()
+    app.store.add_many([NewJob(JobSpec("far"))] * 3, now=now - timedelta(hours=2))
+    app.store.claim(uuid4(), 2, lease=timedelta(hours=9), now=now - timedelta(minutes=61))
+    hourly = JobSpec("sync", schedule=Interval(timedelta(hours=1)))
+    one, two = (app.store.add(NewJob(hourly, name=name)).id for name in ("one", "two"))
+    connection = connect()
+    noted = "INSERT INTO evenbeat.job_alerts VALUES (%s, %s, %s, now())"
+    for row in ((one, "success_rate", 0.5), (two, "success_rate", 0.1), (one, "slower", 2.0)):
+        connection.execute(noted, row)
+    connection.execute(
+        "INSERT INTO evenbeat.outcomes (hour, task, missed) "
+        "VALUES (date_trunc('hour', now()), 'nightly', 4)"
+    )
+    connection.commit()
+
+    seen = read(app)
+    assert seen("evenbeat_long_runs", task="far") == 2
+    assert seen("evenbeat_unreliable_jobs", task="sync") == 2
+    assert seen("evenbeat_slower_jobs", task="sync") == 1
+    assert seen("evenbeat_missed_starts", task="nightly") == 4
+    assert seen("evenbeat_long_runs", task="sync") is None
+
+
 def test_figures_that_the_workers_keep_are_shown_with_their_age(evenbeat_harness):
     app = Evenbeat(name="figures")
 
@@ -433,6 +474,43 @@ def test_the_distribution_that_a_worker_keeps_is_shown_by_all(app):
     assert [seen("scheduler_slot_job_count", hour=str(hour)) for hour in range(24)] == [1] * 24
     assert seen("scheduler_peak_hour_job_count") == 1
     assert seen("evenbeat_figures_age_seconds", figure="distribution") >= 0
+
+
+def test_the_distribution_is_never_older_than_a_rebalance_or_its_undoing(app, database_url):
+    start = datetime.now(UTC) + timedelta(hours=3)
+    for n in range(12):
+        new = JobSpec("elsewhere", schedule=Interval(timedelta(hours=6)), cost=timedelta(minutes=5))
+        app.store.add(NewJob(new, name=f"j{n}", start=start))
+    app.balancer.watch()
+    other = Evenbeat(database_url)  # another process, which is scraped as well
+    score, peak = "scheduler_distribution_score", "scheduler_peak_hour_job_count"
+    before = [read(one)(score) for one in (app, other)]
+    peaks = [read(one)(peak) for one in (app, other)]
+
+    done = app.balancer.rebalance()
+    assert done.new_score > done.old_score
+    for one in (app, other):
+        seen = read(one)
+        assert seen(score) == pytest.approx(done.new_score, abs=0.01)
+        assert seen(peak) < peaks[0]
+    app.balancer.undo(done.id)
+    after = [read(one)(score) for one in (app, other)]
+    assert after == pytest.approx(before, abs=0.01)
+    assert [read(one)(peak) for one in (app, other)] == peaks
+    other.close()
+
+
+def test_a_distribution_that_no_worker_has_noted_for_long_is_computed(app):
+    app.balancer.watch()
+    app.add(NewJob(JobSpec("elsewhere", schedule=Interval(timedelta(hours=1))), name="hourly"))
+    assert read(app)("scheduler_peak_hour_job_count") == 0
+    app.store.database.query(
+        "age",
+        "UPDATE evenbeat.figures SET updated_at = now() - interval '11 minutes'"
+        " WHERE name = 'distribution' RETURNING name",
+        {},
+    )
+    assert read(app)("scheduler_peak_hour_job_count") == 1
 
 
 # -- when things go wrong ------------------------------------------------------------------------

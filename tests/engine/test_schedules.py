@@ -1,11 +1,12 @@
 """Schedules declared in code: synchronised to the database, scope by scope."""
 
 import multiprocessing
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from evenbeat import Context, Evenbeat, Scope
+from evenbeat import Context, Evenbeat, Scope, ScopeContext
 from evenbeat.errors import InvalidInput, InvalidSchedule
 from evenbeat.store.store import Store
 
@@ -189,12 +190,13 @@ def test_periodic_jobs_run_for_buckets_with_everything_spelled_out(evenbeat_harn
 
     harness = evenbeat_harness(app, START + timedelta(minutes=30))
     job = app.store.read.job_by_name("rollup_hourly", Scope("shard", "0"))
-    assert job.next_run_at == START + timedelta(hours=1, minutes=5)
+    assert job.next_run_at == START + timedelta(minutes=5)
     assert (job.max_retries, job.retry_delays_seconds) == (2, [10, 60])
     assert (job.timeout_seconds, job.lease_seconds, job.heartbeat_seconds) == (60, 120, 30)
     assert job.allow_stale_reentry is False
     harness.advance("30m")
-    assert seen == []
+    assert sorted(seen) == [(START, f"shard/{n}") for n in (0, 1)]  # the bucket of the present
+    seen.clear()
     harness.advance("5m")
     assert sorted(seen) == [(START + timedelta(hours=1), f"shard/{n}") for n in (0, 1)]
     harness.skip("12h")
@@ -202,6 +204,126 @@ def test_periodic_jobs_run_for_buckets_with_everything_spelled_out(evenbeat_harn
     harness.advance("1m")
     buckets = sorted({plan for plan, _ in seen})
     assert buckets == [START + timedelta(hours=h) for h in range(7, 14)]
+
+
+@pytest.mark.parametrize(
+    ("options", "at", "bucket"),
+    [
+        ({"cadence": "1h"}, "2030-01-02T10:30", "2030-01-02T10:00"),
+        ({"cadence": "1h"}, "2030-01-02T10:00", "2030-01-02T10:00"),
+        ({"cadence": "1h", "schedule_delay": "5m"}, "2030-01-02T10:04", "2030-01-02T09:00"),
+        ({"cadence": "1h", "schedule_delay": "5m"}, "2030-01-02T10:05", "2030-01-02T10:00"),
+        ({"cadence": "7d"}, "2030-01-02T10:30", "2029-12-31T00:00"),  # a Monday
+        # What Go's time.Truncate makes of it, whose days count from the year 1.
+        ({"cadence": "7h"}, "2030-01-02T10:30", "2030-01-02T08:00"),
+        ({"cadence": "1h", "catch_up": "every_plan"}, "2030-01-02T10:30", "2030-01-02T10:00"),
+        # A bucket that its policy calls too old is left to the next one.
+        ({"cadence": "1h", "catch_up": "skip"}, "2030-01-02T10:30", None),
+        ({"cadence": "1h", "catch_up_window": "29m"}, "2030-01-02T10:30", None),
+    ],
+)
+def test_a_periodic_job_begins_with_the_bucket_of_the_present(
+    evenbeat_harness, options, at, bucket
+):
+    app = fresh_app()
+    seen: list[datetime] = []
+
+    @app.periodic("rollup", **(PERIODIC | options))
+    async def rollup(ctx: Context) -> None:
+        seen.append(ctx.plan_time)
+
+    harness = evenbeat_harness(app, datetime.fromisoformat(at).replace(tzinfo=UTC))
+    harness.drain()
+    assert seen == ([] if bucket is None else [datetime.fromisoformat(bucket).replace(tzinfo=UTC)])
+    harness.drain()
+    assert app.sync_schedules().changed == 0
+    assert len(seen) == (bucket is not None)
+
+
+def test_weeks_on_the_grid_begin_on_monday_and_a_known_job_keeps_its_own(evenbeat_harness):
+    app = fresh_app()
+
+    @app.every("7d", placement="grid")
+    async def weekly() -> None: ...
+
+    harness = evenbeat_harness(app, START)  # a Tuesday
+    job = app.store.read.job_by_name("weekly")
+    assert job.next_run_at == datetime(2030, 1, 7, tzinfo=UTC)
+    # As an earlier release had it: weeks from the epoch, which began on a Thursday.
+    thursday = {
+        "anchor": datetime(1970, 1, 1, tzinfo=UTC),
+        "plan": datetime(2030, 1, 3, tzinfo=UTC),
+    }
+    app.store.database.query(
+        "before",
+        "UPDATE evenbeat.jobs SET anchor_at = %(anchor)s, plan_time = %(plan)s,"
+        " next_run_at = %(plan)s RETURNING id",
+        thursday,
+    )
+    assert app.sync_schedules().changed == 0
+    harness.advance("3d")
+    assert app.store.read.job(job.id).next_run_at == thursday["plan"] + timedelta(days=7)
+
+
+def test_a_provider_may_take_the_context_and_the_time(evenbeat_harness):
+    app = fresh_app("shop")
+    asked: list[tuple[ScopeContext, datetime]] = []
+
+    def even_days(ctx: ScopeContext, now: datetime) -> list[Scope]:
+        asked.append((ctx, now))
+        return [Scope("day", str(now.day))]
+
+    app.every("1h", name="a", scopes=even_days)(lambda: None)
+    app.every("1h", name="b", scopes=lambda *, kind="k": [Scope(kind, "x")])(lambda: None)
+    harness = evenbeat_harness(app, START)
+    assert asked == [(ScopeContext("a", "shop"), START)]
+    harness.skip("1d")
+    report = app.sync_schedules()
+    assert (report.created, report.stopped) == (["a [day/2]"], ["a [day/1]"])
+    assert app.store.read.job_by_name("b", Scope("k", "x")).status == "scheduled"
+
+
+@pytest.mark.parametrize("scopes", [lambda one: [one], [Scope("a", "b")], 3])
+def test_what_cannot_provide_scopes_is_refused_when_it_is_declared(scopes):
+    with pytest.raises(InvalidInput, match=r"scopes of 'job' must be .*nothing or \(ctx, now\)"):
+        fresh_app().every("1h", name="job", scopes=scopes)(lambda: None)
+
+
+def no_database() -> list[Scope]:
+    raise ConnectionError("no tenants today")
+
+
+@pytest.mark.parametrize(
+    ("provider", "reason"),
+    [
+        (no_database, "ConnectionError: no tenants today"),
+        (lambda: sys.exit(3), "SystemExit: 3"),
+        (lambda: ["a"], "TypeError: it returned 'a', which is no Scope"),
+        (lambda: None, "TypeError: 'NoneType' object is not iterable"),
+    ],
+)
+def test_a_provider_that_fails_harms_neither_other_schedules_nor_the_workers_start(
+    evenbeat_harness, caplog, provider, reason
+):
+    app, failing = fresh_app("shop"), []
+
+    def tenants() -> list[Scope]:
+        return provider() if failing else [Scope("tenant", "a")]
+
+    app.every("1h", name="bill", scopes=tenants)(lambda: None)
+    app.every("1h", name="other")(lambda: None)
+    evenbeat_harness(app, START)
+    failing.append(True)
+    app.every("1h", name="new")(lambda: None)
+    app.worker()  # starts, and synchronises first
+    assert app.store.read.job_by_name("new").status == "scheduled"
+    report = app.sync_schedules(disable_removed=True)
+    assert (report.failed, report.changed, report.removed) == (["bill"], 0, [])
+    assert app.store.read.job_by_name("bill", Scope("tenant", "a")).status == "scheduled"
+    (told, _) = (record.getMessage() for record in caplog.records if "provider" in record.msg)
+    assert "application's scope provider" in told
+    assert "tenants of the schedule 'bill' failed" in told
+    assert reason in told
 
 
 @pytest.mark.parametrize(
@@ -230,6 +352,32 @@ def test_a_wrong_periodic_spec_names_the_job_and_the_values(change, says):
         app.periodic("rollup", **(PERIODIC | change))(lambda: None)
     assert "'rollup'" in str(caught.value)
     assert says in str(caught.value)
+
+
+def nothing() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("setting", "choices"),
+    [
+        ("catch_up", "skip, latest_only, every_plan"),
+        ("placement", "balanced, grid, pinned"),
+        ("on_failure", "continue, stop"),
+    ],
+)
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda app, **options: app.task(**options),
+        lambda app, **options: app.every("1h", **options),
+        lambda app, **options: app.cron("@daily", **options),
+        lambda app, **options: app.after("other", **options),
+        lambda app, **options: app.periodic("rollup", **(PERIODIC | options)),
+    ],
+)
+def test_an_unknown_choice_in_a_decorator_is_answered_with_the_choices(declare, setting, choices):
+    with pytest.raises(InvalidInput, match=f"{setting} must be one of {choices}, got 'latest'"):
+        declare(fresh_app(), **{setting: "latest"})(nothing)
 
 
 @pytest.mark.parametrize("declare", [

@@ -323,7 +323,7 @@ def test_running_commands_takes_no_thread():
         runs = [asyncio.create_task(run(launch("sleep", "0.2"))) for _ in range(5)]
         await asyncio.sleep(0.1)
         names = {thread.name for thread in threading.enumerate()}
-        assert [ended.exit_code for ended in await asyncio.gather(*runs)] == [0] * 5
+        assert [ended.ending.exit_code for ended in await asyncio.gather(*runs)] == [0] * 5
         return names
 
     before = {thread.name for thread in threading.enumerate()}
@@ -357,7 +357,7 @@ def test_commands_end_with_a_worker_that_is_killed(family):
 def test_a_supervisor_that_is_killed_takes_its_command_along(tmp_path):
     file = tmp_path / "pids"
     ended = asyncio.run(run(launch("sh", "-c", f"echo $$ > {file}; kill -KILL $PPID; sleep 300")))
-    assert ended.exit_code == -signal.SIGKILL
+    assert ended.ending.exit_code == -signal.SIGKILL
     wait_for(lambda: not any(map(alive, pids_in(file, 1))), "the command to end")
 
 

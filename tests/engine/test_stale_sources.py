@@ -7,8 +7,8 @@ import pytest
 
 from evenbeat import Evenbeat
 from evenbeat.crawl.documents import Documents, Lease
-from evenbeat.crawl.task import CREATED_BY, dedup_key, queue_stale_sources
-from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.crawl.task import CREATED_BY, queue_stale_sources
+from evenbeat.domain.job import JobSpec, NewJob, dedup_key
 from evenbeat.domain.schedule import Interval
 from evenbeat.store.lists import JobFilter
 from evenbeat.testing import Harness
@@ -131,7 +131,7 @@ def test_the_worker_does_it_by_itself_unless_told_otherwise(harness, app, databa
 
 
 def test_keys_are_names_whatever_the_source_is_called():
-    assert dedup_key("news") == "crawl:news"
+    assert dedup_key("crawl", "news") == "crawl:news"
     for odd in ("x" * 300, " padded ", "line\nbreak"):
-        assert len(dedup_key(odd)) == 70
-    assert dedup_key("x" * 300) != dedup_key("x" * 301)
+        assert len(dedup_key("crawl", odd)) == 70
+    assert dedup_key("crawl", "x" * 300) != dedup_key("crawl", "x" * 301)

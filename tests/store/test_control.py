@@ -690,3 +690,32 @@ def test_idle_workers_hear_of_jobs_that_are_resumed_or_edited(store):
         assert listener.wait(60) == [("due", "mail")]
         store.control.update(job_id, lambda spec: replace(spec, queue="post"), now=T0)
         assert listener.wait(60) == [("due", "post")]
+
+
+# -- what a failed job shows of its retries ------------------------------------------------------
+
+
+def used_up(store: Store, spec: JobSpec, **options: object) -> Job:
+    """A job of one retry, given up after it."""
+    retried_once = replace(spec, retry=RetryPolicy(max_retries=1))
+    store.add(NewJob(retried_once, **options), now=T0)  # type: ignore[arg-type]
+    run(store, T0, FAILED)
+    return run(store, T0 + 2 * MINUTE, FAILED)
+
+
+def test_a_failed_job_shows_its_retries_until_a_person_takes_it_up_again(store):
+    failed = used_up(store, NOOP)
+    assert (failed.status, failed.current_retry_count) == ("failed", 1)
+    edited = store.control.update(failed.id, lambda s: replace(s, priority=9), now=T0 + HOUR)
+    assert (edited.status, edited.current_retry_count) == ("failed", 1)
+    again = store.control.retry([failed.id], now=T0 + HOUR).only()
+    assert (again.status, again.current_retry_count) == ("pending", 0)
+    assert run(store, T0 + HOUR, FAILED).current_retry_count == 1  # it has its retry again
+
+
+def test_a_recurring_job_that_stops_shows_its_retries_and_one_that_goes_on_begins_anew(store):
+    recurring = JobSpec("noop", schedule=Interval(10 * MINUTE, anchor=T0))
+    stopped = used_up(store, replace(recurring, on_failure=OnFailure.STOP), start=T0)
+    assert (stopped.status, stopped.current_retry_count) == ("failed", 1)
+    goes_on = used_up(store, recurring, start=T0)
+    assert (goes_on.status, goes_on.current_retry_count) == ("scheduled", 0)

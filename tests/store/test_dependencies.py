@@ -777,3 +777,33 @@ def test_ends_cost_nothing_where_nobody_waits(store):
 def test_input_that_cannot_be_stored_is_refused(store):
     with pytest.raises(InvalidInput):
         after(store, "b", "\x00")
+
+
+@pytest.mark.parametrize(("lead", "retries"), [(hourly, 0), (once, 1)])
+def test_one_that_waits_on_after_its_retries_begins_anew_and_one_that_ends_shows_them(
+    store, lead, retries
+):
+    patient = RetryPolicy(max_retries=1, delays=(MINUTE,))
+    lead(store, "lead")
+    spec = JobSpec("noop", schedule=after_jobs(["lead"]), retry=patient)
+    follower = store.add(NewJob(spec, name="follower"), now=T0).id
+    now = store.next_due()[0]
+    assert run(store, now) == ["lead"]
+    assert run(store, now, BAD) == run(store, now + MINUTE, BAD) == ["follower"]
+    job = store.read.job(follower)
+    assert (job.status, job.current_retry_count) == ("failed" if retries else "pending", retries)
+
+
+def test_an_interval_that_takes_its_place_during_the_last_attempt_begins_anew(store):
+    once(store, "lead")
+    patient = RetryPolicy(max_retries=1, delays=(MINUTE,))
+    spec = JobSpec("noop", schedule=after_jobs(["lead"]), retry=patient)
+    job_id = store.add(NewJob(spec, name="follower"), now=T0).id
+    assert run(store, T0) == ["lead"]
+    assert run(store, T0, BAD) == ["follower"]
+    (job,) = claim(store, T0 + MINUTE)
+    edit = lambda spec: replace(spec, schedule=Interval(HOUR))  # noqa: E731
+    store.control.update(job_id, edit, rewiring=True, now=T0 + MINUTE)
+    end(store, [job], T0 + MINUTE, BAD)
+    after = store.read.job(job_id)
+    assert (after.status, after.current_retry_count) == ("scheduled", 0)

@@ -196,6 +196,21 @@ def test_a_fresh_directory_becomes_a_tuned_durable_server(home: Path) -> None:
     server.stop()  # once more does nothing
 
 
+def test_whatever_the_umask_nobody_else_gets_in(home: Path) -> None:
+    old = os.umask(0)
+    try:
+        with embedded.start(home):
+            assert (home / ".s.PGSQL.5432").exists()
+            assert list(home.glob("pgdata/log/*.log"))
+            modes = {path: path.lstat().st_mode for path in home.rglob("*")}
+            open_to_others = [path for path, mode in modes.items() if mode & 0o077]
+            assert open_to_others == []
+            # The server of a service that root starts passes through the directory above.
+            assert stat.S_IMODE(home.parent.stat().st_mode) & ~stat.S_IXOTH == 0o700
+    finally:
+        os.umask(old)
+
+
 def test_a_second_process_shares_and_the_last_one_out_stops_it(made: Path) -> None:
     server = embedded.start(made)
     write_row(server.url)

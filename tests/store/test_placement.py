@@ -123,16 +123,16 @@ def test_beats_are_counted_and_young_placements_listed(advised):
     store.add_many([NewJob(HOURLY)] * 3, now=T0)
     young = store.add(NewJob(JobSpec("noop", schedule=Interval(DAY))), now=T0).id
     (counted,) = store.placement.interval_counts(until=T0 - MINUTE)
-    assert counted == (3600, int((T0 + HOUR).timestamp()), 9000, 3)
+    assert counted == (3600, int((T0 + HOUR).timestamp()), 9000, None, True, 3)
     assert sum(jobs for *_, jobs in store.placement.interval_counts(until=T0)) == 4
     (listed,) = store.placement.placed_jobs(since=T0 - MINUTE)
-    assert listed == (young, 86_400, int((T0 + 20 * MINUTE).timestamp()), None, True)
+    assert listed == (young, 86_400, int((T0 + 20 * MINUTE).timestamp()), None, None, True, True)
     assert store.placement.placed_jobs(since=T0) == []
     store.control.pause([young], now=T0)
     assert store.placement.placed_jobs(since=T0 - MINUTE) == [listed._replace(live=False)]
     assert sum(jobs for *_, jobs in store.placement.interval_counts(until=T0)) == 3
     cron = store.add(NewJob(JobSpec("noop", schedule=Cron("@daily"))), now=T0).id
-    assert store.placement.cron_jobs() == [(cron, "noop", "@daily", "UTC", None)]
+    assert store.placement.cron_jobs() == [(cron, "noop", "@daily", "UTC", None, None)]
 
 
 def test_the_load_is_read_through_its_index_whatever_else_there_is(store):

@@ -13,6 +13,7 @@ from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.errors import InvalidInput, NotFound
+from evenbeat.observe.alerts import alerts
 from evenbeat.observe.explain import explain
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import KnownTask, NewWorker
@@ -94,7 +95,9 @@ def test_strips_hold_the_last_outcomes_oldest_first(store):
 def test_a_quiet_system_needs_nobody(store):
     store.add(hourly("a", "fine", 0), now=T0)
     run(store, T0 + HOUR)
-    assert store.read.attention(now=T0 + HOUR) == ([], [], [], [])
+    assert store.read.attention(now=T0 + HOUR) == ([], [])
+    beat(store, T0 + HOUR)
+    assert alerts(store.database.rows, T0 + HOUR) == []
 
 
 def test_failing_jobs_are_those_whose_last_run_failed(store):
@@ -121,17 +124,17 @@ def test_waiting_work_is_late_or_unserved_or_paused_on_purpose(store):
     for queue, task in [("web", "crawl"), ("web", "report"), ("mail", "mail"), ("off", "x")]:
         store.add_many([NewJob(JobSpec(task, queue=queue))] * 2, now=T0)
     store.control.pause_queue("off", now=T0)
-    told = store.read.attention(now=T0 + 10 * MINUTE)
-    assert [(lane.queue, lane.task, lane.jobs, lane.workers) for lane in told.late] == [
-        ("web", "crawl", 2, 1)
-    ]
-    assert {(lane.queue, lane.task) for lane in told.unserved} == {
-        ("web", "report"), ("mail", "mail"),
+
+    def told(now: datetime) -> set[tuple[str, str, str | None]]:
+        broken = alerts(store.database.rows, now)
+        return {(one.rule.name, one.jobs["queue"], one.jobs.get("task")) for one in broken}
+
+    assert told(T0 + 10 * MINUTE) == {
+        ("late", "web", "crawl"), ("unserved", "web", "report"), ("unserved", "mail", "mail"),
+        ("queue_paused", "off", "x"),
     }  # fmt: skip
-    soon = store.read.attention(now=T0 + timedelta(seconds=20))
-    assert (soon.late, soon.unserved) == ([], [])
-    silent = store.read.attention(now=T0 + HOUR)
-    assert len(silent.unserved) == 3
+    assert told(T0 + timedelta(seconds=20)) == set()
+    assert ("unserved", "web", None) in told(T0 + HOUR)  # both of its tasks
 
 
 def test_lost_runs_are_shown_for_a_day(store):
@@ -183,6 +186,9 @@ def test_a_period_that_is_none_is_refused(store, since, until, message):
 # -- what there is to run --------------------------------------------------------------------------
 
 
+def crunch(data: list[float]) -> None: ...
+
+
 def test_workers_make_known_what_they_can_run(evenbeat_harness):
     app = Evenbeat()
 
@@ -193,9 +199,7 @@ def test_workers_make_known_what_they_can_run(evenbeat_harness):
     @app.task
     def count() -> None: ...
 
-    @app.task(isolate=True)
-    def crunch(data: list[float]) -> None: ...
-
+    app.task(crunch, isolate=True)
     harness = evenbeat_harness(app)
     now = harness.clock.now()
     harness.worker.registration.register()

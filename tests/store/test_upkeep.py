@@ -278,7 +278,7 @@ def test_a_registered_worker_is_known_with_all_it_said(store):
     id_ = known(store, queues=["a", "b"], tasks=("x",))
     (worker,) = store.upkeep.workers()
     assert worker == (
-        id_, "host", 42, 1234.5, "1.0", ["a", "b"], ["x"], 100, 0, "active", T0, T0
+        id_, "host", 42, 1234.5, "1.0", ["a", "b"], ["x"], 100, 0, "active", T0, T0, T0
     )  # fmt: skip
 
 
@@ -293,7 +293,9 @@ def test_a_beat_is_noted_and_answers_with_the_status(store):
     id_ = known(store)
     assert store.upkeep.beat(id_, running=3, now=T0 + MINUTE) == "active"
     (worker,) = store.upkeep.workers()
-    assert (worker.running, worker.heartbeat_at) == (3, T0 + MINUTE)
+    assert (worker.running, worker.heartbeat_at, worker.checked_at) == (3, T0 + MINUTE, T0 + MINUTE)
+    store.upkeep.beat(id_, running=3, claim_age=90, now=T0 + 3 * MINUTE)
+    assert store.upkeep.workers()[0].checked_at == T0 + 1.5 * MINUTE
 
 
 def test_a_worker_learns_from_its_beat_that_it_is_to_drain(store):

@@ -48,8 +48,12 @@ def test_a_plan_that_is_due_now_runs(policy: CatchUp) -> None:
     ("policy", "expected"),
     [
         (LATEST_ONLY, Upcoming(utc(2025, 1, 1, 15), 3)),
-        (within(CatchUpMode.LATEST_ONLY, 30 * MINUTE), Upcoming(utc(2025, 1, 1, 15), 3)),
-        (within(CatchUpMode.LATEST_ONLY, 29 * MINUTE), Upcoming(utc(2025, 1, 1, 16), 4)),
+        # Plans before the window are not counted.
+        (within(CatchUpMode.LATEST_ONLY, 4 * HOUR), Upcoming(utc(2025, 1, 1, 15), 3)),
+        (within(CatchUpMode.LATEST_ONLY, 150 * MINUTE), Upcoming(utc(2025, 1, 1, 15), 2)),
+        (within(CatchUpMode.LATEST_ONLY, 149 * MINUTE), Upcoming(utc(2025, 1, 1, 15), 1)),
+        (within(CatchUpMode.LATEST_ONLY, 30 * MINUTE), Upcoming(utc(2025, 1, 1, 15), 0)),
+        (within(CatchUpMode.LATEST_ONLY, 29 * MINUTE), Upcoming(utc(2025, 1, 1, 16), 0)),
         (SKIP, Upcoming(utc(2025, 1, 1, 16), 4)),
         (within(CatchUpMode.SKIP, 30 * MINUTE), Upcoming(utc(2025, 1, 1, 15), 3)),
         (EVERY_PLAN, Upcoming(NOON, 0)),
@@ -173,6 +177,8 @@ def test_every_plan_is_accounted_for_once(
     result = upcoming(schedule, policy, earliest, now)
     missed = unhandled(schedule, earliest, now)
     given_up = [plan for plan in missed if plan < result.plan_time]
+    if policy.mode is CatchUpMode.LATEST_ONLY and policy.window is not None:
+        given_up = [plan for plan in given_up if now - plan <= policy.window]
     left = [plan for plan in missed if plan >= result.plan_time]
     assert result.plan_time >= earliest
     assert result.skipped == len(given_up)

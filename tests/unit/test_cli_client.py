@@ -6,7 +6,15 @@ import httpx
 import pytest
 
 from evenbeat.cli import exit_code
-from evenbeat.cli.client import ApiError, Client, path_segment, read_response, service_url
+from evenbeat.cli.client import (
+    ApiError,
+    Client,
+    checked_token,
+    connected,
+    path_segment,
+    read_response,
+    service_url,
+)
 from evenbeat.errors import (
     Conflict,
     DatabaseUnavailable,
@@ -98,6 +106,25 @@ def test_requests_carry_what_was_given_and_no_more():
 
 def test_names_become_one_part_of_a_path():
     assert path_segment("a b/c%?#") == "a%20b%2Fc%25%3F%23"
+
+
+@pytest.mark.parametrize(
+    "token", ["a\nb", "a\rb", "a\0b", "tökén", "a b", "\udcff", "x" * 8001, "\x1b[2J", "a\u202eb"]
+)
+def test_a_token_that_no_header_could_hold_is_explained(
+    token: str, monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(InvalidInput, match="at most 8,000 letters") as refused:
+        checked_token(token)
+    assert token not in str(refused.value)
+    monkeypatch.setenv("EVENBEAT_TOKEN", token.replace("\0", "\n-"))
+    for option in (token, None):
+        with pytest.raises(InvalidInput), connected("http://127.0.0.1:9", option, None):
+            pass
+
+
+def test_spaces_around_a_token_do_no_harm():
+    assert [checked_token(text) for text in (" a.b-c_d\n", "", " \n")] == ["a.b-c_d", None, None]
 
 
 def test_an_option_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch):

@@ -1,11 +1,14 @@
 """How the command line writes times, ids and foreign text."""
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenbeat import cli
 from evenbeat.cli.job_edit import value_of
 from evenbeat.cli.output import both, cell, exact, relative, safe, short_ids
 from evenbeat.cli.views import outcome, progress_text
@@ -48,6 +51,14 @@ def test_nothing_that_a_terminal_obeys_gets_through(text: str):
     shown = safe(text)
     assert all(sign.isprintable() or sign in "\n\t" for sign in shown)
     assert "\n" not in cell(text).plain
+
+
+def test_everything_is_printed_by_one_module():
+    package = Path(cli.__file__).parents[1]
+    for path in [*package.glob("cli/*.py"), *package.glob("*/commands.py")]:
+        if path.name not in ("output.py", "__init__.py"):
+            text = path.read_text()
+            assert not re.search(r"\bConsole\(|(?<![.\w])print\(|\becho\(|sys\.stdout", text), path
 
 
 def test_ordinary_text_stays_as_it_is():

@@ -38,8 +38,9 @@ class FakeJob:
 
     started_at = datetime(2026, 3, 1, tzinfo=UTC)
 
-    def __init__(self, task: str, wait: float | None = None) -> None:
+    def __init__(self, task: str, wait: float | None = None, retries: int = 0) -> None:
         self.task = task
+        self.current_retry_count = retries
         self.next_run_at = wait and self.started_at - timedelta(seconds=wait)
 
 
@@ -57,15 +58,17 @@ def test_ends_of_runs_are_sorted_into_their_counters():
     counters.ended([
         RunEnd(FakeJob("a", 0.1), EndKind.COMPLETED, Outcome(duration_ms=1000), DONE),
         RunEnd(FakeJob("a", 0.1), EndKind.RETRYING, failed(2.0, "timeout"), AGAIN),
-        RunEnd(FakeJob("b"), EndKind.FAILED, failed(3.0), NEXT_PLAN),
+        RunEnd(FakeJob("a", 0.1, retries=1), EndKind.COMPLETED, Outcome(duration_ms=0), DONE),
+        RunEnd(FakeJob("b", retries=3), EndKind.FAILED, failed(3.0), NEXT_PLAN),
         RunEnd(FakeJob("b"), EndKind.CANCELLED),
         RunEnd(FakeJob("b"), EndKind.LOST),
         RunEnd(FakeJob("b"), EndKind.RELEASED),
     ])  # fmt: skip
     assert counters.counters() == {
         "evenbeat_executions_total": {
-            ("a", "completed"): 1, ("a", "failed"): 1, ("b", "failed"): 1, ("b", "cancelled"): 1,
+            ("a", "completed"): 2, ("a", "failed"): 1, ("b", "failed"): 1, ("b", "cancelled"): 1,
         },
+        "evenbeat_retry_ends_total": {("a", "completed"): 1, ("b", "failed"): 1},
         "evenbeat_retries_total": {("a",): 1},
         "evenbeat_timeouts_total": {("a",): 1},
         "evenbeat_plans_skipped_total": {("b",): 4},
@@ -74,7 +77,7 @@ def test_ends_of_runs_are_sorted_into_their_counters():
     }  # fmt: skip
     histograms = counters.histograms()
     waits = histograms["evenbeat_pickup_delay_seconds"]
-    assert {labels: sum(wait.counts) for labels, wait in waits.items()} == {("a",): 2}
+    assert {labels: sum(wait.counts) for labels, wait in waits.items()} == {("a",): 3}
     durations = histograms["evenbeat_execution_duration_seconds"]
     assert {labels: took.total for labels, took in durations.items()} == {
         ("a", "completed"): 1.0, ("a", "failed"): 2.0, ("b", "failed"): 3.0,

@@ -1,5 +1,6 @@
 """What becomes of a job after a run, and what a late claim runs instead."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -20,7 +21,7 @@ from evenbeat.domain.decision import (
     revise,
 )
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, OnFailure, spec_columns
+from evenbeat.domain.job import Job, JobSpec, OnFailure, Placement, spec_columns
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, Cron, Interval
 from evenbeat.domain.states import ExecutionStatus, JobStatus
@@ -176,7 +177,7 @@ def test_a_senseless_wait_is_brought_to_its_senses(wish):
 def test_a_handlers_own_wait_is_no_way_around_the_last_retry():
     outcome = Outcome(ExecutionStatus.FAILED, retry_after=MINUTE)
     after = next_step(job_of(ONCE, current_retry_count=3), outcome, T0)
-    assert after == Decision(JobStatus.FAILED)
+    assert after == Decision(JobStatus.FAILED, retry_count=3)
 
 
 NEVER = RetryPolicy(max_retries=0)
@@ -270,9 +271,13 @@ def test_a_plan_that_its_window_holds_back_is_never_dropped(mode):
     spec = JobSpec("noop", schedule=daily, window=NIGHT, catch_up=CatchUp(mode))
     yesterday = T0 - 24 * HOUR
     after = next_step(job_of(spec, yesterday), DONE, T0 + 30 * MINUTE)
-    assert (after.plan_time, after.next_run_at, after.skipped) == (T0, TONIGHT, 0)
-    claimed = job_of(spec, T0, next_run_at=TONIGHT)
-    assert revise(claimed, TONIGHT + timedelta(seconds=2)) is None
+    # The window opens 14 hours before its own next plan, and is filled for 7:45 of its 8 hours.
+    held = TONIGHT + timedelta(hours=6, minutes=15)
+    assert (after.plan_time, after.next_run_at, after.skipped) == (T0, held, 0)
+    claimed = job_of(spec, T0, next_run_at=held)
+    assert revise(claimed, held + timedelta(seconds=2)) is None
+    pinned = job_of(replace(spec, placement=Placement.PINNED), yesterday)
+    assert next_step(pinned, DONE, T0 + 30 * MINUTE).next_run_at == TONIGHT
 
 
 # -- bursts --------------------------------------------------------------------------------------
@@ -317,7 +322,8 @@ OUTAGE = T0 + 5.5 * HOUR
     ("spec", "hour", "skipped"),
     [
         (catching_up("latest_only"), 5, 5),
-        (catching_up("latest_only", 29 * MINUTE), 6, 6),
+        (catching_up("latest_only", 90 * MINUTE), 5, 1),  # those before the window do not count
+        (catching_up("latest_only", 29 * MINUTE), 6, 0),
         (catching_up("skip"), 6, 6),
         (catching_up("skip", 30 * MINUTE), 5, 5),
         (catching_up("every_plan", 2 * HOUR), 4, 4),
@@ -406,7 +412,10 @@ def test_plans_only_go_forward_and_none_starts_before_its_time(spec, walk):
         revised = revise(job, now)
         if revised is not None:
             assert revised.plan_time >= job.plan_time
-            assert (revised.skipped >= 1) == (revised.plan_time > job.plan_time)
+            if spec.catch_up.mode is CatchUpMode.LATEST_ONLY and spec.catch_up.window is not None:
+                assert revised.skipped == 0 or revised.plan_time > job.plan_time
+            else:
+                assert (revised.skipped >= 1) == (revised.plan_time > job.plan_time)
             assert spec.window is None or spec.window.contains(max(now, revised.start_at))
             job = job._replace(plan_time=revised.plan_time)
             if revised.start_at > now:

@@ -16,7 +16,7 @@ DOCS = REFERENCE + (ROOT / "README.md").read_text()
 
 
 def test_all_public_names_are_exported_sorted_and_real():
-    assert evenbeat.__all__ == sorted(evenbeat.__all__)
+    assert evenbeat.__all__ == sorted(evenbeat.__all__, key=lambda name: (not name.isupper(), name))
     assert all(getattr(evenbeat, name) is not None for name in evenbeat.__all__)
 
 

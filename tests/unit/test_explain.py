@@ -54,7 +54,8 @@ def run(**values: Any) -> Execution:
 def worker(**values: Any) -> WorkerRecord:
     standard = {"id": WORKER, "host": "node-a/boot/ns", "pid": 42, "queues": None, "tasks": None,
                 "concurrency": 10, "running": 0, "status": "active", "process_started_at": 0.0,
-                "version": "1", "started_at": NOW, "heartbeat_at": NOW}  # fmt: skip
+                "version": "1", "started_at": NOW, "heartbeat_at": NOW,
+                "checked_at": NOW}  # fmt: skip
     return WorkerRecord(**(standard | values))
 
 
@@ -106,7 +107,7 @@ SITUATIONS: list[tuple[str, Job, dict[str, Any], str]] = [
             execution_window="22:00-23:00 UTC",
         ),
         {},
-        "outside its window .*opens in 19 h",
+        "outside its window .*It starts in 19 h",
     ),
     (
         "queue_paused",

@@ -88,15 +88,36 @@ def test_aliases_of_aliases_are_refused_before_they_grow(tmp_path: Path) -> None
         listed(tmp_path, "\n".join(lines), "yaml")
 
 
+def test_merge_keys_of_merge_keys_are_refused_before_they_grow(tmp_path: Path) -> None:
+    """400 bytes of this ran until they were stopped."""
+    lines = ["- &a0 {task: t, name: n}"]
+    lines += [f"- &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 10)]
+    with pytest.raises(InvalidInput, match=r"more than 2,000,000 parts once its aliases"):
+        listed(tmp_path, "\n".join(lines), "yaml")
+
+
+def test_ordinary_aliases_and_merge_keys_are_used(tmp_path: Path) -> None:
+    text = """
+- &usual {task: t, max_retries: 5, payload: &p {to: ann}}
+- {<<: *usual, name: other, max_retries: 1}
+- {task: u, payload: *p}
+"""
+    first, second, third = (job.document for job in listed(tmp_path, text, "yaml").jobs)
+    assert first == {"task": "t", "max_retries": 5, "payload": {"to": "ann"}}
+    assert second == first | {"name": "other", "max_retries": 1}
+    assert third == {"task": "u", "payload": {"to": "ann"}}
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
         ("- {task: t, payload: &p {again: *p}}", "yaml"),
+        ("- &p {task: t, <<: [*p, *p]}", "yaml"),
         (f'[{{"task": "t", "payload": {{"x": {"[" * 600}{"]" * 600}}}}}]', "json"),
     ],
 )
 def test_what_has_no_end_is_refused(tmp_path: Path, text: str, kind: str) -> None:
-    with pytest.raises(InvalidInput, match=r"nested deeper than 40 levels|is not YAML"):
+    with pytest.raises(InvalidInput, match=r"deeper than 40 levels|more than 2,000,000"):
         listed(tmp_path, text, kind)
 
 

@@ -121,7 +121,10 @@ def test_delay_and_window_move_the_due_time_but_not_the_plan(schedule):
     assert late.next_run_at == plain.plan_time + 3 * MINUTE
     nightly = replace(delayed, window=parse_window("22:00-06:00"))
     assert first_run(nightly, None, NOW).plan_time == plain.plan_time
-    assert first_run(nightly, None, NOW).next_run_at == T0.replace(hour=22)
+    pinned = replace(nightly, placement=Placement.PINNED)
+    assert first_run(pinned, None, NOW).next_run_at == T0.replace(hour=22)
+    due = first_run(nightly, None, NOW).next_run_at
+    assert T0.replace(hour=22) <= due < T0.replace(hour=22, minute=5), "before its own next plan"
 
 
 @given(st.integers(1, 10**7), st.sampled_from(Placement), st.none() | st.integers(-(10**7), 10**7))

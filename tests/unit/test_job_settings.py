@@ -26,6 +26,7 @@ from evenbeat.domain.job import (
     spec_from_settings,
     with_settings,
 )
+from evenbeat.errors import InvalidInput
 from evenbeat.importers.files import definition_of
 from setting_values import settings_strategy
 
@@ -63,7 +64,7 @@ def test_the_form_has_a_control_for_each():
 
 
 def test_python_takes_each_and_type_checkers_know_it():
-    assert list(JobOptions.__annotations__) == list(BY_NAME)
+    assert set(JobOptions.__annotations__) == set(BY_NAME)
     assert BY_NAME.keys() <= TaskOptions.__annotations__.keys()
     assert BY_NAME.keys() <= ScheduleOptions.__annotations__.keys()
 
@@ -119,6 +120,33 @@ def test_what_a_form_shows_is_read_back_as_the_same(settings: dict[str, Any]):
 
 def test_a_note_of_an_older_worker_lacks_some_settings():
     assert spec_from_settings("report", "slow", {"unheard_of": 1}) == JobSpec("report", "slow")
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "shown"),
+    [
+        ("512MB", 512 * 2**20, "512MB"),
+        ("512 mib", 512 * 2**20, "512MB"),
+        ("1.5G", 3 * 2**29, "1536MB"),
+        ("2TB", 2**41, "2TB"),
+        ("1048577", 2**20 + 1, "1048577B"),
+        (2**20, 2**20, "1MB"),
+    ],
+)
+def test_sizes(text: Any, size: int, shown: str):
+    kind = BY_NAME["memory_limit"].kind
+    assert kind.parse("memory_limit", text) == size
+    assert kind.to_text(size) == shown
+    assert kind.parse("memory_limit", kind.from_text(shown)) == size
+
+
+@pytest.mark.parametrize(
+    "value", [512, "512", "1kB", "2PB", "-1MB", "MB", "1e9", 2.0**30, True, "٣GB"]
+)
+def test_what_is_no_size_is_refused_with_what_is(value: Any):
+    with pytest.raises(InvalidInput, match=r"from 1MB to 1PB, such as \"512MB\".*Got") as caught:
+        BY_NAME["memory_limit"].kind.parse("memory_limit", value)
+    assert caught.value.field == "memory_limit"
 
 
 def test_a_backoff_above_the_cap_raises_the_cap():

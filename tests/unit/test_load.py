@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenbeat.domain.load_entry import LoadEntry
+from evenbeat.domain.moments import epoch_second
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement.distribution import distribution
-from evenbeat.placement.load import RUN, WEEK, Beat, CronLoad, LoadModel, epoch_second, score
+from evenbeat.placement.load import RUN, WEEK, Beat, CronLoad, LoadModel, score
 from evenbeat.placement.simulate import Runs, replay
 
 MONDAY = datetime(2026, 2, 2, tzinfo=UTC)
@@ -56,7 +57,7 @@ periods = st.one_of(
 any_period = st.one_of(periods, st.integers(WEEK + 1, 520 * WEEK))
 durations = st.one_of(st.integers(1, 200_000), st.integers(1, 2 * WEEK * 1000))
 phases = st.integers(START - WEEK, START + WEEK)
-beats = st.builds(Beat, any_period, phases, durations)
+beats = st.builds(Beat, any_period, phases, durations, st.none())
 
 
 # ---------------------------------------------------------------- one job

@@ -137,6 +137,7 @@ def test_a_json_line_has_the_four_names_and_the_fields(events):
         ("back\\slash", "back\\slash"),
         ("line\nbreak", r'"line\nbreak"'),
         ("\x1b[31mred", r'"\x1b[31mred"'),
+        ("\u202egnp.exe\u2066", r'"\u202egnp.exe\u2066"'),
         ("sep\u2028arator", r'"sep\u2028arator"'),
         ("naïve 東京", '"naïve 東京"'),
         (None, "None"),

@@ -443,5 +443,5 @@ def test_a_beat_follows_the_next_run() -> None:
 @settings(max_examples=20, deadline=None)
 def test_a_table_says_what_the_beats_say(rows: list[LoadEntry]) -> None:
     table, due = table_of(rows)
-    assert table.tolist() == [list(beat_of(row)) for row in rows]
+    assert table.tolist() == [list(beat_of(row)[:3]) for row in rows]
     assert due.tolist() == [(row.next_run_at - EPOCH) // (SECOND / 10**6) for row in rows]

@@ -1,6 +1,7 @@
 """Retry delays, against the tables of the seed documents."""
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -30,14 +31,32 @@ def test_doubles_up_to_the_cap() -> None:
         (3, 192, 288),
         (4, 384, 576),
         (5, 768, 1152),
-        (20, 19.2 * 3600, 28.8 * 3600),
-        (1000, 19.2 * 3600, 28.8 * 3600),
+        (20, 19.2 * 3600, 24 * 3600),
+        (1000, 19.2 * 3600, 24 * 3600),
     ],
 )
-def test_jitter_comes_after_the_cap(attempt: int, low: float, high: float) -> None:
+def test_jitter_varies_a_wait_within_the_cap(attempt: int, low: float, high: float) -> None:
     policy = RetryPolicy(backoff=timedelta(minutes=1), cap=timedelta(hours=24), jitter=0.2)
-    assert seconds(policy, attempt, -1) == pytest.approx(low)
-    assert seconds(policy, attempt, 1) == pytest.approx(high)
+    waits = sorted(seconds(policy, attempt, spread / 50) for spread in range(-50, 51))
+    assert (waits[0], waits[-1]) == pytest.approx((low, high))
+    # They lie evenly, and do not come together at the cap.
+    assert max(b - a for a, b in pairwise(waits)) < (high - low) / 20
+    assert len(set(waits)) > 50
+
+
+policies = st.builds(
+    RetryPolicy,
+    backoff=st.timedeltas(timedelta(0), timedelta(hours=1)),
+    cap=st.timedeltas(timedelta(hours=1), timedelta(hours=24)),
+    jitter=st.floats(0, 1),
+)
+
+
+@given(policies, st.integers(1, 10_000), st.floats(-1, 1))
+def test_no_retry_waits_longer_than_its_cap(
+    policy: RetryPolicy, attempt: int, spread: float
+) -> None:
+    assert timedelta(0) <= policy.delay(attempt, spread) <= policy.cap
 
 
 def test_a_list_of_delays_repeats_its_last_without_jitter() -> None:

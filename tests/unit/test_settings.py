@@ -40,6 +40,7 @@ def test_defaults() -> None:
         "renew_seconds": 10,
         "concurrency": 100,
         "threads": 10,
+        "child_processes": None,
         "poll_seconds": 5,
         "reap_seconds": 5,
         "stop_seconds": 20,
@@ -53,6 +54,7 @@ def test_defaults() -> None:
         "auth_issuer": None,
         "auth_audience": None,
         "auth_role_claim": "role",
+        "trusted_proxies": ("127.0.0.1/32", "::1/128"),
         "metrics_public": False,
         "builtin_tasks": True,
         "allow_private_addresses": False,
@@ -102,6 +104,25 @@ def test_stale_days_go_by_two_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STALE_DAYS", "-1")
     with pytest.raises(InvalidSettings, match="STALE_DAYS=-1: it must be a whole number from 0"):
         load_settings()
+
+
+def test_an_older_crawlers_minutes_are_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evenbeat.toml").write_text("lease_seconds = 50")
+    monkeypatch.setenv("RESET_CRAWLING_AFTER_MIN", "")
+    assert load_settings().lease_seconds == 50
+    monkeypatch.setenv("RESET_CRAWLING_AFTER_MIN", "15")
+    assert load_settings().lease_seconds == 900
+    monkeypatch.setenv("EVENBEAT_LEASE_SECONDS", "40")
+    assert load_settings().lease_seconds == 40
+    monkeypatch.delenv("EVENBEAT_LEASE_SECONDS")
+    for wrong in ("61", "0", "soon", "nan"):
+        monkeypatch.setenv("RESET_CRAWLING_AFTER_MIN", wrong)
+        assert refusal() == (
+            f"RESET_CRAWLING_AFTER_MIN={wrong} (minutes of lease_seconds): it must be a number "
+            "from 1 to 3600."
+        )
 
 
 def test_the_file_may_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,10 +305,11 @@ def test_open_access_has_no_tokens():
 def test_the_first_start_makes_a_private_secret_and_the_second_uses_it(tmp_path):
     old = os.umask(0)
     try:
-        found = keys(auth_secret=None, data_dir=tmp_path / "new" / "data")
+        found = keys(auth_secret=None, data_dir=tmp_path / "above" / "new" / "data")
     finally:
         os.umask(old)
-    file = tmp_path / "new" / "data" / "secret"
+    file = tmp_path / "above" / "new" / "data" / "secret"
+    assert stat.S_IMODE(file.parents[2].stat().st_mode) == 0o700
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     assert len(file.read_bytes().strip()) == 64

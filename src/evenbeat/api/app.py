@@ -1,8 +1,11 @@
 """The HTTP service as an ASGI application: routers, errors, limits, put together once."""
 
+import hashlib
+import json
+from functools import lru_cache
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 
 from evenbeat import __version__
 from evenbeat.api import (
@@ -58,14 +61,16 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
         title="Evenbeat",
         version=__version__,
         description=_DESCRIPTION,
-        responses=responses(400, 413, 422, 500, 503),
+        responses=responses(400, 413, 422, 429, 500, 503),
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
     )
     api.state.service = Service(app, access, worker)
     api.state.broadcaster = live_events.Broadcaster(api.state.service)
+    api.add_route("/openapi.json", api.document, include_in_schema=False)
     problems.install(api)
     api.add_middleware(RequestGuard, max_payload=app.settings.max_payload_bytes)
     for router in (*ROUTERS, *provided("router")):
@@ -74,7 +79,23 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
 
 
 class _Api(FastAPI):
-    """FastAPI, with problem documents in its OpenAPI document instead of its own error shape."""
+    """FastAPI, with problem documents in its OpenAPI document instead of its own error shape, and
+    that document written out once."""
+
+    async def document(self, request: Request) -> Response:
+        """The OpenAPI document. Who has it already is told so."""
+        body, tag = self._written(request.scope.get("root_path", "").rstrip("/"))
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(body, headers=headers, media_type="application/json")
+
+    @lru_cache(8)  # noqa: B019 - an application lives as long as its process
+    def _written(self, root: str) -> tuple[bytes, str]:
+        """The document of an application that is mounted there, and its tag."""
+        servers = {"servers": [{"url": root}]} if root else {}
+        body = json.dumps(self.openapi() | servers, ensure_ascii=False, separators=(",", ":"))
+        return body.encode(), f'"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:

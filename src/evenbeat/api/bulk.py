@@ -5,12 +5,12 @@ from typing import Annotated, Literal, Self
 from uuid import UUID
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import Operator, Service, ServiceDep
 from evenbeat.api.fields import Id, only_if_any
-from evenbeat.api.idempotency import KeyHeader, done_once, json_response
+from evenbeat.api.idempotency import REPLAYED_HEADER, KeyHeader, done_once, json_response
 from evenbeat.api.jobs import job_from
 from evenbeat.api.queries import JobFilterFields
 from evenbeat.api.requests import MAX_BULK, JobCreate, Request, task_of
@@ -54,7 +54,9 @@ class BulkCreated(BaseModel):
     summary="Add many jobs, all or none",
     status_code=201,
     response_model=BulkCreated,
-    responses={200: {"model": BulkCreated, "description": "Done before."}},
+    responses={
+        200: {"model": BulkCreated, "description": "Done before.", "headers": REPLAYED_HEADER}
+    },
 )
 def create_jobs(
     body: BulkCreate, service: ServiceDep, principal: Operator, idempotency_key: KeyHeader = None
@@ -94,6 +96,15 @@ def create_jobs(
 
 class Selection(Request):
     """Which jobs are meant: either `ids` or `filter`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": [one], "properties": {one: {"type": kind}, other: {"type": "null"}}}
+                for one, kind, other in (("ids", "array", "filter"), ("filter", "object", "ids"))
+            ]
+        }
+    )
 
     ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_BULK)] | None = None
     filter: JobFilterFields | None = None

@@ -5,10 +5,10 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
-from evenbeat.api.fields import Page, PageQuery, RateText, RowDocument, fields_of
+from evenbeat.api.fields import Page, PageQuery, RateText, RowDocument, fields_of, one_given
 from evenbeat.api.requests import Request
 from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
 from evenbeat.domain.setting_kinds import MAX_NAME
@@ -20,7 +20,9 @@ from evenbeat.store.upkeep import WorkerRecord
 router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"])
 limits_router = APIRouter(prefix="/api/v1/limits", tags=["limits"])
 
-NameInPath = Annotated[str, Path(min_length=1, max_length=MAX_NAME)]
+NameInPath = Annotated[
+    str, Path(min_length=1, max_length=MAX_NAME, json_schema_extra={"format": "name"})
+]
 
 
 @fields_of(QueueDepth)
@@ -69,6 +71,7 @@ class WorkerDocument(RowDocument):
     id: UUID
     queues: list[str] | None = Field(description="null: all.")
     tasks: list[str] | None = Field(description="null: all.")
+    checked_at: datetime = Field(description="When it last looked for due jobs.")
     alive: bool = Field(description="Whether it sent a heartbeat within the last minute.")
 
 
@@ -114,6 +117,8 @@ class LimitList(Page):
 
 class LimitChange(Request):
     """The new limits of a key. Give one of them, or both; what is left out is not limited."""
+
+    model_config = ConfigDict(json_schema_extra=one_given("concurrency_limit", "rate_limit"))
 
     concurrency_limit: Annotated[int, Field(ge=1, le=MAX_RUNNING)] | None = None
     rate_limit: RateText | None = None

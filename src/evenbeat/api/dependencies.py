@@ -10,8 +10,8 @@ something must come from one of our own pages.
 
 import ipaddress
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from evenbeat.api.auth.tokens import EVERYONE, Access, Principal, Role
+from evenbeat.api.places import Places
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import ForeignRequest, NotAuthenticated, RoleTooLow
@@ -37,6 +38,10 @@ class Service:
     app: Evenbeat
     access: Access
     worker: Worker | None = None
+    places: Places = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "places", Places(self.app.settings.pool_size))
 
     @property
     def store(self) -> Store:
@@ -92,7 +97,16 @@ def maybe_principal(request: Request) -> Principal | None:
         return None
 
 
-Viewer = Annotated[Principal, Depends(at_least(Role.VIEWER))]
+async def at_a_place(
+    request: Request, principal: Annotated[Principal, Depends(at_least(Role.VIEWER))]
+) -> AsyncIterator[Principal]:
+    """What everybody may ask for waits for a place, which it has until it has been read."""
+    service: Service = request.app.state.service
+    async with service.places.taken_by(principal.token_id or principal.subject):
+        yield principal
+
+
+Viewer = Annotated[Principal, Depends(at_a_place, scope="function")]
 Operator = Annotated[Principal, Depends(at_least(Role.OPERATOR))]
 Admin = Annotated[Principal, Depends(at_least(Role.ADMIN))]
 MaybePrincipal = Annotated[Principal | None, Depends(maybe_principal)]

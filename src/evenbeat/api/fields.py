@@ -4,7 +4,7 @@ Bodies are read strictly: a number in quotes is not a number. What PostgreSQL co
 could exhaust a reader (NUL characters, lone surrogates, endless nesting) is refused at the door.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Self, TypeVar, cast, get_type_hints
@@ -36,6 +36,7 @@ MAX_URL = 2_000
 MAX_SOURCE = 500
 MAX_TAGS = 100
 MAX_INTEGER = 2**31 - 1
+WEB_ADDRESS = "^[Hh][Tt][Tt][Pp][Ss]?://"
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 """Room at both ends: no delay, window or interval can lead out of the calendar from here."""
@@ -85,9 +86,17 @@ def _moment(value: Any) -> datetime:
     return as_utc(value)
 
 
-def _text(longest: int, read: Callable[[str], str] = str, examples: list[str] | None = None) -> Any:
-    """A text of 1 to `longest` characters, as `read` returns it."""
-    field = Field(min_length=1, max_length=longest, examples=examples)
+def _text(
+    longest: int,
+    read: Callable[[str], str] = str,
+    examples: list[str] | None = None,
+    **schema: Any,
+) -> Any:
+    """A text of 1 to `longest` characters, as `read` returns it. The schema says what is known of
+    it beforehand: a pattern, or by a format the grammar that `read` has."""
+    field = Field(
+        min_length=1, max_length=longest, examples=examples, json_schema_extra=schema or None
+    )
     return Annotated[str, field, AfterValidator(read)]
 
 
@@ -96,7 +105,7 @@ def _name(field: str) -> Any:
         check_name(field, value)
         return value
 
-    return _text(MAX_NAME, read)
+    return _text(MAX_NAME, read, format="name")
 
 
 def _url(value: str) -> str:
@@ -123,7 +132,12 @@ def _plain(value: float) -> float:
     return int(value) if float(value).is_integer() else round(value, 3)
 
 
-_TIME_SCHEMA = {"type": "string", "format": "date-time", "examples": ["2030-01-31T09:00:00Z"]}
+_TIME_SCHEMA = {
+    "type": "string",
+    "format": "date-time",
+    "pattern": "^(19|[2-8][0-9])[0-9]{2}-",
+    "examples": ["2030-01-31T09:00:00Z"],
+}
 _DURATION_SCHEMA = kinds.Duration(least=timedelta(0)).json_schema
 
 Json = dict[str, Any]
@@ -141,12 +155,19 @@ JobName = _name("name")
 DedupKey = _name("dedup_key")
 JobReference = _name("after")
 Tag = _name("tag")
-Url = _text(MAX_URL, _url)
-SourceText = _text(MAX_SOURCE, _printable)
-Timezone = _text(64, lambda name: zone_named(name).key)
-Window = _text(200, lambda text: str(parse_window(text)), ["Mon-Fri 22:00-06:00 Europe/Berlin"])
-RateText = _text(100, lambda text: str(parse_rate(text)), ["10/s", "100/min", "5 per 30s"])
-ScheduleText = _text(200, examples=["0 9 * * mon-fri", "@daily", "@every 90m"])
+Url = _text(MAX_URL, _url, format="uri", pattern=WEB_ADDRESS)
+SourceText = _text(MAX_SOURCE, _printable, format="printable")
+Timezone = _text(64, lambda name: zone_named(name).key, format="time-zone")
+Window = _text(
+    200,
+    lambda text: str(parse_window(text)),
+    ["Mon-Fri 22:00-06:00 Europe/Berlin"],
+    format="window",
+)
+RateText = _text(
+    100, lambda text: str(parse_rate(text)), ["10/s", "100/min", "5 per 30s"], format="rate"
+)
+ScheduleText = _text(200, examples=["0 9 * * mon-fri", "@daily", "@every 90m"], format="schedule")
 Limit = Annotated[int, Field(ge=1, le=MAX_PAGE, description="How many at most.")]
 Offset = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="How many to leave out first.")]
 
@@ -187,6 +208,18 @@ class EstimatedPage(Page):
     """A page of a list whose total may be an estimate."""
 
     total_is_estimate: bool = Field(description="Whether `total` may be off.")
+
+
+def counts_schema(names: Iterable[str]) -> WithJsonSchema:
+    """What is said of a mapping: how many there are of each of these."""
+    counts = {name: {"type": "integer"} for name in names}
+    return WithJsonSchema({"type": "object", "properties": counts, "required": list(counts)})
+
+
+def one_given(*fields: str) -> Json:
+    """For a model's schema: at least one of these fields, and not null."""
+    given = [{"required": [one], "properties": {one: {"not": {"type": "null"}}}} for one in fields]
+    return {"anyOf": given}
 
 
 def only_if_any(description: str) -> Any:

@@ -8,7 +8,7 @@ bring that back.
 import asyncio
 from datetime import datetime
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -16,12 +16,18 @@ from pydantic import BaseModel, Field
 
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import DocumentedToken, ServiceDep, Viewer, at_least
-from evenbeat.api.fields import Rounded, RowDocument, fields_of
+from evenbeat.api.fields import Rounded, RowDocument, counts_schema, fields_of
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe import doctor
 
 router = APIRouter(tags=["health"])
 scheduler_router = APIRouter(prefix="/api/v1/scheduler", tags=["scheduler"])
+
+
+class Alive(BaseModel):
+    """That it responds."""
+
+    status: Literal["ok"] = "ok"
 
 
 class Ready(BaseModel):
@@ -44,9 +50,13 @@ class ExecutionFigures(RowDocument):
 class SchedulerMetrics(BaseModel):
     """The scheduler in figures."""
 
-    jobs: dict[str, int] = Field(description="Jobs in each of the seven states.")
+    jobs: Annotated[dict[str, int], counts_schema(JobStatus)] = Field(
+        description="Jobs in each of the seven states."
+    )
     executions: ExecutionFigures
-    last_check_at: datetime | None = Field(description="The last heartbeat of any worker.")
+    last_check_at: datetime | None = Field(
+        description="When any worker last looked for due jobs, as of its last heartbeat."
+    )
     last_metrics_update: datetime | None = Field(
         description="When the figures were last counted for all."
     )
@@ -66,9 +76,9 @@ class Findings(BaseModel):
 
 
 @router.get("/healthz", summary="Is the process alive?")
-async def healthz() -> dict[str, str]:
+async def healthz() -> Alive:
     """200 as long as it can respond at all. Restart it when it cannot."""
-    return {"status": "ok"}
+    return Alive()
 
 
 @router.get(
@@ -116,7 +126,7 @@ def get_scheduler_metrics(service: ServiceDep, _principal: Viewer) -> SchedulerM
     return SchedulerMetrics(
         jobs={state.value: counts.get(state.value, 0) for state in JobStatus},
         executions=ExecutionFigures.of(store.read.execution_totals()),
-        last_check_at=max((one.heartbeat_at for one in store.upkeep.workers()), default=None),
+        last_check_at=max((one.checked_at for one in store.upkeep.workers()), default=None),
         last_metrics_update=max(counted, default=None),
         stale_locks_cleared=int(cleared.value) if cleared else 0,
     )

@@ -16,6 +16,13 @@ from evenbeat.errors import InvalidInput
 from evenbeat.store.database import Connection
 
 REPLAYED = "Idempotency-Replayed"
+REPLAYED_HEADER = {
+    REPLAYED: {
+        "description": "true where the Idempotency-Key was used before.",
+        "schema": {"type": "string", "enum": ["true"]},
+    }
+}
+"""For the OpenAPI document."""
 
 
 def _printable(key: str | None) -> str | None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from evenbeat.api.auth.tokens import Principal
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
-from evenbeat.api.idempotency import KeyHeader, done_once, json_response
+from evenbeat.api.idempotency import REPLAYED_HEADER, KeyHeader, done_once, json_response
 from evenbeat.api.queries import JobQuery
 from evenbeat.api.requests import (
     JobCreate,
@@ -33,11 +33,14 @@ from evenbeat.store.database import Connection
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
+_LOCATION = {"Location": {"description": "Where the job is.", "schema": {"type": "string"}}}
 CREATED: dict[int | str, dict[str, Any]] = {
+    201: {"headers": _LOCATION},
     200: {
         "model": JobDocument,
         "description": "The job was there already: by its dedup_key, or by the Idempotency-Key.",
-    }
+        "headers": _LOCATION | REPLAYED_HEADER,
+    },
 }
 
 
@@ -136,7 +139,9 @@ def update_job(
         waits_on = isinstance(spec.schedule, After) and body.after is not None and not rewiring
         schedule = spec.schedule if waits_on else schedule_for(body, spec.schedule)
         schedule = moved_once(body, schedule, moment)
-        return edited_spec(body, spec, task.spec, schedule, payload or job.payload)
+        edited = edited_spec(body, spec, task.spec, schedule, payload or job.payload)
+        service.app.registry.check_limits(edited)
+        return edited
 
     edited = store.control.update(
         job_id,

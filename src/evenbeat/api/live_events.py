@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import timedelta
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
@@ -19,6 +19,8 @@ from uuid import UUID
 from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic_core import to_jsonable_python
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from evenbeat.api.dependencies import Service, ServiceDep, Viewer, identify
 from evenbeat.api.problems import responses
@@ -37,6 +39,9 @@ LINGER_SECONDS = 15.0
 QUIET_SECONDS = 15.0
 MOST_WAITING = 500
 MOST_SUBSCRIBERS = 500
+MOST_PER_CALLER = 50
+FOR_NEW_CALLERS = 100
+"""Of all places, the last ones are for callers who have none yet."""
 _HISTORY = 1000
 _EXECUTIONS_REMEMBERED = 20_000
 _OVERLAP = timedelta(seconds=2)
@@ -61,44 +66,53 @@ class LiveEvent(NamedTuple):
     "/events",
     summary="Look on live",
     response_class=StreamingResponse,
-    responses=responses(404)
+    responses=responses(404, 429)
     | {200: {"content": {"text/event-stream": {}}, "description": "Server-sent events."}},
 )
-def stream_events(
+async def stream_events(
     request: Request,
     service: ServiceDep,
-    _principal: Viewer,
+    principal: Viewer,
     job_id: Annotated[UUID | None, Query(description="Only what concerns this job.")] = None,
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,
 ) -> StreamingResponse:
     """Server-sent events: `execution` when a run begins, makes progress or ends; `figures` when the
     counts of jobs change; `summary` where there was too much to send; `reset` after an interruption
-    that was too long to make up for: load again. A comment every 15 seconds keeps the line open."""
+    that was too long to make up for: load again. A comment every 15 seconds keeps the line open.
+    A caller may have 50 streams at once."""
     if job_id is not None:
-        service.store.read.job(job_id)
+        await run_in_threadpool(service.store.read.job, job_id)
     broadcaster: Broadcaster = request.app.state.broadcaster
-    if len(broadcaster.subscribers) >= MOST_SUBSCRIBERS:
-        detail = "Too many look on already. Try again shortly."
-        raise HTTPException(503, detail, {"Retry-After": "5"})
+    subscriber = Subscriber(job_id, principal.subject)
+    broadcaster.join(subscriber, last_event_id)
 
     async def stream() -> AsyncIterator[str]:
         clock = asyncio.get_running_loop().time
-        subscriber = Subscriber(job_id)
-        broadcaster.join(subscriber, last_event_id)
-        try:
-            yield "retry: 2000\n\n"
-            while await asyncio.to_thread(_is_still_allowed, request):
-                until = clock() + QUIET_SECONDS
-                while (seconds := until - clock()) > 0:
-                    if broadcaster.closed:
-                        return
-                    if events := await subscriber.take(seconds):
-                        yield "".join(map(str, events))
-                yield ": still here\n\n"
-        finally:
-            broadcaster.leave(subscriber)
+        yield "retry: 2000\n\n"
+        while await asyncio.to_thread(_is_still_allowed, request):
+            until = clock() + QUIET_SECONDS
+            while (seconds := until - clock()) > 0:
+                if broadcaster.closed:
+                    return
+                if events := await subscriber.take(seconds):
+                    yield "".join(map(str, events))
+            yield ": still here\n\n"
 
-    return StreamingResponse(stream(), media_type="text/event-stream", headers=_HEADERS)
+    return _Stream(stream(), lambda: broadcaster.leave(subscriber))
+
+
+class _Stream(StreamingResponse):
+    """A response that says when it is over, even where its client left before it began."""
+
+    def __init__(self, content: AsyncIterator[str], leave: Callable[[], None]) -> None:
+        super().__init__(content, media_type="text/event-stream", headers=_HEADERS)
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
 
 
 def _is_still_allowed(request: Request) -> bool:
@@ -116,8 +130,9 @@ def _is_still_allowed(request: Request) -> bool:
 class Subscriber:
     """One client, on its own event loop. What it does not read in time is dropped and counted."""
 
-    def __init__(self, job_id: UUID | None) -> None:
+    def __init__(self, job_id: UUID | None, caller: str = "") -> None:
         self.job_id = job_id
+        self.caller = caller
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._waiting: list[LiveEvent] = []
@@ -166,9 +181,17 @@ class Broadcaster:
         self.closed = False
 
     def join(self, subscriber: Subscriber, last_event_id: str | None = None) -> None:
-        """Subscribe. After an interruption, the missed events come first; where those are no
-        longer known, a `reset` says so."""
+        """Subscribe, where there is a place. After an interruption, the missed events come first;
+        where those are no longer known, a `reset` says so."""
         with self._lock:
+            own = sum(other.caller == subscriber.caller for other in self.subscribers)
+            places = MOST_SUBSCRIBERS - len(self.subscribers)
+            if own >= MOST_PER_CALLER:
+                detail = f"You have {own} event streams open, as many as you may. Close one."
+                raise HTTPException(429, detail, {"Retry-After": "5"})
+            if places <= (FOR_NEW_CALLERS if own else 0):
+                detail = "Too many event streams are open already. Try again shortly."
+                raise HTTPException(503, detail, {"Retry-After": "5"})
             missed: list[LiveEvent] = []
             if last_event_id:
                 history = list(self._history)

@@ -18,6 +18,7 @@ from evenbeat.api.problems import problem, problem_for
 from evenbeat.errors import EvenbeatError, RoleTooLow
 from evenbeat.store.database import connection_timeout
 from evenbeat.store.replica import accept_old_reads
+from evenbeat.store.timed import Asker, asker
 
 ROOM_FOR_OTHER_FIELDS = 65_536
 """Bytes that a body may have beyond its payload and its metadata."""
@@ -41,6 +42,9 @@ BODY_SECONDS = 20.0
 SLOWEST_BYTES_PER_SECOND = 64 * 1024
 """How long a body may take: some seconds, and more the more of it has come."""
 
+READ_SECONDS = 20.0
+"""How long the database may take to read what a GET asks for."""
+
 _ID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?7", re.IGNORECASE)
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -58,8 +62,8 @@ class TooSlow(Exception):
 
 class RequestGuard:
     """Refuse a body that is too large or too slow, and a large one of somebody who may not send it,
-    before it is read; keep requests from waiting for the database forever; and tell browsers to
-    trust only what comes from here."""
+    before it is read; keep requests from waiting for the database forever, and the database from
+    reading for somebody who has gone; and tell browsers to trust only what comes from here."""
 
     def __init__(self, app: ASGIApp, max_payload: int) -> None:
         self._app = app
@@ -91,11 +95,22 @@ class RequestGuard:
             await response(scope, receive, send_with_headers)
         elif not body.cut_off:  # half a request asks for nothing
             whole = iter([body.message()])
+            # After the body, nothing comes but the news that the client has gone.
+            rest = asyncio.ensure_future(receive())
+            if scope["method"] == "GET":
+                reader = Asker(until=time.monotonic() + READ_SECONDS)
+                asker.set(reader)
+                rest.add_done_callback(lambda _: setattr(reader, "gone", True))
 
             async def replay() -> Message:
-                return next(whole, None) or await receive()
+                for message in whole:
+                    return message
+                return await asyncio.shield(rest)
 
-            await self._app(scope, replay, send_with_headers)
+            try:
+                await self._app(scope, replay, send_with_headers)
+            finally:
+                rest.cancel()
 
     async def _take_in(
         self, body: "IncomingBody", scope: Scope, headers: Mapping[bytes, bytes]

@@ -5,15 +5,22 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
 
-from evenbeat.api.fields import MAX_TAGS, Id, Moment, PageQuery, check_json
+from evenbeat.api.fields import MAX_TAGS, Id, Moment, Offset, PageQuery, check_json
 from evenbeat.api.requests import Request
 from evenbeat.domain.schedule import KINDS
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.errors import InvalidInput
 from evenbeat.humanize import any_of
-from evenbeat.store.lists import SORT_FIELDS, JobFilter
+from evenbeat.store.lists import MAX_OFFSET, SORT_FIELDS, JobFilter
 
 
 def _split(value: Any) -> Any:
@@ -27,20 +34,37 @@ def _split(value: Any) -> Any:
 
 
 Word = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def words_schema(**word: Any) -> WithJsonSchema:
+    """What is said of words: a list of such, or nothing."""
+    words = {"type": "array", "items": {"type": "string", "maxLength": 200, **word}}
+    return WithJsonSchema(
+        {"anyOf": [{**words, "minItems": 1, "maxItems": MAX_TAGS}, {"type": "null"}]}
+    )
+
+
 Words = Annotated[
     # One at least: an empty list must not mean "any", since a bulk verb would then reach every job.
-    Annotated[list[Word], Field(min_length=1, max_length=MAX_TAGS)] | None, BeforeValidator(_split)
+    Annotated[list[Word], Field(min_length=1, max_length=MAX_TAGS)] | None,
+    BeforeValidator(_split),
+    words_schema(pattern=r"[^,\s]"),
 ]
 Text = Annotated[str, Field(max_length=200)] | None
 
 
 def _beginning(value: str) -> str:
-    if re.fullmatch("([0-9a-fA-F]-*){4,32}", value) is None:
+    if re.fullmatch(_BEGINNING, value) is None:
         raise ValueError("it must be 4 to 32 hexadecimal digits, with or without dashes")
     return value
 
 
-Beginning = Annotated[str, Field(max_length=36), AfterValidator(_beginning)]
+_BEGINNING = "([0-9a-fA-F]-*){4,32}"
+Beginning = Annotated[
+    str,
+    Field(max_length=36, json_schema_extra={"pattern": f"^{_BEGINNING}$"}),
+    AfterValidator(_beginning),
+]
 
 
 def filled(beginning: str | None, digit: str) -> UUID | None:
@@ -48,13 +72,18 @@ def filled(beginning: str | None, digit: str) -> UUID | None:
     return None if beginning is None else UUID(beginning.replace("-", "").ljust(32, digit))
 
 
+JobOffset = Annotated[Offset, Field(json_schema_extra={"maximum": MAX_OFFSET})]
+
+
 class FilterFields(BaseModel):
     """Conditions that must all hold; several words for one mean any of them (of tags: all)."""
 
-    status: Words = None
+    status: Annotated[Words, words_schema(enum=[*JobStatus])] = None
     queue: Words = None
     task: Words = None
-    kind: Words = Field(None, description=f"{any_of(KINDS)}.")
+    kind: Annotated[Words, words_schema(enum=[*KINDS])] = Field(
+        None, description=f"{any_of(KINDS)}."
+    )
     tag: Words = None
     search: Text = Field(None, description="A part of the name or of the task.")
     name: Text = None
@@ -83,20 +112,27 @@ _PLURALS = {"status": "statuses", "queue": "queues", "task": "tasks", "kind": "k
 
 
 class JobQuery(FilterFields, PageQuery):
+    offset: JobOffset = 0
     sort: Annotated[str, Field(max_length=50)] = Field(
-        "-created_at", description=f"One of {', '.join(SORT_FIELDS)}; a minus before it descends."
+        "-created_at",
+        description=f"One of {', '.join(SORT_FIELDS)}; a minus before it descends.",
+        json_schema_extra={"pattern": f"^-?({'|'.join(SORT_FIELDS)})$"},
     )
 
 
 class JobFilterFields(FilterFields, Request):
     """The filter of a bulk verb."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"not": {"additionalProperties": {"type": "null"}}}  # it says something
+    )
+
     search: Word | None = Field(None, description="A part of the name or of the task.")
     name: Word | None = None
 
 
 class ExecutionQuery(PageQuery):
-    status: Words = None
+    status: Annotated[Words, words_schema(enum=[*ExecutionStatus])] = None
 
     def statuses(self) -> Sequence[str] | None:
         """The states that are meant; None for all."""

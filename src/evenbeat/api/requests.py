@@ -38,6 +38,7 @@ from evenbeat.api.fields import (
     Url,
     Window,
     check_json,
+    one_given,
 )
 from evenbeat.domain.job import BY_NAME, SETTINGS, JobSpec, NewJob, Setting, with_settings
 from evenbeat.domain.limits import filled_key
@@ -63,6 +64,9 @@ _SCHEDULE_FIELDS = frozenset({
 DIALECTS: list[Callable[[Json], Json]] = []
 """Other ways to write a request, each translated into ours before it is checked."""
 
+DEDUP_KEYS: list[Callable[[NewJob], str | None]] = []
+"""Which dedup key a new job gets whose request says nothing of one."""
+
 WORDING = "wording"
 """Where in a job's metadata a dialect remembers how the schedule was written."""
 
@@ -78,14 +82,21 @@ class Request(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _can_be_stored(cls, value: Any) -> Any:
+        if isinstance(value, float) and value.is_integer():
+            return int(value)  # to JSON, 5.0 is an integer
         return check_json(value)
+
+
+ScopePart = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_PART, json_schema_extra={"format": "scope"})
+]
 
 
 class ScopeFields(Request):
     """What one copy of a job stands for."""
 
-    kind: Annotated[str, Field(min_length=1, max_length=LONGEST_PART)] = "global"
-    id: Annotated[str, Field(min_length=1, max_length=LONGEST_PART)] = "global"
+    kind: ScopePart = "global"
+    id: ScopePart = "global"
 
 
 class ScheduleFields(Request):
@@ -211,10 +222,11 @@ class JobCreate(JobEdit):
 
     model_config = ConfigDict(
         json_schema_extra={
+            **one_given("task", "url"),
             "examples": [
                 {"task": "send_report", "payload": {"to": "a@b.c"}, "schedule": "@daily"},
                 {"url": "https://example.com", "interval_minutes": 30, "interval_type": "minutes"},
-            ]
+            ],
         }
     )
 
@@ -228,7 +240,13 @@ class JobCreate(JobEdit):
 class BackfillRequest(Request):
     """The plans to run: from `from` on, and before `to`, which is not in the future."""
 
-    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+    model_config = ConfigDict(
+        validate_by_name=True,
+        validate_by_alias=True,
+        json_schema_extra={
+            "examples": [{"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}]
+        },
+    )
 
     from_: Moment = Field(alias="from")
     to: Moment
@@ -238,6 +256,10 @@ class BackfillRequest(Request):
 
 class PreviewRequest(ScheduleFields):
     """A schedule to try out."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": one_given("schedule", "interval_seconds")["anyOf"]}
+    )
 
     window: Window | None = Field(None, description="The hours in which a run may start.")
 
@@ -265,7 +287,7 @@ def new_job(
 ) -> NewJob:
     """The job that a request describes; its payload was checked by then."""
     schedule = schedule_for(request, None)
-    return NewJob(
+    job = NewJob(
         edited_spec(request, defaults, defaults, schedule, payload),
         payload,
         start=_start(request),
@@ -275,6 +297,9 @@ def new_job(
         metadata=edited_metadata(request, {}) or {},
         created_by=created_by,
     )
+    if "dedup_key" not in request.model_fields_set:
+        job.dedup_key = next(filter(None, (key(job) for key in DEDUP_KEYS)), None)
+    return job
 
 
 def edited_spec(

@@ -79,11 +79,13 @@ def preview_schedule(
             field="schedule",
         )
     after = body.after or service.store.clock(service.now)
-    placement = None
+    placement, window, balancer = None, None, service.app.balancer
+    if body.window is not None:
+        window = balancer.hours(parse_window(body.window))
     if isinstance(schedule, Interval):
-        placement = PlacedDocument.of(service.app.balancer.where(schedule.every))
-        schedule = Interval(schedule.every, after)
-    window = None if body.window is None else parse_window(body.window)
+        placed = balancer.where(schedule.every, window=window)
+        placement = PlacedDocument.of(placed)
+        schedule = Interval(schedule.every, after if window is None else placed.at)
     plans: list[datetime] = []
     try:
         while len(plans) < body.count:

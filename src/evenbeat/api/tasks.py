@@ -4,14 +4,17 @@ This process may have the handler itself. Otherwise it goes by what the workers 
 database: the settings of the task and the JSON schema of its payload.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import pydantic_core
 from fastapi import APIRouter
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.exceptions import SchemaError
 from pydantic import BaseModel, Field
+from pydantic_core import SchemaValidator, core_schema
 
 from evenbeat.api.dependencies import Service, ServiceDep, Viewer
 from evenbeat.api.fields import Json, RowDocument
@@ -99,9 +102,9 @@ class ResolvedTask:
             return self.definition.signature.encode((), payload)
         if self.recorded is not None:
             try:
-                validator = Draft202012Validator(dict(self.recorded.schema))
+                validator = _VALIDATOR(dict(self.recorded.schema))
                 error = next(validator.iter_errors(dict(payload)), None)
-            except (SchemaError, LookupError, RecursionError, TypeError, ValueError):
+            except (*_UNUSABLE, LookupError, RecursionError, TypeError, ValueError):
                 error = None  # an unusable schema finds nothing wrong: the worker will
             if error is not None:
                 raise InvalidInput(f"{self.name}: {_explain(error)}.", field="payload")
@@ -114,6 +117,27 @@ def known_task(service: Service, name: str) -> ResolvedTask:
         return ResolvedTask(name, definition=service.app.registry.get(name))
     recorded = service.store.read.tasks(now=service.now)
     return ResolvedTask(name, recorded=next((task for task in recorded if task.name == name), None))
+
+
+@lru_cache(64)
+def _compiled(pattern: str) -> SchemaValidator:
+    return SchemaValidator(core_schema.str_schema(pattern=pattern))
+
+
+def _check_pattern(
+    _validator: Any, pattern: str, text: Any, _schema: Any
+) -> Iterator[ValidationError]:
+    """By the engine that the worker's models use. Python's own may take forever."""
+    if isinstance(text, str) and not _compiled(pattern).isinstance_python(text):
+        yield ValidationError("no match")
+
+
+# Two more that may take forever; the worker finds what is wrong there.
+_VALIDATOR = validators.extend(
+    Draft202012Validator,
+    {"pattern": _check_pattern, "patternProperties": None, "uniqueItems": None},
+)
+_UNUSABLE = (SchemaError, pydantic_core.SchemaError)
 
 
 def _explain(error: ValidationError) -> str:

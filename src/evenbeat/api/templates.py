@@ -16,6 +16,7 @@ from evenbeat.api.fields import (
     Page,
     RowDocument,
     fields_of,
+    one_given,
 )
 from evenbeat.api.idempotency import KeyHeader
 from evenbeat.api.jobs import CREATED, create
@@ -26,11 +27,15 @@ from evenbeat.domain.templates import (
     LONGEST_NAME,
     LONGEST_PATTERN,
     MOST_PARAMETERS,
+    PARAMETER_NAME,
+    TEMPLATE_NAME,
+    TYPES,
     check_template,
     check_template_name,
     fill,
     placeholders_in,
     read_parameters,
+    stored_parameters,
 )
 from evenbeat.errors import InvalidInput, validation_message
 from evenbeat.store.api_tables import NewTemplate, Template
@@ -38,13 +43,14 @@ from evenbeat.store.api_tables import NewTemplate, Template
 router = APIRouter(prefix="/api/v1/templates", tags=["templates"])
 
 Scalar = str | bool | int | float
-NamePath = Annotated[str, Path(max_length=LONGEST_NAME)]
+_NAME = {"pattern": f"^{TEMPLATE_NAME.pattern}$"}
+NamePath = Annotated[str, Path(max_length=LONGEST_NAME, json_schema_extra=_NAME)]
 
 
 class ParameterFields(Request):
     """A parameter and its rules. `min` and `max` bound a number, or the length of a text."""
 
-    type: str = Field("string", description="string, integer, number or boolean.")
+    type: str = Field("string", json_schema_extra={"enum": [*TYPES]})
     description: Annotated[str, Field(max_length=1000)] | None = None
     default: Scalar | None = Field(None, description="The value where none is given.")
     required: bool | None = Field(None, description="True unless there is a default.")
@@ -61,16 +67,18 @@ class TemplateFields(Request):
 
     description: Annotated[str, Field(max_length=MAX_DESCRIPTION)] | None = None
     parameters: Annotated[dict[str, ParameterFields], Field(max_length=MOST_PARAMETERS)] = Field(
-        default_factory=dict
+        default_factory=dict,
+        json_schema_extra={"propertyNames": {"pattern": f"^{PARAMETER_NAME.pattern}$"}},
     )
     body: Json = Field(
         description="A job as POST /api/v1/jobs takes it; strings may hold {{name}}.",
-        examples=[{"task": "send_report", "payload": {"to": "{{to}}"}, "schedule": "@daily"}],
+        examples=[{"task": "send_report", "payload": {"to": "a@b.c"}, "schedule": "@daily"}],
+        json_schema_extra=one_given("task", "url"),
     )
 
 
 class TemplateCreate(TemplateFields):
-    name: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+    name: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, json_schema_extra=_NAME)]
 
 
 class TemplateUse(Request):
@@ -99,7 +107,7 @@ class ParameterDocument(BaseModel):
 class TemplateDocument(RowDocument):
     """A template as it is stored."""
 
-    parameters: Annotated[dict[str, ParameterDocument], BeforeValidator(read_parameters)]
+    parameters: Annotated[dict[str, ParameterDocument], BeforeValidator(stored_parameters)]
 
 
 class TemplateList(Page):
@@ -192,7 +200,7 @@ def use_template(  # noqa: PLR0917 - FastAPI's own way
 
 def _fill(template: Template, values: Json) -> tuple[Json, JobCreate, Json]:
     """The job as a document and checked, and the values that went into it."""
-    document, used = fill(read_parameters(template.parameters), template.body, values)
+    document, used = fill(stored_parameters(template.parameters), template.body, values)
     metadata = document.get("metadata")
     if metadata is None or isinstance(metadata, dict):
         marks = {"template": template.name, "template_version": template.version}

@@ -11,11 +11,13 @@ from uuid import UUID
 
 from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
 from evenbeat.api.auth.tokens import Principal, Role
 from evenbeat.api.dependencies import Admin, Operator, ServiceDep, Viewer
 from evenbeat.api.fields import (
     MAX_DESCRIPTION,
+    WEB_ADDRESS,
     EstimatedPage,
     Id,
     Json,
@@ -29,7 +31,7 @@ from evenbeat.api.fields import (
     TaskName,
     fields_of,
 )
-from evenbeat.api.queries import Words, one_of
+from evenbeat.api.queries import Words, one_of, words_schema
 from evenbeat.api.requests import Request
 from evenbeat.domain.webhooks import (
     Webhook,
@@ -52,9 +54,26 @@ EventName = Annotated[
     WithJsonSchema({"type": "string", "enum": list(WebhookEvent)}),
 ]
 MessageInPath = Annotated[
-    str, Path(min_length=32, max_length=36, description="As the header webhook-id has it: msg_…")
+    str,
+    Path(
+        min_length=32,
+        max_length=36,
+        description="As the header webhook-id has it: msg_…",
+        json_schema_extra={
+            "pattern": "^((msg_)?[0-9a-fA-F]{32}|"
+            "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$"
+        },
+    ),
 ]
-_Url = Annotated[str, Field(min_length=1, max_length=MAX_URL)]
+_Url = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_URL,
+        json_schema_extra={"format": "uri", "pattern": WEB_ADDRESS},
+    ),
+]
+_Description = Annotated[str, Field(max_length=MAX_DESCRIPTION)]
 _Events = Annotated[list[EventName], Field(min_length=1, max_length=20)]
 
 
@@ -62,16 +81,18 @@ class WebhookEdit(Request):
     """Changes to an endpoint: only the fields that are given change. Without words, or with null, a
     filter lets everything pass."""
 
-    url: _Url | None = Field(None, description="Where messages are posted to.")
-    events: _Events | None = Field(None, description="The events that are sent to it.")
-    description: Annotated[str, Field(max_length=MAX_DESCRIPTION)] | None = None
+    url: _Url | SkipJsonSchema[None] = Field(None, description="Where messages are posted to.")
+    events: _Events | SkipJsonSchema[None] = Field(None, description="The events sent to it.")
+    description: _Description | SkipJsonSchema[None] = None
     tasks: Several[TaskName] | None = Field(None, description="Only jobs of these tasks.")
     queues: Several[QueueName] | None = Field(None, description="Only jobs of these queues.")
     tags: Several[Tag] | None = Field(None, description="Only jobs with one of these tags.")
-    enabled: bool | None = Field(None, description="Whether anything is sent to it.")
+    enabled: bool | SkipJsonSchema[None] = Field(None, description="Whether anything is sent.")
 
 
 class NewWebhook(WebhookEdit):
+    description: _Description | None = None
+    enabled: bool | None = Field(None, description="Whether anything is sent. Default: yes.")
     url: _Url = Field(description="Where messages are posted to.")
     events: _Events = Field(description="The events that are sent to it.")
     job_id: Id | None = Field(None, description="Only this job. Default: all jobs.")
@@ -147,7 +168,9 @@ class WebhookQuery(PageQuery):
 
 
 class MessageQuery(PageQuery):
-    state: Words = Field(None, description="pending, delivered or failed.")
+    state: Annotated[Words, words_schema(enum=[*get_args(State)])] = Field(
+        None, description="pending, delivered or failed."
+    )
 
 
 @router.get("/webhooks", summary="List webhooks")
@@ -193,7 +216,9 @@ def update_webhook(
     changes = body.model_dump(include=body.model_fields_set)
     for field in ("url", "events", "description", "enabled"):
         if field in changes and changes[field] is None:
-            raise InvalidInput(f"{field} must not be null; leave it out to keep it.", field=field)
+            raise InvalidInput(
+                f"null is no {field}; leave it out to keep what is there.", field=field
+            )
     if "url" in changes:
         check_endpoint(changes["url"], service.app.settings)
     webhook = service.store.webhooks.update(webhook_id, changes, now=service.now)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from math import ceil
 from uuid import UUID
@@ -13,12 +13,14 @@ from uuid import UUID
 from evenbeat.balance.load_cache import LOOK_SECONDS, LoadCache
 from evenbeat.balance.rebalancer import PlanPreview, Rebalance, Rebalancer
 from evenbeat.domain.duration import parse_duration
+from evenbeat.domain.moments import BEGIN, at_second, epoch_second
 from evenbeat.domain.schedule import Interval
-from evenbeat.errors import EvenbeatError, InvalidInput
+from evenbeat.domain.window import ALL_DAY_OFF_PEAK, OFF_PEAK, ExecutionWindow, parse_window
+from evenbeat.errors import EvenbeatError, InvalidInput, NotFound
 from evenbeat.events import BalanceEvent, EventBus, EventKind
 from evenbeat.observe.single_flight import SingleFlight
 from evenbeat.placement.distribution import Distribution, distribution
-from evenbeat.placement.load import SLOT, at_second, epoch_second
+from evenbeat.placement.load import SLOT
 from evenbeat.placement.planner import Placed, Rhythm
 from evenbeat.settings import Settings
 from evenbeat.store.placement import (
@@ -35,6 +37,7 @@ logger = logging.getLogger("evenbeat.balance")
 
 FIGURE = "distribution"
 HISTORY = timedelta(days=30)
+OFF_PEAK_STAYS = timedelta(days=1)
 _MOST_LINES = 20
 _MOST_LISTED = 1000
 # What metrics and the dashboard show without computing it.
@@ -87,6 +90,16 @@ class Balancer:
                 figures = {"job_count": jobs, "distribution_score": round(score, 2)}
                 logger.info("Bucket map rebuilt", extra=figures)
 
+    def off_peak(self) -> ExecutionWindow:
+        """The hours that `off_peak` means now; all day while nothing is known of the load."""
+        known = self._load.off_peak()
+        return ALL_DAY_OFF_PEAK if known is None else known.present
+
+    def rebuild(self) -> None:
+        """Read the load anew, for a scheduler that starts."""
+        self._load.expire()
+        self.refresh(self._override())
+
     def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:
         """Where each job should begin, later than now by one interval at most. The places are
         reserved at once; `confirm` says which of them were needed."""
@@ -129,14 +142,27 @@ class Balancer:
             if len(requests) > _MOST_LINES:
                 logger.info("Placed more jobs", extra={"count": len(requests) - _MOST_LINES})
 
-    def where(self, every: timedelta | float | str, cost_ms: float | None = None) -> Placed:
+    def where(
+        self,
+        every: timedelta | float | str,
+        cost_ms: float | None = None,
+        window: ExecutionWindow | str | None = None,
+    ) -> Placed:
         """Where a new job with this interval would begin, and the load that it would meet."""
         interval = Interval(parse_duration(every, field="every"))
         if cost_ms is not None and not 0 < cost_ms < 1e12:
             raise InvalidInput(f"cost_ms must be above zero, got {cost_ms!r}.", field="cost_ms")
         override = self._override()
         self.refresh(override)
-        return self._load.where(Rhythm(interval.every, cost_ms), self._store.clock(override))
+        hours = None if window is None else str(self.hours(parse_window(str(window))))
+        return self._load.where(Rhythm(interval.every, cost_ms, hours), self._store.clock(override))
+
+    def hours(self, window: ExecutionWindow) -> ExecutionWindow:
+        """The window, or if that is `off_peak`, the hours that this means now."""
+        if window.off_peak:
+            self.refresh(self._override())
+            return self.off_peak()
+        return window
 
     # -- how even it is --------------------------------------------------------------------------
 
@@ -162,11 +188,14 @@ class Balancer:
 
     def watch(self) -> int:
         """Note how even the schedule is, and speak up once when it has become uneven."""
-        now, current = self._override(), self.distribution()
+        return self._note(self.distribution())
+
+    def _note(self, current: Distribution) -> int:
+        now = self._override()
         figures = {name: getattr(current, name) for name in _NOTED}
         history = {name: figures[name] for name in DistributionPoint._fields if name != "at"}
         at = self._store.placement.record_distribution(**history, now=now)
-        pruned = self._store.placement.prune(before=at - HISTORY)
+        pruned = self._store.placement.prune(before=at - HISTORY) + self._keep_off_peak(at)
         alert = {
             "score": round(current.score, 4),
             "peak_load": round(current.peak_load, 3),
@@ -190,6 +219,25 @@ class Balancer:
             self._events.emit(event)
         return 1 + pruned
 
+    def _keep_off_peak(self, at: datetime) -> int:
+        """Take other off-peak hours, once a day at most, if the load has moved; give every job that
+        runs off-peak the hours of today. Returns how many jobs got others."""
+        known, now = self._load.off_peak(), self._override()
+        if known is None:
+            return 0
+        hours = known.present
+        if at - known.since >= OFF_PEAK_STAYS:
+            hours = known.found
+            if hours != known.present or known.since == BEGIN:
+                self._store.upkeep.save_figure(OFF_PEAK, {"hours": str(hours)}, now=now)
+                self._load.expire()
+                logger.info("Off-peak hours found", extra={"hours": str(hours)})
+        elsewhere = self._store.placement.off_peak_jobs(hours, now)
+        for job_id in elsewhere:
+            with suppress(NotFound):  # deleted meanwhile
+                self._store.control.update(job_id, now=now)
+        return len(elsewhere)
+
     def is_low(self, current: Distribution) -> bool:
         """Whether the score is low enough for an alert, and not just because there are few jobs:
         whole runs cannot be spread thinner than one above the mean."""
@@ -209,6 +257,8 @@ class Balancer:
         still hold. A job that has changed since it was looked at is left alone."""
         done = self._rebalancer.rebalance(max_moves, by=by, plan_id=plan_id)
         self._load.expire()
+        with _errors_logged("The distribution after the rebalance could not be noted"):
+            self._note(done.after)
         for skipped in done.skipped[:_MOST_LINES]:
             logger.warning(
                 "Job skipped during rebalance",
@@ -236,6 +286,8 @@ class Balancer:
         second time, `NotFound` for an unknown one."""
         undone = self._store.placement.undo(rebalance_id, by=by, now=self._override())
         self._load.expire()
+        with _errors_logged("The distribution after the undo could not be noted"):
+            self.watch()
         logger.info(
             "Rebalance undone",
             extra={

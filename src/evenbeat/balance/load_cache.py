@@ -15,9 +15,12 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from evenbeat.domain.moments import BEGIN
+from evenbeat.domain.window import OFF_PEAK, ExecutionWindow, parse_window
 from evenbeat.errors import DatabaseUnavailable, StoreError
 from evenbeat.placement.load import Beat, LoadModel, cron_loads, duration_ms
+from evenbeat.placement.off_peak import off_peak_hours
 from evenbeat.placement.planner import Placed, Rhythm, place, place_many
+from evenbeat.placement.windowed import Hours
 from evenbeat.store.placement import PlacedJob, PlacementRequest
 from evenbeat.store.store import Store
 
@@ -46,6 +49,14 @@ class Reservation(NamedTuple):
     request: PlacementRequest | None = None
 
 
+class OffPeak(NamedTuple):
+    """The off-peak hours as they were found last, since when, and as they would be found now."""
+
+    present: ExecutionWindow
+    since: datetime
+    found: ExecutionWindow
+
+
 class _Reading(NamedTuple):
     """One full reading of the database, and the placements more recent than it."""
 
@@ -54,18 +65,20 @@ class _Reading(NamedTuple):
     read_at: datetime
     recent_from: datetime
     reservations: dict[UUID, Reservation]
+    off_peak: OffPeak | None = None
 
     def count_recent(self, jobs: Iterable[PlacedJob]) -> None:
         """Count recent placements as the database shows them."""
         moment, added = time.monotonic(), []
         for job in jobs:
-            beat = Beat(job.interval_seconds, job.second, duration_ms(job.cost_ms))
+            beat = _beat(*job[1:6])
             known = self.reservations.get(job.id)
             # A run in between changes neither the rhythm nor, much, its cost.
             if (
                 known is not None
                 and job.live
                 and known.beat.period == beat.period
+                and known.beat.hours == beat.hours
                 and (known.beat.phase - beat.phase) % beat.period == 0
             ):
                 continue
@@ -80,6 +93,13 @@ class _Reading(NamedTuple):
         reservation = self.reservations.pop(job_id, None)
         if reservation is not None:
             self.model.remove(reservation.beat)
+
+
+def _beat(
+    every: int, second: int, cost_ms: float | None, window: str | None, is_balanced: bool
+) -> Beat:
+    hours = None if window is None else Hours(window, is_balanced)
+    return Beat(every, second, duration_ms(cost_ms), hours)
 
 
 class LoadCache:
@@ -157,13 +177,25 @@ class LoadCache:
         counted = placement.interval_counts(until=recent_from)
         crons = placement.cron_jobs()
         recent = placement.placed_jobs(since=recent_from)
+        figure = self._store.upkeep.figures().get(OFF_PEAK)
         model = LoadModel(now)
-        model.add_many(
-            [Beat(every, second, duration_ms(cost)) for every, second, cost, _ in counted],
-            [jobs for *_, jobs in counted],
-        )
-        model.add_crons(cron_loads(crons))
-        reading = _Reading(model, {str(c.id): c.name for c in crons}, now, recent_from, {})
+        for later in (False, True):  # off-peak jobs last, as the others say when that is
+            some = [row for row in counted if (row[3] or "").startswith(OFF_PEAK) is later]
+            model.add_many([_beat(*row[:5]) for row in some], [row[5] for row in some])
+            model.add_crons(
+                cron_loads(
+                    c for c in crons if (c.execution_window or "").startswith(OFF_PEAK) is later
+                )
+            )
+            if not later:
+                known = None if self._current is None else self._current.off_peak
+                hours = None if known is None else known.present
+                hours = hours if figure is None else parse_window(figure.value["hours"])
+                found = off_peak_hours(model, hours)
+                since = BEGIN if figure is None else figure.updated_at
+                off_peak = OffPeak(hours or found, since, found)
+        names = {str(c.id): c.name for c in crons}
+        reading = _Reading(model, names, now, recent_from, {}, off_peak)
         with self._using:
             reading.count_recent(recent)
             # Places assigned here a moment ago, whose transactions may still be open.
@@ -200,7 +232,7 @@ class LoadCache:
             current = self._current
             for request in requests:
                 current.release(request.job_id)
-            rhythms = [Rhythm(request.every, request.cost_ms) for request in requests]
+            rhythms = [Rhythm(own.every, own.cost_ms, own.window, own.delay) for own in requests]
             places = place_many(current.model, rhythms, now)
             moment = time.monotonic()
             for request, placed in zip(requests, places, strict=True):
@@ -226,6 +258,10 @@ class LoadCache:
                     placed = None if committed else own.placed
                     current.reservations[id_] = Reservation(own.beat, own.since, placed)
             return confirmed
+
+    def off_peak(self) -> OffPeak | None:
+        """The off-peak hours, once the load is known."""
+        return None if self._current is None else self._current.off_peak
 
     def where(self, job: Rhythm, now: datetime) -> Placed:
         """Where a job would be placed; nothing changes."""

@@ -17,6 +17,7 @@ from evenbeat.placement.rebalancing import (
     Move,
     RebalancePlan,
     SkippedJob,
+    moved,
     reason_to_stay,
     rebalance,
 )
@@ -189,7 +190,7 @@ def _projected(
     to = {move.job_id: move.new_time for move in moves}
     moving = [job for job in snapshot if job.id in to]
     model.add_many([beat_of(job) for job in moving], [-1] * len(moving))
-    model.add_many([beat_of(job._replace(next_run_at=to[job.id])) for job in moving])
+    model.add_many([beat_of(moved(job, to[job.id])) for job in moving])
     return before, distribution(model, names)
 
 

@@ -7,6 +7,7 @@ decides what a request means.
 
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,7 @@ TOKEN_VARIABLE = "EVENBEAT_TOKEN"  # noqa: S105 - the name of the variable
 Document = dict[str, Any]
 
 _TIMEOUT = 30.0
+_LONGEST_TOKEN = 8000  # many proxies read no longer headers
 _CLOCK_TOLERANCE = timedelta(seconds=2)
 _EXIT_CODES = {400: 2, 413: 2, 422: 2, 404: 4, 401: 5, 403: 5, 502: 3, 503: 3, 504: 3}
 
@@ -144,6 +146,18 @@ def checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def checked_token(token: str) -> str | None:
+    """The token without spaces around it, None for none; InvalidInput for what no header holds."""
+    token = token.strip()
+    if len(token) > _LONGEST_TOKEN or not re.fullmatch("[!-~]*", token):
+        raise InvalidInput(
+            f"The token cannot be one: it must be at most {_LONGEST_TOKEN:,} letters, digits and "
+            "signs of ASCII, on one line. Give it as `evenbeat token create` printed it.",
+            field="token",
+        )
+    return token or None
+
+
 def service_url(url: str | None, database: str | None) -> str | None:
     """The service to ask; None for the database itself."""
     if url is not None and database is not None:
@@ -161,8 +175,7 @@ def connected(url: str | None, token: str | None, database: str | None) -> Itera
     level = logger.level
     if url is not None:
         base = checked_url(url)
-        token = token or os.environ.get(TOKEN_VARIABLE) or None
-        client = Client(base, token)
+        client = Client(base, checked_token(token or os.environ.get(TOKEN_VARIABLE) or ""))
     else:
         from evenbeat.cli.local_access import LocalTransport  # noqa: PLC0415 - it loads the API
 

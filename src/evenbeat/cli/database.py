@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import psycopg
-import typer
 from rich.text import Text
 
 from evenbeat.cli.client import connected, service_url
-from evenbeat.cli.output import print_json, safe, show
+from evenbeat.cli.output import print_json, safe, show, write
 from evenbeat.cli.session import DatabaseOption, JsonOption, TokenOption, UrlOption, flag
 from evenbeat.humanize import count
 
@@ -64,7 +63,7 @@ def migrate(
     if as_json:
         print_json({"version": version, "newest": newest, "applied": applied, "missing": missing})
     else:
-        typer.echo(text)
+        write(text)
     return 1 if missing or not is_usable else 0
 
 

@@ -5,10 +5,8 @@ import getpass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from evenbeat.cli.client import Document
-from evenbeat.cli.output import say
+from evenbeat.cli.output import say, write
 from evenbeat.cli.run_import import all_jobs, all_of, run_import
 from evenbeat.cli.session import ApiSession, CommandGroup, api_command, argument, flag, option
 from evenbeat.domain.webhooks import TASK as DELIVERY
@@ -174,7 +172,7 @@ def export(
     templates = [] if filters else list(map(template_of, all_of(session.client, "templates")))
     text = written(definitions, form, templates)
     if out is None:
-        typer.echo(text, nl=False)
+        write(text, end="")
         return 0
     try:
         out.touch(mode=0o600)

@@ -1,7 +1,12 @@
-"""How commands print: tables for people, documents for programs, and times that both can read."""
+"""How commands print: tables for people, documents for programs, and times that both can read.
+
+Everything that a command prints goes through here, since what jobs, pages and people say is not
+ours: what a terminal would obey is shown as its code.
+"""
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -9,8 +14,9 @@ from itertools import pairwise
 from typing import Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -31,9 +37,21 @@ _STYLES = {
 _SHORTEST_ID = 13
 
 
+class _SafeConsole(Console):
+    """Draws texts as `safe` makes them, whatever table or bar they come in."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        if isinstance(renderable, str):
+            renderable = safe(renderable)
+        for one in super().render(renderable, options):
+            yield one if one.control else one._replace(text=safe(one.text))
+
+
 def console() -> Console:
     """Standard output. Lines for other programs have neither colours nor folds."""
-    out = Console(highlight=False, markup=False, emoji=False)
+    out = _SafeConsole(highlight=False, markup=False, emoji=False)
     if not out.is_terminal and not os.environ.get("COLUMNS"):
         out.width = _UNFOLDED
     return out
@@ -42,6 +60,11 @@ def console() -> Console:
 def is_wide(columns: int = 100) -> bool:
     """Whether there is room for more than the most important columns."""
     return console().width >= columns
+
+
+def write(text: str, *, end: str = "\n") -> None:
+    """What was asked for, on standard output, as it is: for programs and files."""
+    typer.echo(safe(text) + end, nl=False)
 
 
 def say(text: str) -> None:
@@ -57,12 +80,15 @@ def show(*parts: RenderableType) -> None:
         return
     with out.capture() as captured:
         out.print(*parts, sep="\n")
-    typer.echo("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
+    write("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
 
 
-def print_json(document: Any) -> None:
-    """A document, and nothing else."""
-    typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
+def print_json(document: Any, *, indent: int | None = 2) -> None:
+    """A document, and nothing else. What a terminal would obey is escaped, as JSON can."""
+    text = json.dumps(document, ensure_ascii=False, indent=indent, default=str)
+    typer.echo(
+        re.sub(r"[^\n -~]", lambda m: m[0] if m[0].isprintable() else json.dumps(m[0])[1:-1], text)
+    )
 
 
 Column = str | Callable[[Any], Any]
@@ -115,7 +141,8 @@ def cell(value: Any) -> RenderableType:
 
 
 def safe(text: str) -> str:
-    """The text without anything that a terminal would obey: what jobs say is not ours."""
+    """The text without anything that a terminal would obey, such as escapes and marks that turn
+    the direction of writing."""
     if text.isprintable():
         return text
     return "".join(
@@ -176,4 +203,4 @@ def confirmed(question: str, yes: bool) -> bool:
     if not sys.stdin.isatty():
         say(f"{question} Nobody is here to confirm it: give --yes.")
         return False
-    return typer.confirm(question, err=True)
+    return typer.confirm(safe(question), err=True)

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Annotated
 
 import uvicorn
-from rich.console import Console
 from rich.text import Text
 
 from evenbeat import __version__
@@ -17,6 +16,7 @@ from evenbeat.api.connections import LimitedProtocol, most_connections
 from evenbeat.app import Evenbeat
 from evenbeat.asgi import asgi
 from evenbeat.cli.app_loader import database_place, patiently, served_app
+from evenbeat.cli.output import console
 from evenbeat.cli.processes import tune_process
 from evenbeat.cli.session import DatabaseOption, flag, option
 from evenbeat.cli.worker import (
@@ -79,6 +79,7 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
                 log_level="warning",
                 access_log=False,
                 server_header=False,
+                forwarded_allow_ips=list(loaded.settings.trusted_proxies),
                 timeout_graceful_shutdown=_CLOSING_SECONDS,
                 lifespan="off",
             )
@@ -132,8 +133,11 @@ def url_of(listener: socket.socket) -> str:
 
 
 def _show_banner(app: Evenbeat, access: Access, url: str, *, with_worker: bool) -> None:
+    out = console()
     if access.is_open:
         sign_in = "not needed (--no-auth)"
+    elif access.can_issue and not out.is_terminal:  # a log may be kept, and read by others
+        sign_in = f"evenbeat token login --url {url}   (prints a link)"
     elif access.can_issue:
         code = access.login_code(Role.ADMIN, ttl=timedelta(minutes=10))
         sign_in = f"{url}/login?code={code}   (once, within 10 minutes)"
@@ -147,8 +151,7 @@ def _show_banner(app: Evenbeat, access: Access, url: str, *, with_worker: bool) 
         "Database": database_place(app.settings),
         "Worker": f"running here: {tasks}" if with_worker else "none here (--no-worker)",
     }
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(f"\nEvenbeat {__version__}", style="bold"))
+    out.print(Text(f"\nEvenbeat {__version__}", style="bold"))
     for label, value in lines.items():
-        console.print(Text(f"  {label:<10} ", style="dim") + Text(value))
-    console.print()
+        out.print(Text(f"  {label:<10} ", style="dim") + Text(value), soft_wrap=True)
+    out.print()

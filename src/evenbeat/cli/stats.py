@@ -54,7 +54,7 @@ def stats(session: ApiSession) -> None:
         "succeeded": "" if rate is None else f"{100 * rate:.1f} %",
         "take": milliseconds(runs["average_duration_ms"]),
         "stale locks cleared": f"{metrics['stale_locks_cleared']:,}",
-        "last heartbeat": both(metrics["last_check_at"], now) or "no worker",
+        "last check": both(metrics["last_check_at"], now) or "no worker",
         "counted": both(metrics["last_metrics_update"], now),
     }
     line = _jobs_line(metrics["jobs"])

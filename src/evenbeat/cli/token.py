@@ -4,7 +4,6 @@ These work on the database and the secret of this machine, so they need no token
 anyone who may read the secret could sign one anyway.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -18,7 +17,7 @@ from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.cli.app_loader import database_app
 from evenbeat.cli.client import checked_url
 from evenbeat.cli.local_access import user_name
-from evenbeat.cli.output import Column, say, show, table
+from evenbeat.cli.output import Column, print_json, say, show, table, write
 from evenbeat.cli.session import CommandGroup, DatabaseOption, JsonOption, argument, flag, option
 from evenbeat.domain.duration import format_duration, parse_duration
 
@@ -127,9 +126,9 @@ def _to_the_minute(moment: datetime) -> str:
 def _answer(as_json: bool, document: object, remark: str, text: str | None = None) -> int:
     """The remark goes to standard error: what is asked for stands alone on standard output."""
     if as_json:  # on one line, for `jq -r .token`
-        typer.echo(json.dumps(document, ensure_ascii=False, default=str))
+        print_json(document, indent=None)
         return 0
     say(remark)
     if text is not None:
-        typer.echo(text)
+        write(text)
     return 0

@@ -71,7 +71,7 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
         ),
     ] = None,
     concurrency: Annotated[
-        int | None, option("N", "How many async jobs each process runs at once. Default: 100.")
+        int | None, option("N", "How many jobs each process runs at once. Default: 100.")
     ] = None,
     processes: Annotated[int, option("N", "How many processes to run.", min=1, max=512)] = 1,
     database: DatabaseOption = None,

@@ -4,6 +4,7 @@ Reading takes an operator, changing an admin. `words` has the words for states.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -12,9 +13,18 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, BeforeValidator, Field
 
 from evenbeat.api.bulk import BulkChanged, RefusedDocument, bulk_changed
-from evenbeat.api.dependencies import Admin, Operator, ServiceDep
-from evenbeat.api.fields import EstimatedPage, Json, Limit, Number, PageQuery, fields_of, id_of
-from evenbeat.api.queries import Words
+from evenbeat.api.dependencies import Admin, Operator, Service, ServiceDep
+from evenbeat.api.fields import (
+    EstimatedPage,
+    Json,
+    Limit,
+    PageQuery,
+    Rounded,
+    counts_schema,
+    fields_of,
+    id_of,
+)
+from evenbeat.api.queries import JobOffset, Words, words_schema
 from evenbeat.api.requests import MAX_BULK, Request
 from evenbeat.api.responses import JobDocument, job_document
 from evenbeat.compat.words import WORD_OF, WORDS, states_of, verb_to
@@ -37,10 +47,16 @@ StatusWord = Literal["queued", "crawling", "success", "failed", "paused", "cance
 
 class AdminPageQuery(PageQuery):
     limit: Limit = 100
+    offset: JobOffset = 0
 
 
 class AdminJobQuery(AdminPageQuery):
-    status: Words = Field(None, description=f"Any of {', '.join(WORDS)}.")
+    status: Annotated[Words, words_schema(enum=[*WORDS])] = Field(
+        None, description=f"Any of {', '.join(WORDS)}."
+    )
+
+
+AdminCounts = Annotated[dict[str, int], counts_schema([*JobStatus, "queued", "total"])]
 
 
 class StatusBody(Request):
@@ -84,10 +100,7 @@ class AdminJob(BaseModel):
     last_attempt: datetime | None = Field(
         validation_alias="started_at", description="When its last run began."
     )
-    duration_ms: Number | None = Field(
-        validation_alias="average_duration_ms",
-        description="How long its runs take, by a moving average.",
-    )
+    duration_ms: Rounded | None = Field(description="How long its last run took.")
     enqueued_by: str | None = Field(validation_alias="created_by")
 
 
@@ -118,13 +131,23 @@ def admin_fields(document: JobDocument) -> Json:
     }
 
 
-def admin_job(job: Job) -> AdminJob:
-    """A job as this API shows it."""
-    return AdminJob.model_validate(admin_fields(job_document(job)))
+def admin_jobs(service: Service, jobs: Sequence[Job]) -> list[AdminJob]:
+    """Jobs as this API shows them."""
+    past = service.store.read.last_outcomes([job.id for job in jobs], 2)  # one may still run
+    documents = [admin_fields(job_document(job)) for job in jobs]
+    for document in documents:
+        took = [run.duration_ms for run in past[document["id"]] if run.duration_ms is not None]
+        document["duration_ms"] = took[-1] if took else None
+    return [AdminJob.model_validate(document) for document in documents]
+
+
+def admin_job(service: Service, job: Job) -> AdminJob:
+    """One of them."""
+    return admin_jobs(service, [job])[0]
 
 
 @router.get("/stats", summary="Count jobs by state")
-def admin_job_stats(service: ServiceDep, _principal: Operator) -> dict[str, int]:
+def admin_job_stats(service: ServiceDep, _principal: Operator) -> AdminCounts:
     """How many jobs there are in each of the seven states, as `queued` (those pending and scheduled
     together), and in `total`. With very many jobs, of the last half minute."""
     counts = service.store.read.counts_by_status()
@@ -140,7 +163,7 @@ def admin_list_jobs(
     """A page of the jobs in these states, newest first."""
     filter_ = JobFilter(statuses=None if query.status is None else states_of(query.status))
     page = service.store.read.jobs(filter_, **query.paging)
-    return AdminJobList.of(page, **query.paging, jobs=[admin_job(job) for job in page.jobs])
+    return AdminJobList.of(page, **query.paging, jobs=admin_jobs(service, page.jobs))
 
 
 @router.put("/bulk/status", summary="Set the state of many jobs")
@@ -186,7 +209,7 @@ def admin_set_status(
     verb = _verb_to(job, body.status)
     if verb is not None:
         job = service.store.control.apply(verb, [job_id], now=service.now).only()
-    return admin_job(job)
+    return admin_job(service, job)
 
 
 def _verb_to(job: Job, word: str) -> Verb | None:
@@ -201,16 +224,18 @@ def admin_set_priority(
 ) -> AdminJob:
     """0 to 100; higher runs first. What aging has added is forgotten."""
     control = service.store.control
-    return admin_job(control.set_priority([job_id], body.priority, now=service.now).only())
+    return admin_job(service, control.set_priority([job_id], body.priority, now=service.now).only())
 
 
 @router.post("/{job_id}/boost", summary="Raise a job's priority")
 def admin_boost(job_id: JobId, body: BoostBody, service: ServiceDep, _principal: Admin) -> AdminJob:
     """By so much, at most to 100."""
-    return admin_job(service.store.control.boost([job_id], body.boost, now=service.now).only())
+    return admin_job(
+        service, service.store.control.boost([job_id], body.boost, now=service.now).only()
+    )
 
 
 @router.post("/{job_id}/retry", summary="Retry a job")
 def admin_retry(job_id: JobId, service: ServiceDep, _principal: Admin) -> AdminJob:
     """Run a failed or cancelled job again, now, with its retries back at 0."""
-    return admin_job(service.store.control.retry([job_id], now=service.now).only())
+    return admin_job(service, service.store.control.retry([job_id], now=service.now).only())

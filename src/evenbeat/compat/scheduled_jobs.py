@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from evenbeat.api.dependencies import Admin, Operator, Service, ServiceDep
 from evenbeat.api.fields import EstimatedPage, JobName, Json, ScheduleText, fields_of, only_if_any
 from evenbeat.api.idempotency import KeyHeader
-from evenbeat.api.jobs import create, update_job
+from evenbeat.api.jobs import CREATED, create, update_job
 from evenbeat.api.requests import CRAWL, JobCreate, JobEdit, Request, given_twice
 from evenbeat.api.responses import JobDocument, job_document
 from evenbeat.compat.jobs import AdminPageQuery, JobId, StatusWord, admin_fields
@@ -106,7 +106,7 @@ def admin_list_scheduled_jobs(
     summary="Add a scheduled job",
     status_code=201,
     response_model=ScheduledJob,
-    responses={200: {"model": ScheduledJob, "description": "Done before."}},
+    responses=CREATED | {200: CREATED[200] | {"model": ScheduledJob}},
 )
 def admin_create_scheduled_job(
     body: ScheduledCreate,

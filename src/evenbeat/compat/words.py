@@ -1,4 +1,5 @@
-"""The words of older clients: for the fields of a job, and for its states; pure.
+"""The words of older clients: for the fields of a job, and for its states; and which crawls they
+take for the same; pure. Whoever imports this module teaches the API these words.
 
 In a job's document they write `interval_minutes` with `interval_type`, `schedule_time` and
 `retry_backoff_seconds`. `modern_fields` translates a request, `older_fields` adds them to a
@@ -15,8 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from evenbeat.api.queries import one_of
-from evenbeat.api.requests import WORDING
-from evenbeat.domain.job import Job
+from evenbeat.api.requests import CRAWL, DEDUP_KEYS, DIALECTS, WORDING
+from evenbeat.api.responses import JOB_EXTRAS
+from evenbeat.domain.job import Job, NewJob, dedup_key
 from evenbeat.domain.schedule import LONGEST_INTERVAL, parse_schedule
 from evenbeat.domain.setting_kinds import plain_number
 from evenbeat.domain.states import VERBS, JobStatus, Verb
@@ -104,6 +106,21 @@ def _in_largest_unit(seconds: int | None) -> dict[str, Any]:
         if seconds is not None and seconds % size == 0:
             fields = {"interval_minutes": seconds // size, "interval_type": unit}
     return fields
+
+
+def key_of_source(job: NewJob) -> str | None:
+    """The key by which a source has one live crawl: a second one-off job for it is answered with
+    the first. A schedule is no crawl yet, and a job with a name was meant as one of its own."""
+    if job.spec.task != CRAWL or job.name is not None or job.spec.schedule.repeats:
+        return None
+    ids = (job.payload.get(name) for name in ("source_id", "subreddit_id"))
+    source = next((id_ for id_ in ids if id_ is not None), None)
+    return None if source is None else dedup_key(CRAWL, str(source))
+
+
+DIALECTS.append(modern_fields)
+JOB_EXTRAS.append(older_fields)
+DEDUP_KEYS.append(key_of_source)
 
 
 def verb_to(state: JobStatus, word: str) -> Verb | None:

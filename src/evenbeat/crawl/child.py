@@ -10,13 +10,12 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
 from evenbeat.crawl.normal_forms import canonical_url, page_key
 from evenbeat.external import HeadAndTail
 from evenbeat.external.addresses import AddressRefused, Policy
-from evenbeat.external.processes import Launch, StartedCommand, started
+from evenbeat.external.processes import Launch, StartedCommand
 
 MOST_TEXT = 100_000
 """How many characters of a page's text are kept and searched."""
@@ -72,12 +71,12 @@ class CrawledPage(NamedTuple):
 # -- the worker's side ---------------------------------------------------------------------------
 
 
-def crawl_process(request: CrawlRequest) -> AbstractAsyncContextManager[StartedCommand]:
-    """The child that does this crawl, for as long as the block lasts."""
+def crawler(request: CrawlRequest) -> Launch:
+    """The child that does this crawl."""
     environment = {name: os.environ[name] for name in _INHERITED if os.environ.get(name)}
     environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1"}
     argv = [sys.executable, "-c", f"from {__name__} import main; main()"]
-    return started(Launch(argv, environment, "/", stdin=json.dumps(request)))
+    return Launch(argv, environment, "/", stdin=json.dumps(request))
 
 
 async def messages(child: StartedCommand) -> AsyncIterator[dict[str, Any]]:

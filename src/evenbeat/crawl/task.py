@@ -2,7 +2,6 @@
 stale sources again."""
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,13 +13,14 @@ from pydantic import AfterValidator, Field
 
 from evenbeat.app import Evenbeat
 from evenbeat.crawl import TASK
-from evenbeat.crawl.child import CrawledPage, CrawlRequest, crawl_process, last_words, messages
+from evenbeat.crawl.child import CrawledPage, CrawlRequest, crawler, last_words, messages
 from evenbeat.crawl.documents import Documents, Lease
 from evenbeat.crawl.normal_forms import canonical_url
-from evenbeat.domain.job import JobSpec, NewJob
-from evenbeat.domain.setting_kinds import MAX_NAME
+from evenbeat.domain.decision import beyond_limit
+from evenbeat.domain.job import JobSpec, NewJob, dedup_key
 from evenbeat.engine.maintenance import SimpleChore
 from evenbeat.errors import Fail, Retry
+from evenbeat.external.processes import Ending, started
 from evenbeat.tasks.builtin.http import Url, retry_after
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition, define
@@ -126,7 +126,10 @@ def definition(app: Evenbeat) -> TaskDefinition:
         slot = slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(most))
         if slot.locked():
             ctx.progress(0, message=f"waiting: {most} other crawls run in this worker")
-        async with slot, crawl_process(request) as child:
+        launch = crawler(request)._replace(
+            memory_limit=ctx.job.memory_limit, cpu_limit=ctx.job.cpu_limit_seconds
+        )
+        async with slot, started(launch, ctx.measured) as child:
             try:
                 async with asyncio.timeout(max_seconds + OVERTIME):
                     async for message in messages(child):
@@ -137,9 +140,10 @@ def definition(app: Evenbeat) -> TaskDefinition:
             except TimeoutError:
                 raise Retry("The crawl went on after its own limit and was ended.",
                             code="crawl_stuck") from None  # fmt: skip
-        return await writer.end(words)
+        ended = child.ending
+        return await writer.end(Ending(-1) if ended.cancelled() else ended.result(), words)
 
-    return define(crawl, JobSpec(task=TASK))
+    return define(crawl, JobSpec(task=TASK), supervised=True)
 
 
 class _PageWriter:
@@ -186,7 +190,7 @@ class _PageWriter:
         if len(self._pages) >= BATCH or time.monotonic() - self._written_at > 1:
             await self._save()
 
-    async def end(self, last_words: str) -> dict[str, Any]:
+    async def end(self, ending: Ending, last_words: str) -> dict[str, Any]:
         """The run's result, or the error that it ends with."""
         await self._save()
         counts, summary = self._counts, self.summary or {}
@@ -199,6 +203,9 @@ class _PageWriter:
         }
         if self._start_failed is not None:
             raise _start_failure(self._start_failed, result)
+        if self.summary is None and (limit := ending.exceeded) is not None:
+            message = beyond_limit(self._ctx.job, limit, ending.cpu_seconds, ending.memory_bytes)
+            raise Retry(message, code=limit, result=result)
         if self.summary is None:
             said = f" Its last words: {last_words}" if last_words else ""
             raise Retry(f"The crawler's process ended before the crawl did.{said}",
@@ -260,15 +267,8 @@ def queue_stale_sources(app: Evenbeat) -> int:
     age = timedelta(days=app.settings.stale_days)
     for source, payload, queue in documents.stale(age, now=now):
         spec = JobSpec(task=TASK, queue=queue)
-        job = NewJob(spec, payload, dedup_key=dedup_key(source), created_by=CREATED_BY)
+        job = NewJob(spec, payload, dedup_key=dedup_key(TASK, source), created_by=CREATED_BY)
         with store.database.transaction() as connection:
             added += store.add(job, connection=connection, now=now).created
             documents.queued(source, connection, now=now)
     return added
-
-
-def dedup_key(source_id: str) -> str:
-    """What at most one live job of a source has; of an id that is no name, its hash."""
-    key = f"crawl:{source_id}"
-    usable = len(key) <= MAX_NAME and key.isprintable() and key == key.strip()
-    return key if usable else f"crawl:{hashlib.sha256(source_id.encode()).hexdigest()}"

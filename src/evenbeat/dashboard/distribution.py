@@ -32,7 +32,7 @@ REASONS = {
     "pinned": "It is pinned to its times",
     "cron": "It goes by cron, so its times are yours",
     "paused": "It is paused",
-    "window": "It has an execution window",
+    "window": "Its next run waits for its execution window",
     "changed_meanwhile": "It changed since the preview",
 }
 """Why a job stays where it is, in words."""

@@ -293,15 +293,16 @@ def _planned(page: PageRequest, form: Form) -> dict[str, Any]:
     if not isinstance(schedule, Recurring):
         run_at = body.run_at if body.run_at is not None and body.run_at > now else now
         return {"schedule": "once", "runs": (run_at,)}
-    first, load = schedule.next_after(now), None
+    first, load, balancer = schedule.next_after(now), None, page.service.app.balancer
+    window = None if spec.window is None else balancer.hours(spec.window)
     if isinstance(schedule, Interval) and spec.placement is Placement.BALANCED:
         cost = None if spec.cost is None else spec.cost.total_seconds() * 1000
-        placed = page.service.app.balancer.where(schedule.every, cost)
+        placed = balancer.where(schedule.every, cost, window)
         first, load = placed.at, placed.load
         schedule = Interval(schedule.every, first)
     elif isinstance(schedule, Interval) and spec.placement is Placement.PINNED:
         first = now + schedule.every
         schedule = Interval(schedule.every, first)
     plans = [first, *schedule.preview(first, _PREVIEWED - 1)]
-    runs = tuple(due_at(plan, timedelta(0), spec.window) for plan in plans)
+    runs = tuple(due_at(plan, timedelta(0), window) for plan in plans)
     return {"schedule": schedule.describe(), "runs": runs, "load": load}

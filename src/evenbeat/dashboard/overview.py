@@ -6,12 +6,12 @@ from evenbeat import charts, humanize
 from evenbeat.api.dependencies import Viewer
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import PageDep
+from evenbeat.observe.alerts import alerts
 
 router = pages.router()
 
 _NEXT_RUNS = 10
 _MOST_CONCERNS = 8
-_CONCERNS = ("unserved", "late", "failing", "lost")
 
 
 @router.get("/", name="overview")
@@ -20,8 +20,11 @@ def overview(page: PageDep, _viewer: Viewer) -> Response:
     hours, states = read.hourly(now=service.now), read.counts_by_status()
     counted = page.store.upkeep.figures().get("counting")
     attention = read.attention(limit=_MOST_CONCERNS, now=service.now)
-    # Each kind with its rows, the worst first.
-    concerns = [(kind, one) for kind in _CONCERNS for one in getattr(attention, kind)]
+    concerns: list[tuple[str, object]] = [
+        *(("alert", one) for one in alerts(page.store.database.rows, page.now)),
+        *(("failing", job) for job in attention.failing),
+        *(("lost", run) for run in attention.lost),
+    ]
     completed = [hour.completed for hour in hours]
     failed = [hour.failed for hour in hours]
     ended = sum(completed) + sum(failed)

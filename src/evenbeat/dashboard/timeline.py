@@ -15,8 +15,8 @@ from evenbeat.charts.timeline import Bar, Lane, TimelinePeriod, arrange, togethe
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import PageDep, PageRequest
 from evenbeat.dashboard.workers import name_of
-from evenbeat.domain.job import Job, recurring_of, window_of
-from evenbeat.domain.window import due_at
+from evenbeat.domain.decision import due_time
+from evenbeat.domain.job import Job, recurring_of
 from evenbeat.errors import InvalidInput
 from evenbeat.store.part import MAX_PAGE
 from evenbeat.store.summaries import TimelineRun
@@ -112,13 +112,12 @@ def _plans(job: Job, period: TimelinePeriod) -> Iterator[Planned]:
     schedule, plan = recurring_of(job), max(job.plan_time or period.now, period.now)
     if schedule is None:
         return
-    window, delay = window_of(job), timedelta(seconds=job.schedule_delay_seconds)
     while True:
         plan = schedule.next_after(plan)
-        due = due_at(plan, delay, window)
+        due = due_time(job, plan)
         if due >= period.until:
             return
-        if due > last:  # all plans that a window holds back become one run at its opening
+        if due > last:  # all plans that a window holds back become one run
             yield Planned(due, job.id, job, lasting)
             last = due
 

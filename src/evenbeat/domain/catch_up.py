@@ -55,5 +55,12 @@ def upcoming(schedule: Recurring, policy: CatchUp, earliest: datetime, now: date
         window = policy.window or (SKIP_GRACE if policy.mode is CatchUpMode.SKIP else None)
         if window is not None and now - plan > window:
             plan = schedule.next_after(now)
+        if (
+            policy.mode is CatchUpMode.LATEST_ONLY
+            and window is not None
+            and now - earliest > window
+        ):
+            since = now - window - _MICROSECOND  # plans before the window do not count
+            return Upcoming(plan, schedule.count(since, plan - _MICROSECOND))
     # (earliest, plan] has as many plans as [earliest, plan): both ends count as plans.
     return Upcoming(plan, schedule.count(earliest, plan))

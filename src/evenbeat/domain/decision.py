@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 from evenbeat.domain.catch_up import SKIP_GRACE, CatchUpMode, upcoming
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, OnFailure, catch_up_of, recurring_of, retry_of, window_of
+from evenbeat.domain.job import (
+    BY_NAME,
+    Job,
+    OnFailure,
+    catch_up_of,
+    dues_of,
+    recurring_of,
+    retry_of,
+    window_of,
+)
 from evenbeat.domain.schedule import LONGEST_INTERVAL
 from evenbeat.domain.states import LIVE, ExecutionStatus, JobStatus
 from evenbeat.domain.window import due_at
@@ -99,15 +108,17 @@ def decide(
             wait = policy.delay(attempt, spread)
         else:  # a handler's own wait, within what a date can hold
             wait = min(max(wait, timedelta(0)), LONGEST_INTERVAL)
-        due = due_at(now + wait, timedelta(0), window_of(job))
+        due = _inside(job, now + wait)
         if outcome.keeps_turn and job.next_run_at is not None:
             due = job.next_run_at
         again = Decision(JobStatus.SCHEDULED, job.plan_time, due, attempt, job.burst_count)
         return RunEnd(job, EndKind.RETRYING, outcome, again)
     goes_on = job.on_failure == OnFailure.CONTINUE and job.schedule_kind != "once"
-    decision = Decision(JobStatus.FAILED)
+    tried = job.current_retry_count  # a failed job shows it until a person takes it up again
+    decision = Decision(JobStatus.FAILED, retry_count=tried)
     if goes_on and not outcome.needs_person:
-        decision = _next_occurrence(job, now)
+        waits = job.schedule_kind == "after"
+        decision = _AWAITING._replace(retry_count=tried) if waits else _next_occurrence(job, now)
     return RunEnd(job, EndKind.FAILED, outcome, decision)
 
 
@@ -129,6 +140,19 @@ def lost_lease(job: Job) -> Outcome:
         error_message="The worker stopped renewing its lease, and this job must not be re-entered "
         "by itself. Check what the run left behind, then retry it.",
         needs_person=True,
+    )
+
+
+def beyond_limit(job: Job, limit: str, cpu_seconds: float, memory_bytes: int) -> str:
+    """What a run is told that was ended for its `memory_limit` or `cpu_limit`."""
+    took = f"took {memory_bytes / 2**20:,.0f} MB of memory"
+    if limit == "cpu_limit":
+        took = f"used {cpu_seconds:,.2f} s of CPU time"
+    setting = BY_NAME[limit]
+    allowed = setting.kind.to_text(setting.kind.from_column(getattr(job, setting.column)))
+    return (
+        f"The run's processes {took}, more than its {limit} of {allowed} allows, and were ended. "
+        f"Raise the limit, or let a run do less at once."
     )
 
 
@@ -194,7 +218,7 @@ def own_plans(job: Job, now: datetime) -> OwnPlans:
 
 def due_time(job: Job, plan_time: datetime) -> datetime:
     """When a plan of this job is due: after its delay, inside its window."""
-    return due_at(plan_time, _delay(job), window_of(job))
+    return _inside(job, plan_time + _delay(job))
 
 
 def _next_occurrence(job: Job, now: datetime) -> Decision:
@@ -211,17 +235,21 @@ def _next_occurrence(job: Job, now: datetime) -> Decision:
     behind = policy.mode is CatchUpMode.EVERY_PLAN and due <= now
     burst = job.burst_count + 1 if behind else 0
     if burst >= policy.max_plans_per_tick:
-        due, burst = due_at(now + TICK, timedelta(0), window_of(job)), 0
+        due, burst = _inside(job, now + TICK), 0
     return Decision(JobStatus.SCHEDULED, plan, due, 0, burst, skipped)
 
 
 def _start_time(job: Job, plan_time: datetime, now: datetime) -> datetime:
-    """When a plan may start: when it is due, or when a window that it has missed opens again."""
+    """When a plan may start: when it is due, or after a window that it has missed opens again."""
     window = window_of(job)
-    due = due_at(plan_time, _delay(job), window)
-    if due > now or window is None or window.contains(now):
-        return due
-    return window.next_open(now)
+    if window is None:
+        return plan_time + _delay(job)
+    due = due_time(job, plan_time)
+    return due if due > now or window.contains(now) else _inside(job, now)
+
+
+def _inside(job: Job, moment: datetime) -> datetime:
+    return due_at(moment, timedelta(0), window_of(job), dues_of(job))
 
 
 def _delay(job: Job) -> timedelta:

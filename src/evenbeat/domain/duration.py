@@ -24,6 +24,8 @@ _MICROSECONDS = {
 _NUMBER = r"([0-9]+\.?[0-9]*|\.[0-9]+)"
 _PART = re.compile(_NUMBER + f"({'|'.join(_MICROSECONDS)})")
 _TEXT = re.compile(f"(?:{_PART.pattern})+")
+PATTERN = rf"\s*(?:{_PART.pattern})+\s*$"
+"""What every text has that is a duration; its length has bounds besides."""
 _LONGEST_TEXT = 100
 _EXAMPLES = (
     "Write numbers with units (ns us ms s m h d), from 0s to 36500d, "

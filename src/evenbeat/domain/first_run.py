@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from evenbeat.domain.job import Job, JobSpec, Placement, recurring_of, spec_of, window_of
+from evenbeat.domain.decision import due_time
+from evenbeat.domain.job import Job, JobSpec, Placement, recurring_of, spec_of
 from evenbeat.domain.schedule import After, Interval, Recurring
 from evenbeat.domain.states import JobStatus
 from evenbeat.domain.window import due_at
@@ -28,9 +29,12 @@ def first_run(spec: JobSpec, start: datetime | timedelta | None, now: datetime) 
     plan, anchor = spec.schedule.first_plan(moment, now, on_grid=on_grid)
     if plan is None:
         return FirstRun(JobStatus.PENDING, None, None, None)
-    at_once = plan <= now and not isinstance(spec.schedule, Recurring)
-    status = JobStatus.PENDING if at_once else JobStatus.SCHEDULED
-    return FirstRun(status, plan, due_at(plan, spec.schedule_delay, spec.window), anchor)
+    dues = None
+    if isinstance(spec.schedule, Interval) and spec.placement is Placement.BALANCED:
+        dues = Interval(spec.schedule.every, (anchor or plan) + spec.schedule_delay)
+    due = due_at(plan, spec.schedule_delay, spec.window, dues)
+    at_once = due <= now and not isinstance(spec.schedule, Recurring)
+    return FirstRun(JobStatus.PENDING if at_once else JobStatus.SCHEDULED, plan, due, anchor)
 
 
 def resumed_run(job: Job, now: datetime) -> FirstRun:
@@ -42,8 +46,7 @@ def resumed_run(job: Job, now: datetime) -> FirstRun:
     if schedule is None:
         return FirstRun(JobStatus.PENDING, job.plan_time, job.next_run_at, job.anchor_at)
     plan = schedule.next_after(now)
-    due = due_at(plan, timedelta(seconds=job.schedule_delay_seconds), window_of(job))
-    return FirstRun(JobStatus.SCHEDULED, plan, due, job.anchor_at)
+    return FirstRun(JobStatus.SCHEDULED, plan, due_time(job, plan), job.anchor_at)
 
 
 # -- edits -----------------------------------------------------------------------------------------
@@ -65,13 +68,16 @@ def schedule_changed(job: Job, spec: JobSpec) -> bool:
 
 def with_its_rhythm(job: Job, spec: JobSpec) -> JobSpec:
     """The edited spec with the anchor it should have: an interval that stays what it was, or is
-    pinned where it is, keeps its rhythm; one that becomes balanced or goes on the grid loses it."""
+    pinned where it is, keeps its rhythm; one that becomes balanced or goes on the grid, or is
+    balanced and gets another window, loses it."""
     before = spec_of(job)
     if not isinstance(before.schedule, Interval) or not isinstance(spec.schedule, Interval):
         return spec
     if spec.schedule.every != before.schedule.every:
         return spec
     stays = spec.placement in (before.placement, Placement.PINNED)
+    if spec.placement is Placement.BALANCED and spec.window not in (None, before.window):
+        stays = False
     if stays and spec.schedule.anchor is None:
         return replace(spec, schedule=before.schedule)
     if not stays and spec.schedule.anchor == job.anchor_at:

@@ -5,6 +5,7 @@
 files and the reference table in the documentation all derive from it.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
@@ -15,10 +16,11 @@ from uuid import UUID
 from evenbeat.domain import setting_kinds as kinds
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.limits import MAX_RUNNING, Limits, RateLimit
-from evenbeat.domain.moments import as_utc
+from evenbeat.domain.moments import EPOCH, as_utc
 from evenbeat.domain.retry import LONGEST_CAP, RetryPolicy
 from evenbeat.domain.schedule import (
     KINDS,
+    Interval,
     Once,
     Recurring,
     Schedule,
@@ -60,6 +62,8 @@ class JobSpec:
     retry: RetryPolicy = RetryPolicy()
     on_failure: OnFailure = OnFailure.CONTINUE
     timeout: timedelta | None = None
+    memory_limit: int | None = None
+    cpu_limit: timedelta | None = None
     lease: timedelta | None = None
     heartbeat: timedelta | None = None
     allow_stale_reentry: bool = True
@@ -126,7 +130,8 @@ SETTINGS = (
     Setting("schedule_delay", kinds.Duration(least=timedelta(0)), WHEN,
             "How long after its plan a run becomes due."),
     Setting("window", kinds.Window(), WHEN,
-            "The hours in which a run may start, such as Mon-Fri 22:00-06:00 Europe/Berlin.",
+            "The hours in which a run may start, such as Mon-Fri 22:00-06:00 Europe/Berlin, or "
+            "off_peak: those with the least load.",
             column_name="execution_window"),
     Setting("catch_up", kinds.Choice(CatchUpMode), WHEN,
             "What happens to plans missed during downtime.", path="catch_up.mode"),
@@ -138,6 +143,11 @@ SETTINGS = (
     Setting("queue", kinds.Name(), HOW, "The queue that its jobs wait in."),
     Setting("priority", kinds.Count(0, 100), HOW, "0 to 100; higher runs first."),
     Setting("timeout", kinds.Duration(), HOW, "When a run is stopped as failed."),
+    Setting("memory_limit", kinds.Size(), HOW,
+            "How much memory a run's processes may take together; for isolate=True, shell, crawl."),
+    Setting("cpu_limit", kinds.Duration(), HOW,
+            "How much CPU time a run's processes may use together; for isolate=True, shell, "
+            "crawl."),
     Setting("cost", kinds.Duration(column_unit=1000), HOW,
             "How long a run is expected to take, until its runs have shown it.",
             column_name="cost_ms"),
@@ -152,7 +162,7 @@ SETTINGS = (
     Setting("retry_backoff", kinds.Duration(least=timedelta(0), most=LONGEST_CAP), RETRIES,
             "The wait before the first retry; it doubles from there.", path="retry.backoff"),
     Setting("retry_cap", kinds.Duration(least=timedelta(0), most=LONGEST_CAP), RETRIES,
-            "The longest wait that doubling leads to, at most 24h.", path="retry.cap"),
+            "The longest wait before a retry, jitter included, at most 24h.", path="retry.cap"),
     Setting("retry_jitter", kinds.Share(), RETRIES,
             "How far a wait may vary; 0.2 means by a fifth either way.", path="retry.jitter"),
     Setting("retry_delays", kinds.Durations(), RETRIES,
@@ -173,8 +183,8 @@ _OPTIONAL = {one.name for one in fields(JobSpec) if one.default is None} | {"cat
 DurationLike = timedelta | float | str
 
 
-class JobOptions(TypedDict, total=False):
-    """The settings as Python code gives them, for type checkers; a test holds it to `SETTINGS`."""
+class CommonOptions(TypedDict, total=False):
+    """The settings that every kind of job takes, as Python code gives them, for type checkers."""
 
     placement: Placement | str
     schedule_delay: DurationLike
@@ -184,21 +194,28 @@ class JobOptions(TypedDict, total=False):
     max_plans_per_tick: int
     queue: str
     priority: int
-    timeout: DurationLike | None
+    memory_limit: int | str | None
+    cpu_limit: DurationLike | None
     cost: DurationLike | None
-    lease: DurationLike | None
-    heartbeat: DurationLike | None
     allow_stale_reentry: bool
     retention: DurationLike | None
+    on_failure: OnFailure | str
+    concurrency_key: str | None
+    concurrency_limit: int | None
+    rate_limit: RateLimit | str | None
+
+
+class JobOptions(CommonOptions, total=False):
+    """All settings; a test holds it to `SETTINGS`. A periodic job gives these in its own words."""
+
+    timeout: DurationLike | None
+    lease: DurationLike | None
+    heartbeat: DurationLike | None
     max_retries: int
     retry_backoff: DurationLike
     retry_cap: DurationLike
     retry_jitter: float
     retry_delays: Sequence[DurationLike]
-    on_failure: OnFailure | str
-    concurrency_key: str | None
-    concurrency_limit: int | None
-    rate_limit: RateLimit | str | None
 
 
 def with_settings(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
@@ -288,6 +305,13 @@ class NewJob:
             as_utc(self.start, field="start")
 
 
+def dedup_key(kind: str, id_: str) -> str:
+    """What at most one live job has for this thing; of an id that is no name, its hash."""
+    key = f"{kind}:{id_}"
+    usable = len(key) <= kinds.MAX_NAME and key.isprintable() and key == key.strip()
+    return key if usable else f"{kind}:{hashlib.sha256(id_.encode()).hexdigest()}"
+
+
 class Job(NamedTuple):
     """A row of `jobs`, field by field. Times are UTC; the helpers below give its policies."""
 
@@ -337,6 +361,8 @@ class Job(NamedTuple):
     retry_delays_seconds: list[float] | None
     on_failure: str
     timeout_seconds: float | None
+    memory_limit: int | None
+    cpu_limit_seconds: float | None
     lease_seconds: float | None
     heartbeat_seconds: float | None
     allow_stale_reentry: bool
@@ -381,6 +407,14 @@ def catch_up_of(job: Job) -> CatchUp:
 def window_of(job: Job) -> ExecutionWindow | None:
     """The execution window that the row describes, if any."""
     return None if job.execution_window is None else parse_window(job.execution_window)
+
+
+def dues_of(job: Job) -> Interval | None:
+    """When the plans of a balanced interval are due, after their delay; None for other jobs."""
+    if job.placement != Placement.BALANCED or job.interval_seconds is None:
+        return None
+    delay = timedelta(seconds=job.schedule_delay_seconds)
+    return Interval(timedelta(seconds=job.interval_seconds), (job.anchor_at or EPOCH) + delay)
 
 
 def scope_of(job: Job) -> Scope:

@@ -29,6 +29,7 @@ class LoadEntry(NamedTuple):
     execution_window: str | None = None
     schedule_version: int = 0
     unproven: bool = False
+    delay_seconds: float = 0.0
 
 
 class CronEntry(NamedTuple):
@@ -39,3 +40,4 @@ class CronEntry(NamedTuple):
     cron_expression: str
     timezone: str
     cost_ms: float | None
+    execution_window: str | None = None

@@ -38,10 +38,12 @@ class RetryPolicy:
         return attempt <= self.max_retries
 
     def delay(self, attempt: int, spread: float) -> timedelta:
-        """Give the wait before retry `attempt`; `spread` in [-1, 1] is the caller's random draw."""
+        """Give the wait before retry `attempt`, never longer than the cap; `spread` in [-1, 1] is
+        the caller's random draw."""
         if self.delays:
             return self.delays[min(attempt, len(self.delays)) - 1]
         doubled = (self.backoff // _MICROSECOND) << min(attempt - 1, _MOST_DOUBLINGS)
-        # The jitter comes after the cap, so that capped retries spread out as well.
-        capped = min(doubled, self.cap // _MICROSECOND)
-        return _MICROSECOND * round(capped * (1 + self.jitter * spread))
+        cap = self.cap // _MICROSECOND
+        varied = min(doubled, cap) * (1 + self.jitter * spread)
+        # What would be beyond the cap is mirrored at it, so that capped retries spread out as well.
+        return _MICROSECOND * round(cap - abs(cap - varied))

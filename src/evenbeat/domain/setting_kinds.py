@@ -5,11 +5,12 @@ accepts its own results; `from_text` reads what a person types in a form or a te
 writes what the API answers and files contain, and `parse` reads that back.
 """
 
+import re
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from evenbeat.domain.duration import MAX_DURATION, format_duration, parse_duration
+from evenbeat.domain.duration import MAX_DURATION, PATTERN, format_duration, parse_duration
 from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.window import ExecutionWindow, parse_window
 from evenbeat.errors import InvalidInput
@@ -24,10 +25,11 @@ class SettingKind:
     metavar: ClassVar[str] = "TEXT"
     option_type: ClassVar[Any] = str
     column_suffix: ClassVar[str] = ""
+    format: ClassVar[str] = ""
 
     def __init__(self, **json_schema: Any) -> None:
-        """The schema is what a document may contain, for OpenAPI."""
-        text = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
+        """The schema is what a document may contain, for OpenAPI. Its `format` names a grammar."""
+        text = {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "format": self.format}
         self.json_schema = json_schema if "type" in json_schema else text | json_schema
 
     def parse(self, name: str, value: Any) -> Any:
@@ -63,6 +65,7 @@ class Name(SettingKind):
     """A short printable name, such as a queue or a key."""
 
     metavar = "NAME"
+    format = "name"
 
     def parse(self, name: str, value: Any) -> str:
         check_name(name, value)
@@ -173,7 +176,8 @@ class Duration(SettingKind):
         column_unit: int = 1,
     ) -> None:
         low, high = least.total_seconds(), most.total_seconds()
-        text = {"type": "string", "minLength": 1, "maxLength": 100}
+        pattern = f"^(?=.*[1-9]){PATTERN}" if least else f"^{PATTERN}"
+        text = {"type": "string", "maxLength": 100, "pattern": pattern, "format": "time-span"}
         seconds = {"type": "number", "minimum": low, "maximum": high}
         self.json_schema = {"anyOf": [text, seconds], "examples": ["1h30m", 90]}
         self.least, self.most, self.column_unit = least, most, column_unit
@@ -244,6 +248,37 @@ class Durations(SettingKind):
         return [plain_number(one) for one in stored or ()]
 
 
+class Size(SettingKind):
+    """An amount of memory: text such as "512MB", or a number of bytes; documents answer bytes. As
+    in PostgreSQL, a kB is 1024 bytes; kiB, MiB and so on mean the same."""
+
+    metavar = "SIZE"
+    least, most = 2**20, 2**50
+    _UNITS: ClassVar = {"PB": 2**50, "TB": 2**40, "GB": 2**30, "MB": 2**20, "KB": 2**10, "B": 1}
+
+    def __init__(self) -> None:
+        text = {"type": "string", "minLength": 1, "maxLength": 100, "format": "size"}
+        count = {"type": "integer", "minimum": self.least, "maximum": self.most}
+        self.json_schema = {"anyOf": [text, count], "examples": ["512MB", 536_870_912]}
+
+    def parse(self, name: str, value: Any) -> int:
+        size = value if type(value) is int else 0
+        if isinstance(value, str) and len(value) <= 100:
+            pattern = r"([0-9]+(?:\.[0-9]+)?) ?([KMGTP]?)(?:i?B)?"
+            if match := re.fullmatch(pattern, value.strip(), re.IGNORECASE | re.ASCII):
+                size = round(float(match[1]) * self._UNITS[f"{match[2].upper()}B"])
+        if not self.least <= size <= self.most:
+            raise InvalidInput(
+                f'{name} must be from 1MB to 1PB, such as "512MB" or "1.5GB"; a bare number '
+                f"counts bytes. Got {shorten(repr(value), 60)}.",
+                field=name,
+            )
+        return size
+
+    def to_text(self, value: Any) -> str:
+        return next(f"{value // n}{unit}" for unit, n in self._UNITS.items() if value % n == 0)
+
+
 class ParsedText(SettingKind):
     """A text that stands for a value, whose own text is its normal form."""
 
@@ -258,6 +293,7 @@ class Window(ParsedText):
     """The hours in which runs may start."""
 
     metavar = "HOURS"
+    format = "window"
 
     def __init__(self) -> None:
         super().__init__(examples=["Mon-Fri 22:00-06:00 Europe/Berlin"])
@@ -270,6 +306,7 @@ class Rate(ParsedText):
     """So many starts in a period."""
 
     metavar = "RATE"
+    format = "rate"
 
     def __init__(self) -> None:
         super().__init__(maxLength=100, examples=["10/s", "100/min", "5 per 30s"])

@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
+import re2
 from jsonschema import Draft202012Validator, ValidationError, validators
-from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from evenbeat import humanize
 from evenbeat.errors import InvalidInput, TooLarge
@@ -24,6 +24,10 @@ MOST_PARAMETERS = 50
 LONGEST_NAME = 100
 LONGEST_VALUE = 10_000
 LONGEST_PATTERN = 200
+LARGEST_PATTERN = 512 * 1024
+"""Bytes that a pattern may take when it is compiled."""
+MOST_STEPS = 20_000_000
+"""Steps that matching the values of a job may take: bytes of text times instructions of pattern."""
 LONGEST_JOB = 1_000_000
 DEEPEST = 32
 TYPES = {
@@ -35,8 +39,8 @@ TYPES = {
 
 Values = Mapping[str, Any]
 
-_TEMPLATE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-_PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+TEMPLATE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLACEHOLDER = re.compile(r"\\\{\{|\{\{([^{}]*)\}\}")
 
 
@@ -55,19 +59,38 @@ class Parameter:
     max: float | None = None
 
     def json_schema(self) -> dict[str, Any]:
-        """The rules as a JSON schema, the type first."""
+        """The rules but for the pattern as a JSON schema, the type first."""
         bounds = {"minimum": self.min, "maximum": self.max}
         if self.type == "string":
             high = LONGEST_VALUE if self.max is None else min(self.max, LONGEST_VALUE)
             bounds = {"minLength": self.min, "maxLength": high}
-        rules = {"type": self.type, "enum": self.enum or None, "pattern": self.pattern, **bounds}
+        rules = {"type": self.type, "enum": self.enum or None, **bounds}
         return {name: rule for name, rule in rules.items() if rule is not None}
 
     def checked(self, value: Any) -> Any:
         """The value, or an error that says what would be right."""
         for error in _VALIDATOR(self.json_schema()).iter_errors(value):
             raise self.refused(f"{_explain(error)}, got {_shown(value)}")
+        if self.pattern is not None and not self.expression.fullmatch(_bytes(value)):
+            raise self.refused(f"it must match {self.pattern!r}, got {_shown(value)}")
         return value
+
+    @property
+    def expression(self) -> Any:
+        """The pattern, compiled; an error where it cannot be used."""
+        try:
+            return _compiled(self.pattern)
+        except re2.error as error:
+            reason = error.args[0].decode(errors="replace")
+            problem = f"pattern is no regular expression that can be used: {reason}"
+            raise self.refused(problem) from None
+
+    def steps(self, value: Any) -> int:
+        """How much work it is at most to match the value."""
+        if self.pattern is None or not isinstance(value, str):
+            return 0
+        size: int = self.expression.programsize
+        return size * len(_bytes(value[:LONGEST_VALUE]))
 
     def read(self, text: str) -> Any:
         """The value that a text stands for where only texts can be given."""
@@ -92,7 +115,7 @@ _RULES = {field.name for field in fields(Parameter)} - {"name"}
 
 def check_template_name(name: str) -> None:
     """Refuse what cannot stand in a URL as it is."""
-    if len(name) > LONGEST_NAME or _TEMPLATE_NAME.fullmatch(name) is None:
+    if len(name) > LONGEST_NAME or TEMPLATE_NAME.fullmatch(name) is None:
         raise InvalidInput(
             f"A template's name has 1 to {LONGEST_NAME} letters, digits, dots, dashes and "
             f"underscores, and begins and ends with a letter or digit; got {_shown(name)}. "
@@ -103,6 +126,11 @@ def check_template_name(name: str) -> None:
 
 def read_parameters(rules_by_name: Mapping[str, Mapping[str, Any]]) -> dict[str, Parameter]:
     """The parameters that a document declares, by name; all their rules are checked."""
+    return {name: _checked(name, rules) for name, rules in rules_by_name.items()}
+
+
+def stored_parameters(rules_by_name: Mapping[str, Mapping[str, Any]]) -> dict[str, Parameter]:
+    """Those of a template that was checked when it was saved."""
     return {name: _parameter(name, rules) for name, rules in rules_by_name.items()}
 
 
@@ -133,7 +161,7 @@ def placeholders_in(value: Any) -> Iterator[str]:
                 if placeholder[1] is None:
                     continue  # two braces
                 name = placeholder[1].strip()
-                if _PARAMETER_NAME.fullmatch(name) is None:
+                if PARAMETER_NAME.fullmatch(name) is None:
                     raise InvalidInput(
                         f"{placeholder[0][:60]!r} names no parameter: a name has letters, digits "
                         "and underscores, such as {{city}}. Write \\{{ for two braces.",
@@ -146,33 +174,32 @@ def placeholders_in(value: Any) -> Iterator[str]:
 
 
 def _parameter(name: str, rules: Mapping[str, Any]) -> Parameter:
+    rules = {rule: value for rule, value in rules.items() if value is not None}
+    return Parameter(name, **{"required": "default" not in rules} | rules)
+
+
+def _checked(name: str, rules: Mapping[str, Any]) -> Parameter:
     """The parameter, when its rules fit each other, its default and its enum."""
     refused = Parameter(name).refused
-    if len(name) > LONGEST_NAME or _PARAMETER_NAME.fullmatch(name) is None:
+    if len(name) > LONGEST_NAME or PARAMETER_NAME.fullmatch(name) is None:
         raise refused("a name has letters, digits and underscores, and begins with no digit")
     for unknown in sorted(rules.keys() - _RULES):
         raise refused(f"there is no rule {unknown!r}; there are {', '.join(sorted(_RULES))}")
-    rules = {rule: value for rule, value in rules.items() if value is not None}
-    parameter = Parameter(name, **{"required": "default" not in rules} | rules)
-    kind, pattern, low, high = parameter.type, parameter.pattern, parameter.min, parameter.max
+    parameter = _parameter(name, rules)
+    kind, low, high = parameter.type, parameter.min, parameter.max
     if kind not in TYPES:
         raise refused(f"type must be one of {', '.join(TYPES)}, got {_shown(kind)}")
-    if pattern is not None:
+    if parameter.pattern is not None:
         if kind != "string":
             raise refused("pattern is for texts")
-        try:
-            _compiled(pattern)
-        except SchemaError as error:
-            reason = str(error).strip().rpartition("\n")[2].partition(": ")[2].rstrip(".")
-            problem = f"pattern is no regular expression that can be used: {reason}"
-            raise refused(problem) from None
+        _ = parameter.expression
     if kind == "boolean" and (low is not None or high is not None):
         raise refused("true and false have no min and max")
     if low is not None and high is not None and low > high:
         raise refused(f"min ({_shown(low)}) is above max ({_shown(high)})")
-    if parameter.required and "default" in rules:
+    if parameter.required and rules.get("default") is not None:
         raise refused("a parameter that is required needs no default")
-    for value in (*parameter.enum, *([rules["default"]] if "default" in rules else ())):
+    for value in (*parameter.enum, *([] if parameter.default is None else [parameter.default])):
         parameter.checked(value)
     return parameter
 
@@ -198,6 +225,14 @@ def fill(
         raise InvalidInput(
             f"{humanize.count(len(missing), 'parameter')} must be given: {', '.join(missing)}.",
             field=f"parameters.{missing[0]}",
+        )
+    steps = sum(one.steps(values[name]) for name, one in parameters.items() if name in values)
+    if steps > MOST_STEPS:
+        raise TooLarge(
+            f"The texts are too long for patterns of that size: matching them may take {steps:,} "
+            f"steps, and at most {MOST_STEPS:,} are allowed. Give shorter texts, or a simpler "
+            "pattern.",
+            field="parameters",
         )
     values = {
         name: parameter.checked(values[name]) if name in values else parameter.default
@@ -240,24 +275,21 @@ def _written(value: Any) -> str:
 # -- values ----------------------------------------------------------------------------------------
 
 
-@lru_cache(32)
-def _compiled(pattern: str) -> SchemaValidator:
-    """The pattern, for whole texts. Not by `re`: there a few characters of pattern and of value can
-    take forever. This engine takes time in proportion to the length of the text."""
-    SchemaValidator(core_schema.str_schema(pattern=pattern))  # by itself: no bracket may close ours
-    return SchemaValidator(core_schema.str_schema(pattern=rf"\A(?:{pattern})\z"))
+@lru_cache(64)
+def _compiled(pattern: str) -> Any:
+    """Not by `re`: there a few characters of pattern and of value can take forever. RE2 takes time
+    in proportion to the text, so much memory and no more, and lets others run meanwhile."""
+    options = re2.Options()
+    options.max_mem, options.never_capture, options.log_errors = LARGEST_PATTERN, True, False
+    return re2.compile(pattern, options)
 
 
-def _check_match(
-    _validator: Any, pattern: str, text: Any, _schema: Any
-) -> Iterator[ValidationError]:
-    if not _compiled(pattern).isinstance_python(text):
-        yield ValidationError("no match")
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
 
 
 _VALIDATOR = validators.extend(
     Draft202012Validator,
-    {"pattern": _check_match},
     # JSON schema takes 7.0 for an integer, and Python's NaN for a number.
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many({
         "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
@@ -276,8 +308,6 @@ def _explain(error: ValidationError) -> str:
             return f"it must be {TYPES[rule]}"
         case "enum":
             return f"it must be one of {', '.join(map(_shown, rule))}"
-        case "pattern":
-            return f"it must match {rule!r}"
         case _:
             which = "least" if str(error.validator).startswith("min") else "most"
             unit = " characters" if str(error.validator).endswith("Length") else ""

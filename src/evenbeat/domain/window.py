@@ -1,19 +1,28 @@
-"""Execution windows: the hours in which a job may start, such as "Mon-Fri 22:00-06:00 UTC"."""
+"""Execution windows: the hours in which a job may start, such as "Mon-Fri 22:00-06:00 UTC".
+
+`off_peak` is a window by name. Which hours it means is found by the load and written behind the
+name, "off_peak 01:00-05:00 UTC", when a job is stored; before that, it is open all day.
+"""
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import NoReturn
 from zoneinfo import ZoneInfo
 
 from evenbeat.domain.moments import as_utc, offset_change, zone_named
+from evenbeat.domain.schedule.interval import Interval
 from evenbeat.errors import InvalidWindow
 
 EVERY_DAY = frozenset(range(7))
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MIDNIGHT = time(0)
-_EXAMPLE = 'Write for example "Mon-Fri 22:00-06:00 Europe/Berlin" or "09:00-17:30".'
+OFF_PEAK = "off_peak"
+LATEST_START = timedelta(minutes=15)
+"""How long before a window closes (a tenth of it, if that is less) the last run is placed: one that
+then waits for a free worker must not miss the window."""
+_EXAMPLE = 'Write for example "Mon-Fri 22:00-06:00 Europe/Berlin", "09:00-17:30" or "off_peak".'
 _TEXT = re.compile(
     r"(?:(?P<days>[^\W\d_][^\s:]*)\s+)?(?P<start>[0-9]+:[0-9]+)-(?P<end>[0-9]+:[0-9]+)"
     r"(?:\s+(?P<timezone>\S+))?"
@@ -35,6 +44,7 @@ class ExecutionWindow:
     start: time
     end: time
     timezone: str = "UTC"
+    off_peak: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "days", frozenset(self.days))
@@ -53,9 +63,12 @@ class ExecutionWindow:
         zone_named(self.timezone, error=InvalidWindow)
 
     def __str__(self) -> str:
+        if self == ALL_DAY_OFF_PEAK:
+            return OFF_PEAK
+        name = f"{OFF_PEAK} " if self.off_peak else ""
         days = "" if self.days == EVERY_DAY else _days_text(self.days) + " "
         end = "24:00" if self.end == _MIDNIGHT else f"{self.end:%H:%M}"
-        return f"{days}{self.start:%H:%M}-{end} {self.timezone}"
+        return f"{name}{days}{self.start:%H:%M}-{end} {self.timezone}"
 
     def contains(self, moment: datetime) -> bool:
         """Say whether the window is open at `moment`."""
@@ -64,10 +77,14 @@ class ExecutionWindow:
 
     def next_open(self, moment: datetime) -> datetime:
         """Give `moment` itself while the window is open, else the next opening."""
+        return max(self.open_span(moment)[0], as_utc(moment))
+
+    def open_span(self, moment: datetime) -> tuple[datetime, datetime]:
+        """When the window opens and closes around `moment`, or the next time."""
         moment = as_utc(moment)
         try:
             return next(
-                max(opening, moment)
+                (opening, closing)
                 for opening, closing in self._spans_around(moment)
                 if opening < closing and moment < closing
             )
@@ -92,6 +109,9 @@ class ExecutionWindow:
 def parse_window(text: str) -> ExecutionWindow:
     """Read "[days] HH:MM-HH:MM [timezone]"; without days every day, without a timezone UTC."""
     text = str(text)
+    name, _, hours = text.strip().partition(" ")
+    if name.lower().replace("-", "_") == OFF_PEAK:
+        return replace(parse_window(hours), off_peak=True) if hours else ALL_DAY_OFF_PEAK
     if len(text) > _LONGEST_TEXT:
         _refuse(text[:_LONGEST_TEXT], f"it goes on beyond {_LONGEST_TEXT} characters")
     # People and word processors write en dashes, and spaces around dashes and commas.
@@ -108,10 +128,37 @@ def parse_window(text: str) -> ExecutionWindow:
     )
 
 
-def due_at(plan_time: datetime, delay: timedelta, window: ExecutionWindow | None) -> datetime:
-    """Give the instant from which a plan may start: after `delay`, and inside the window."""
+ALL_DAY_OFF_PEAK = ExecutionWindow(EVERY_DAY, _MIDNIGHT, _MIDNIGHT, off_peak=True)
+"""The hours of `off_peak` before they are found."""
+
+
+def due_at(
+    plan_time: datetime,
+    delay: timedelta,
+    window: ExecutionWindow | None,
+    dues: Interval | None = None,
+) -> datetime:
+    """Give the instant from which a plan may start: after `delay`, and inside the window.
+
+    A plan that the window holds back starts at its opening; with `dues` (when the plans of a
+    balanced interval are due) a while later, so that not all such jobs start together.
+    """
     due = as_utc(plan_time) + delay
-    return due if window is None else window.next_open(due)
+    if window is None:
+        return due
+    opening, closing = window.open_span(due)
+    if opening <= due or dues is None:
+        return max(opening, due)
+    ahead = dues.next_after(opening - timedelta(microseconds=1)) - opening
+    open_for = closing - opening
+    # Half-way to the job's own first plan inside, so that both run; if there is none, as far into
+    # the window as its plans lie apart. Either way as far apart as the balancer has placed them.
+    return opening + (ahead // 2 if ahead < open_for else ahead % usable(open_for))
+
+
+def usable(open_for: timedelta) -> timedelta:
+    """For how much of a window runs are placed in it."""
+    return open_for - min(open_for / 10, LATEST_START)
 
 
 _ALL_DAY = 'it opens and closes at the same time; all day is written "00:00-24:00"'

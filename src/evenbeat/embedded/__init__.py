@@ -34,6 +34,7 @@ import psycopg
 
 from evenbeat.embedded.cluster import MAJOR_VERSION, Account, Cluster, unlock
 from evenbeat.errors import EmbeddedUnavailable
+from evenbeat.settings import private_directory
 
 if sys.platform != "win32":
     import fcntl
@@ -140,7 +141,7 @@ def _binaries() -> Path:
 
 def _prepare(home: Path, binaries: Path) -> Account | None:
     """Make `home` a private directory that the server can use; returns its user if we are root."""
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_directory(home)
     present = {entry.name for entry in home.iterdir()}
     if present and not present & {"lock", "pgdata"}:
         raise EmbeddedUnavailable(

@@ -131,6 +131,7 @@ class Cluster:
             )
         ours = staged / "evenbeat.conf"
         shutil.copyfile(Path(__file__).with_name("evenbeat.conf"), ours)
+        ours.chmod(0o600)
         if self.account:
             os.chown(ours, *self.account)
         with (staged / "postgresql.conf").open("a") as configuration:

@@ -13,8 +13,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from evenbeat.domain.decision import beyond_limit
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import Job
 from evenbeat.domain.states import ExecutionStatus
@@ -22,7 +23,14 @@ from evenbeat.engine.outcome import ChildReport, completed, encode_progress, fai
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners import SlotRunner
 from evenbeat.errors import TaskUnknown
-from evenbeat.external.supervisor import adopt_orphans, signal_all, tree_below
+from evenbeat.external.supervisor import (
+    Meter,
+    adopt_orphans,
+    kill_below,
+    kill_tree,
+    signal_all,
+    tree_below,
+)
 from evenbeat.observe.logs import LogFormat, configure_logging, current_logging
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition
@@ -57,8 +65,8 @@ class ProcessRunner(SlotRunner):
 
     place = "process"
 
-    def capacity(self) -> int:
-        return self.slots - self.active  # a child takes a while to start: none ahead
+    ahead_seconds = 0.0
+    """A child takes a while to start, so none is claimed ahead."""
 
     def perform(self, run: Run) -> ChildReport:
         """Let a child run the handler, and pass its messages on until it reports or is gone."""
@@ -73,16 +81,20 @@ class ProcessRunner(SlotRunner):
         with _SPAWNING:
             child.start()
         theirs.close()
+        meter = Meter(cast("int", child.pid), run.job.memory_limit, run.job.cpu_limit_seconds)
         run.interrupt = lambda: _end_group(child)
         if run.stop_reason is not None:  # stopped before the interrupt was in place
             _end_group(child)
         try:
             while True:
-                # The pipe's end alone does not tell that the child is gone: a process that it
-                # forked may hold the other end open.
-                while not ours.poll(LOOK_SECONDS):
+                if (limit := meter.exceeded()) is not None:
+                    return _beyond(run, meter, limit)
+                if not ours.poll(min(LOOK_SECONDS, meter.pause)):
+                    # The pipe's end alone does not tell that the child is gone: a process that it
+                    # forked may hold the other end open.
                     if not _alive(child) and not ours.poll(0):
                         return _died(run, child)
+                    continue
                 kind, content = ours.recv()
                 if kind == "progress":
                     run.context.progress(**content)
@@ -90,7 +102,10 @@ class ProcessRunner(SlotRunner):
                     ours.send(run.context.renew())
                 else:
                     report: ChildReport = content
-                    return report
+                    return report._replace(
+                        cpu_time_ms=max(report.cpu_time_ms or 0, meter.cpu_seconds * 1000),
+                        memory_peak_mb=max(report.memory_peak_mb or 0, meter.memory_bytes / 2**20),
+                    )
         except (EOFError, OSError):
             return _died(run, child)
         finally:
@@ -98,6 +113,15 @@ class ProcessRunner(SlotRunner):
             _end_group(child)
             child.join()
             child.close()
+
+
+def _beyond(run: Run, meter: Meter, limit: str) -> ChildReport:
+    """End at once, with all that it started, a run that takes more than it may."""
+    kill_tree(meter.root)
+    seconds, size = meter.cpu_seconds, meter.memory_bytes
+    message = beyond_limit(run.job, limit, seconds, size)
+    outcome = Outcome(ExecutionStatus.FAILED, error_code=limit, error_message=message)
+    return ChildReport(outcome, seconds * 1000 or None, size / 2**20 or None)
 
 
 def _died(run: Run, child: BaseProcess) -> ChildReport:
@@ -239,4 +263,5 @@ def _end_with_worker() -> None:
     parent = parent_process()
     if parent is not None:
         parent.join()
+    kill_below(os.getpid())  # daemons have left the group
     os.killpg(0, signal.SIGKILL)

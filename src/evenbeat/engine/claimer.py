@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -65,7 +66,7 @@ class Claimer(Loop):
     ) -> None:
         super().__init__(telemetry)
         self._store = store
-        self._runners = runners
+        self._runners = deque(runners)
         self._frontiers = {runner: Frontier() for runner in runners}
         self._pipeline = pipeline
         self._runs = runs
@@ -174,6 +175,7 @@ class Claimer(Loop):
     def _claim_all(self, connection: Connection | None = None) -> bool:
         """Claim for every runner that has capacity; returns whether there may be more to claim."""
         more = False
+        self._runners.rotate()  # they share the worker's slots: each is the first in its turn
         for runner in self._runners:
             capacity = runner.capacity()
             if 0 < capacity < runner.slots // 4:  # a moment's patience makes a better batch

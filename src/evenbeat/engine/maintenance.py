@@ -135,7 +135,7 @@ class Retention:
         removed += self._store.limits.prune(older_than=now - self.unused_keys_for)
         upkeep.fold_outcomes(older_than=now - self.hourly_outcomes_for)
         removed += upkeep.forget_tasks(older_than=cutoff)
-        removed += upkeep.forget_chores(older_than=cutoff)
+        removed += upkeep.forget_chores(older_than=cutoff) + upkeep.forget_alerts()
         silent = upkeep.silent_workers(self.silent_workers_for, now=self._clock.override())
         return removed + (upkeep.forget_workers(silent) if silent else 0)
 

@@ -122,7 +122,7 @@ def _storable(text: str) -> str:
 def _measured(run: Run, outcome: Outcome) -> Outcome:
     outcome.duration_ms = run.duration_ms
     outcome.queued_ms = run.queued_ms
-    outcome.cpu_time_ms = run.cpu_ns / 1e6 if run.cpu_ns else None
+    outcome.cpu_time_ms = run.cpu_ms
     for name, figure in run.context.figures.items():
         setattr(outcome, name, figure)
     return outcome

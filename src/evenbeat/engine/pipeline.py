@@ -13,8 +13,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -61,6 +60,32 @@ class Timer(Protocol):
 
 EndedRun = tuple[Run, Outcome | None]
 CallLater = Callable[[float, Callable[[StopReason], None], StopReason], Timer]
+
+
+class Attempt:
+    """The steps around a runner's `perform`, which puts into `run.value` what the handler returned.
+    Whatever it raises ends here."""
+
+    __slots__ = ("_pipeline", "_run", "_timer")
+
+    def __init__(self, pipeline: "Pipeline", run: Run, call_later: CallLater) -> None:
+        self._pipeline, self._run = pipeline, run
+        limit = run.job.timeout_seconds
+        self._timer = None if limit is None else call_later(limit, run.stop, StopReason.TIMEOUT)
+
+    def __enter__(self) -> None:
+        self._run.started_at = time.monotonic()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        run = self._run
+        try:
+            outcome = completed(run, run.value) if error is None else failed(run, error)
+        except BaseException as problem:
+            outcome = failed(run, problem)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._pipeline.end(run, outcome)
+        return True
 
 
 class Pipeline(Loop):
@@ -111,26 +136,7 @@ class Pipeline(Loop):
         self._reporter.started(runs)
         return runs
 
-    # -- arguments → timeout → perform → outcome -------------------------------------------------
-
-    @contextmanager
-    def attempt(self, run: Run, call_later: CallLater) -> Iterator[None]:
-        """The steps around a runner's `perform`, which puts into `run.value` what the handler
-        returned. Whatever it raises ends here."""
-        run.started_at = time.monotonic()
-        timer: Timer | None = None
-        try:
-            if run.job.timeout_seconds is not None:
-                timer = call_later(run.job.timeout_seconds, run.stop, StopReason.TIMEOUT)
-            yield  # perform: `run.value = handler(**run.arguments())`, in the runner's own way
-            run.meter()
-            outcome = completed(run, run.value)
-        except BaseException as error:
-            run.meter()
-            outcome = failed(run, error)
-        if timer is not None:
-            timer.cancel()
-        self.end(run, outcome)
+    # -- arguments → timeout → perform → outcome: see `Attempt` -----------------------------------
 
     def end(self, run: Run, outcome: Outcome | None) -> None:
         """A run is over: by itself, or because it was stopped (then without an outcome, unless it

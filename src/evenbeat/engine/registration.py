@@ -3,7 +3,7 @@
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
@@ -68,6 +68,7 @@ class Registration:
         clock: Clock,
         runners: Sequence[Runner],
         *,
+        concurrency: int,
         queues: Sequence[str] | None,
         application: ApplicationCode | None,
     ) -> None:
@@ -76,10 +77,13 @@ class Registration:
         """Whether the worker takes no more jobs."""
         self.claiming_loops: list[Loop] = []
         """What a drain stops."""
+        self.claim_age: Callable[[], float] = lambda: 0.0
+        """Seconds since the worker looked for due jobs."""
         self._store = store
         self._registry = registry
         self._clock = clock
         self._runners = runners
+        self._concurrency = concurrency
         self._queues = queues
         self._application = application
 
@@ -91,7 +95,7 @@ class Registration:
             pid=self.identity.pid,
             process_started_at=self.identity.process_started_at,
             version=__version__,
-            concurrency=sum(runner.slots for runner in self._runners),
+            concurrency=min(self._concurrency, sum(runner.slots for runner in self._runners)),
             queues=self._queues,
             tasks=self._registry.named(),
             application=self._application,
@@ -115,6 +119,7 @@ class Registration:
         status = self._store.upkeep.beat(
             self.identity.id,
             running=sum(runner.running for runner in self._runners),
+            claim_age=self.claim_age(),
             draining=self.draining,
             now=self._clock.override(),
         )

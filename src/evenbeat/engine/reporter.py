@@ -1,5 +1,6 @@
 """The step `report`: log lines in the product's wording, and events for listeners."""
 
+import json
 import logging
 from collections.abc import Iterable
 from datetime import datetime
@@ -63,7 +64,7 @@ class Reporter:
                 if outcome is not None and decision is not None:
                     details = {
                         "duration_ms": outcome.duration_ms,
-                        "result": outcome.result,
+                        "result": outcome.result and json.loads(outcome.result),
                         "error_code": outcome.error_code,
                         "error": outcome.error_message,
                         "next_run_at": decision.next_run_at,
@@ -113,8 +114,9 @@ def _fields(job: Job) -> dict[str, Any]:
     fields: dict[str, Any] = {"job_id": str(job.id), "task": job.task}
     if job.name is not None:
         fields["job_name"] = job.name
-    if "source_name" in job.metadata:
-        fields["source_name"] = job.metadata["source_name"]
+    source = job.payload.get("source_name", job.metadata.get("source_name"))
+    if source is not None:
+        fields["source_name"] = source
     return fields
 
 

@@ -29,13 +29,12 @@ class Run:
     __slots__ = (
         "claimed_at",
         "context",
-        "cpu_ns",
+        "cpu_ms",
         "ended",
         "interrupt",
         "job",
         "leased_at",
         "started_at",
-        "step_began_ns",
         "stop_reason",
         "task",
         "token",
@@ -54,8 +53,8 @@ class Run:
         self.leased_at = self.claimed_at if leased_at is None else leased_at
         """When its claim was sent: from then on its lease may have run."""
         self.started_at: float | None = None
-        self.cpu_ns = 0
-        self.step_began_ns: int | None = None
+        self.cpu_ms: float | None = None
+        """Of a handler that has a thread to itself; on an event loop nobody can tell."""
         self.stop_reason: StopReason | None = None
         self.interrupt: Callable[[], object] | None = None
         self.ended = False
@@ -67,6 +66,8 @@ class Run:
         that was stopped while it waited for its slot does not start."""
         if self.stop_reason is not None:
             raise LeaseLost("The run was stopped before it started.")
+        if self.job.memory_limit or self.job.cpu_limit_seconds:
+            self.task.check_run()
         signature = self.task.signature
         try:
             values = signature.decode(self.job.payload)
@@ -76,12 +77,6 @@ class Run:
         if signature.context_name is not None:
             values[signature.context_name] = self.context
         return values
-
-    def meter(self) -> None:
-        """Count the CPU time of the step that this thread is in, which ends here."""
-        if self.step_began_ns is not None:
-            self.cpu_ns += time.thread_time_ns() - self.step_began_ns
-            self.step_began_ns = None
 
     def stop(self, reason: StopReason) -> None:
         """Ask the run to end. The first reason counts; a run that has ended is left alone."""

@@ -8,7 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -16,62 +16,67 @@ from typing import Any, ClassVar
 
 from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.outcome import stopped
-from evenbeat.engine.pipeline import Pipeline
+from evenbeat.engine.pipeline import Attempt, Pipeline
 from evenbeat.engine.run import Run, StopReason
+from evenbeat.engine.slots import SharedSlots, Slots
 
 logger = logging.getLogger(__name__)
 
 AHEAD_SECONDS = 0.05
 MOST_AHEAD_SECONDS = 0.2
 AHEAD_CLAIMS = 4
-MOST_AHEAD = 1000
 TICK_SECONDS = 0.5
 """How often the loop shows that it is not blocked."""
 
 
 class Runner(ABC):
-    """Runs up to `slots` handlers at once, and differs from the others in how it performs one.
+    """Runs up to `slots` handlers at once, together with the worker's other runners no more than
+    `shared` has, and differs from the others in how it performs one.
 
-    The claimer asks for its `capacity()`: the free slots, plus as many more as the recent pace will
-    use up within `AHEAD_SECONDS`. So short jobs are fetched in large batches, and long ones are
-    never taken from other workers. Where claims are slow, because many workers share a database or
-    it is far away, they are larger and fewer: each fetches enough for the time of `AHEAD_CLAIMS`.
+    The claimer asks for its `capacity()`: the free slots, and a little ahead of its pace. Where
+    claims are slow, because many workers share a database or it is far away, they are larger and
+    fewer: each fetches enough for the time of `AHEAD_CLAIMS`.
     """
 
     place: ClassVar[str]
     """Where its handlers run: `loop`, `thread` or `process`."""
 
-    def __init__(self, slots: int, tasks: Sequence[str], pipeline: Pipeline, alarm: Alarm) -> None:
-        self.slots = slots
+    def __init__(
+        self,
+        slots: int,
+        shared: SharedSlots,
+        tasks: Sequence[str],
+        pipeline: Pipeline,
+        alarm: Alarm,
+    ) -> None:
         self.tasks = list(tasks)
+        self._slots = Slots(slots)
+        self._shared = shared
         self._pipeline = pipeline
         self._alarm = alarm
         self._waiting: deque[Run] = deque()
-        self._lock = threading.Lock()
         self._context = copy_context()
         """Each run gets a copy: what it sets must not be seen by the next one."""
         self._stuck = False
         """Whether it cannot start what it has, although slots are free."""
-        self._taken = 0
-        self._over = 0
-        self._returned = 0
         self._claim_seconds = 0.0
-        self._pace = 0.0
-        self._pace_over = 0
-        self._pace_at = time.monotonic()
+
+    @property
+    def slots(self) -> int:
+        """How many handlers it runs at once."""
+        return self._slots.total
+
+    @property
+    def ahead_seconds(self) -> float:
+        """For how long ahead it claims."""
+        return min(max(AHEAD_SECONDS, self._claim_seconds * AHEAD_CLAIMS), MOST_AHEAD_SECONDS)
 
     def capacity(self) -> int:
         """How many runs this runner would take now."""
         if self._stuck:
             return 0
-        now = time.monotonic()
-        elapsed = now - self._pace_at
-        if elapsed >= 0.05:
-            latest = (self._over - self._pace_over) / elapsed
-            self._pace += (latest - self._pace) * min(1.0, elapsed / 0.2)
-            self._pace_over, self._pace_at = self._over, now
-        seconds = min(max(AHEAD_SECONDS, self._claim_seconds * AHEAD_CLAIMS), MOST_AHEAD_SECONDS)
-        return self.slots + min(MOST_AHEAD, int(self._pace * seconds)) - self.active
+        seconds = self.ahead_seconds
+        return min(self._slots.capacity(seconds), self._shared.capacity(seconds))
 
     def claim_took(self, seconds: float) -> None:
         """How long the last claim for this runner took."""
@@ -80,7 +85,7 @@ class Runner(ABC):
     @property
     def active(self) -> int:
         """Runs taken and not yet over, waiting ones included."""
-        return self._taken - self._over - self._returned
+        return self._slots.active
 
     @property
     def running(self) -> int:
@@ -101,9 +106,16 @@ class Runner(ABC):
     def start(self) -> None:
         """Be ready to take runs."""
 
-    @abstractmethod
     def take(self, runs: Sequence[Run]) -> None:
         """Run these, in this order, as slots are free. Called by one thread at a time."""
+        self._slots.claim(len(runs))
+        self._shared.claim(len(runs))
+        self._waiting.extend(runs)
+        self._start_waiting(len(runs))
+
+    @abstractmethod
+    def _start_waiting(self, new: int) -> None:
+        """So many more runs wait for a slot."""
 
     def give_back(self, waited_seconds: float) -> list[Run]:
         """Runs that have waited too long for a slot, for another worker to take."""
@@ -114,7 +126,8 @@ class Runner(ABC):
                 late.append(self._waiting.popleft())
             except IndexError:
                 break
-        self._returned += len(late)
+        self._slots.give_back(len(late))
+        self._shared.give_back(len(late))
         return late
 
     @abstractmethod
@@ -123,8 +136,9 @@ class Runner(ABC):
 
     def _free_slot(self) -> None:
         """A handler has returned. That may be long after its run was over."""
-        with self._lock:
-            self._over += 1
+        self._slots.end()
+        self._shared.end()
+        self._shared.leave()
         self._alarm.slot_freed()
 
 
@@ -137,20 +151,26 @@ class LoopRunner(Runner):
 
     place = "loop"
 
-    def __init__(self, slots: int, tasks: Sequence[str], pipeline: Pipeline, alarm: Alarm) -> None:
-        super().__init__(slots, tasks, pipeline, alarm)
+    def __init__(
+        self,
+        slots: int,
+        shared: SharedSlots,
+        tasks: Sequence[str],
+        pipeline: Pipeline,
+        alarm: Alarm,
+    ) -> None:
+        super().__init__(slots, shared, tasks, pipeline, alarm)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="evenbeat-loop", daemon=True)
-        self._started = 0
+        self._in_line = False
         self._closing = False
         self._late = 0.0
         self._tick_due = float("inf")
 
     async def perform(self, run: Run) -> None:
         """Await the handler."""
-        with self._pipeline.attempt(run, self.loop.call_later):
+        with Attempt(self._pipeline, run, self.loop.call_later):
             run.value = await run.task.handler(**run.arguments())
-        self._started -= 1
         self._free_slot()
         self._fill_slots()
 
@@ -165,14 +185,11 @@ class LoopRunner(Runner):
     def give_back(self, waited_seconds: float) -> list[Run]:
         """If runs wait although slots are free, a handler blocks the loop. Until it ends no more
         are taken, otherwise the same runs would come and go all the time."""
-        free = self._started < self.slots
         late = super().give_back(waited_seconds)
-        self._stuck = self._stuck or bool(late and free)
+        self._stuck = self._stuck or bool(late and not self._shared.is_full)
         return late
 
-    def take(self, runs: Sequence[Run]) -> None:
-        self._taken += len(runs)
-        self._waiting.extend(runs)
+    def _start_waiting(self, new: int) -> None:  # noqa: ARG002 - it looks at all of them
         self.loop.call_soon_threadsafe(self._fill_slots)
 
     def close(self) -> None:
@@ -203,50 +220,32 @@ class LoopRunner(Runner):
 
     def _fill_slots(self) -> None:
         self._stuck = False
-        while self._started < self.slots and self._waiting:
-            try:
-                run = self._waiting.popleft()
-            except IndexError:
-                return
-            self._started += 1
-            metered = _Metered(self.perform(run), run)
-            task = self.loop.create_task(metered, context=self._context.copy())
-            run.interrupt = partial(self._cancel, task)
+        while self._waiting and not self._in_line:
+            self._in_line = not self._shared.enter(self._slot_is_free)
+            if not self._in_line:
+                self._start_next()
+
+    def _slot_is_free(self) -> None:
+        with suppress(RuntimeError):  # the loop has closed
+            self.loop.call_soon_threadsafe(self._leave_line)
+
+    def _leave_line(self) -> None:
+        self._in_line = False
+        self._start_next()
+        self._fill_slots()
+
+    def _start_next(self) -> None:
+        try:
+            run = self._waiting.popleft()
+        except IndexError:  # given back meanwhile
+            self._shared.leave()
+            return
+        task = self.loop.create_task(self.perform(run), context=self._context.copy())
+        run.interrupt = partial(self._cancel, task)
 
     def _cancel(self, task: "asyncio.Task[None]") -> None:
         with suppress(RuntimeError):  # the loop has closed: so has the run
             self.loop.call_soon_threadsafe(task.cancel)
-
-
-class _Metered(Coroutine[Any, Any, None]):
-    """A coroutine whose every step adds to its run's CPU time, so that the runs that share a thread
-    are measured separately."""
-
-    __slots__ = ("_coroutine", "_run")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, None], run: Run) -> None:
-        self._coroutine = coroutine
-        self._run = run
-
-    def send(self, value: Any) -> Any:
-        self._run.step_began_ns = time.thread_time_ns()
-        try:
-            return self._coroutine.send(value)
-        finally:
-            self._run.meter()
-
-    def throw(self, *error: Any) -> Any:
-        self._run.step_began_ns = time.thread_time_ns()
-        try:
-            return self._coroutine.throw(*error)
-        finally:
-            self._run.meter()
-
-    def close(self) -> None:
-        self._coroutine.close()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return self._coroutine.__await__()
 
 
 # -- in threads ----------------------------------------------------------------------------------
@@ -255,8 +254,15 @@ class _Metered(Coroutine[Any, Any, None]):
 class SlotRunner(Runner):
     """Each of its threads performs one run after the other."""
 
-    def __init__(self, slots: int, tasks: Sequence[str], pipeline: Pipeline, alarm: Alarm) -> None:
-        super().__init__(slots, tasks, pipeline, alarm)
+    def __init__(
+        self,
+        slots: int,
+        shared: SharedSlots,
+        tasks: Sequence[str],
+        pipeline: Pipeline,
+        alarm: Alarm,
+    ) -> None:
+        super().__init__(slots, shared, tasks, pipeline, alarm)
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._serve, name=f"evenbeat-slot-{n}", daemon=True)
@@ -271,10 +277,8 @@ class SlotRunner(Runner):
         for thread in self._threads:
             thread.start()
 
-    def take(self, runs: Sequence[Run]) -> None:
-        self._taken += len(runs)
-        self._waiting.extend(runs)
-        for _ in runs:
+    def _start_waiting(self, new: int) -> None:
+        for _ in range(new):
             self._wake.put(True)
 
     def close(self) -> None:
@@ -282,12 +286,17 @@ class SlotRunner(Runner):
             self._wake.put(False)
 
     def _serve(self) -> None:
+        slot_is_free = threading.Event()
         while self._wake.get():
+            if not self._shared.enter(slot_is_free.set):
+                slot_is_free.wait()
+                slot_is_free.clear()
             try:
                 run = self._waiting.popleft()
             except IndexError:  # given back meanwhile
+                self._shared.leave()
                 continue
-            with self._pipeline.attempt(run, _start_timer):
+            with Attempt(self._pipeline, run, _start_timer):
                 run.value = self._context.copy().run(self.perform, run)
             self._free_slot()
 
@@ -302,8 +311,11 @@ class ThreadRunner(SlotRunner):
     def perform(self, run: Run) -> Any:
         """Call the handler."""
         run.interrupt = lambda: self._pipeline.end(run, stopped(run))
-        run.step_began_ns = time.thread_time_ns()
-        return run.task.call(run.arguments())
+        began_ns = time.thread_time_ns()
+        try:
+            return run.task.call(run.arguments())
+        finally:
+            run.cpu_ms = (time.thread_time_ns() - began_ns) / 1e6
 
 
 def _start_timer(

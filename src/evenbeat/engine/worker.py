@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from evenbeat.engine.alarm import Alarm
@@ -24,6 +24,7 @@ from evenbeat.engine.registration import Registration
 from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import ActiveRuns, StopReason
 from evenbeat.engine.runners import LoopRunner, Runner, ThreadRunner
+from evenbeat.engine.slots import SharedSlots
 from evenbeat.events import EventBus
 from evenbeat.observe.telemetry import NO_TELEMETRY, RunnerStatus, Telemetry, WorkerStatus
 from evenbeat.settings import Settings
@@ -56,12 +57,16 @@ class Worker:
         chores: Sequence[Chore] = (),
         telemetry: Telemetry = NO_TELEMETRY,
         application: ApplicationCode | None = None,
+        beside_start: Callable[[], object] = lambda: None,
     ) -> None:
+        """`beside_start` is done once with each start, on a thread of its own."""
         self.queues = queues
         self.events = events or EventBus()
         self.clock = clock or DatabaseClock()
         self._store = store
         self._settings = settings
+        self._beside_start = beside_start
+        self._beginner: threading.Thread | None = None
         self._telemetry = telemetry
         lease = timedelta(seconds=settings.lease_seconds)
         alarm = Alarm(self.clock)
@@ -69,7 +74,13 @@ class Worker:
         self.runs = ActiveRuns()
         self.runners: list[Runner] = []
         self.registration = Registration(
-            store, registry, self.clock, self.runners, queues=queues, application=application
+            store,
+            registry,
+            self.clock,
+            self.runners,
+            concurrency=settings.concurrency,
+            queues=queues,
+            application=application,
         )
         self.identity = self.registration.identity
         self.keeper = LeaseKeeper(
@@ -91,14 +102,16 @@ class Worker:
             reporter=reporter,
             telemetry=telemetry,
         )
+        most = settings.concurrency
         places: list[tuple[type[Runner], int, RunnerKind]] = [
-            (LoopRunner, settings.concurrency, RunnerKind.ON_LOOP),
-            (ThreadRunner, min(settings.threads, settings.concurrency), RunnerKind.IN_THREAD),
-            (ProcessRunner, min(os.cpu_count() or 1, settings.concurrency), RunnerKind.ISOLATED),
+            (LoopRunner, most, RunnerKind.ON_LOOP),
+            (ThreadRunner, settings.threads, RunnerKind.IN_THREAD),
+            (ProcessRunner, settings.child_processes or os.cpu_count() or 1, RunnerKind.ISOLATED),
         ]
+        shared = SharedSlots(most)
         for runner, slots, place in places:
             if tasks := registry.named(place):
-                self.runners.append(runner(slots, tasks, self.pipeline, alarm))
+                self.runners.append(runner(min(slots, most), shared, tasks, self.pipeline, alarm))
         self.claimer = Claimer(
             store,
             self.runners,
@@ -132,6 +145,7 @@ class Worker:
             telemetry=telemetry,
         )
         self.registration.claiming_loops = [self.maintenance, listener, self.claimer]
+        self.registration.claim_age = lambda: self.claimer.age
         # While the worker drains, ends of runs are still written and leases kept.
         self._last_loops = [self.pipeline, self.keeper, LeaseWatch(self.keeper)]
 
@@ -145,6 +159,8 @@ class Worker:
             runner.start()
         for loop in [*self._last_loops, *self.registration.claiming_loops]:
             loop.start()
+        self._beginner = threading.Thread(target=self._beside_start, daemon=True)
+        self._beginner.start()
         self._telemetry.watch(self.identity.id, self.status)
         logger.info(
             "Starting interval scheduler",
@@ -178,6 +194,8 @@ class Worker:
         deadline = time.monotonic() + 5
         for loop in [*self._last_loops, *self.registration.claiming_loops]:
             loop.join(timeout=max(0.0, deadline - time.monotonic()))
+        if self._beginner is not None:
+            self._beginner.join(timeout=max(0.0, deadline - time.monotonic()))
         for runner in self.runners:
             runner.close()
         self.events.stop()

@@ -32,12 +32,29 @@ class Launch(NamedTuple):
     stdin: str | None = None
     keep: int = 0
     """How many bytes `run` keeps of each output."""
+    memory_limit: int | None = None
+    cpu_limit: float | None = None
+
+
+class Ending(NamedTuple):
+    """How a command ended and what it took together with all that it started, as far as they have
+    ended. `exit_code` is minus the signal's number if one ended it."""
+
+    exit_code: int
+    cpu_seconds: float = 0.0
+    memory_bytes: int = 0
+    exceeded: str | None = None
+    """The limit for which it was ended."""
+
+
+Measured = Callable[[float, int], None]
+"""Is told what a command has taken: seconds of CPU time, and the most bytes of memory."""
 
 
 class CommandResult(NamedTuple):
-    """How it went; `exit_code` is minus the signal's number if one ended it."""
+    """How it went, and what it printed."""
 
-    exit_code: int
+    ending: Ending
     stdout: HeadAndTail
     stderr: HeadAndTail
 
@@ -48,12 +65,14 @@ class StartedCommand:
 
     stdout: asyncio.StreamReader
     stderr: asyncio.StreamReader
-    ending: "asyncio.Future[int]"
-    """Its exit code, once it has ended."""
+    ending: "asyncio.Future[Ending]"
+    """How it ended, once it has."""
 
 
 async def run(
-    launch: Launch, on_output: Callable[[int], None] = lambda _size: None
+    launch: Launch,
+    on_output: Callable[[int], None] = lambda _size: None,
+    measured: Measured = lambda _seconds, _bytes: None,
 ) -> CommandResult:
     """Start a command and wait for its end; `on_output` gets how much it has printed so far.
 
@@ -66,7 +85,7 @@ async def run(
             output.add(data)
             on_output(sum(one.total for one in outputs))
 
-    async with started(launch) as command:
+    async with started(launch, measured) as command:
         reading = [
             asyncio.ensure_future(collect(command.stdout, outputs[0])),
             asyncio.ensure_future(collect(command.stderr, outputs[1])),
@@ -77,11 +96,14 @@ async def run(
 
 
 @asynccontextmanager
-async def started(launch: Launch) -> AsyncIterator[StartedCommand]:
+async def started(
+    launch: Launch, measured: Measured = lambda _seconds, _bytes: None
+) -> AsyncIterator[StartedCommand]:
     """A command for as long as the block lasts: when the block fails or is done before the command,
     the command is ended with all that it started, and when this process is killed, the supervisor
     does so. Processes that a command leaves behind when it ends by itself go on, as they do under
-    cron. Raises OSError when it cannot be started."""
+    cron. `measured` is called whatever has ended it. Raises OSError when it cannot be
+    started."""
     ours, theirs = socket.socketpair()
     # Standard input is a file: no one needs to feed it.
     with ours, theirs, tempfile.TemporaryFile() as stdin:
@@ -120,7 +142,8 @@ async def started(launch: Launch) -> AsyncIterator[StartedCommand]:
                 if not ending.done():
                     orders.write(f"end {GRACE_SECONDS}\n".encode())
                 await asyncio.wait([ending], timeout=GRACE_SECONDS + 3)
-                ending.cancel()
+                if not ending.cancel() and (end := ending.result()).memory_bytes:
+                    measured(end.cpu_seconds, end.memory_bytes)
         finally:
             orders.close()  # whatever has happened: without its line the supervisor ends the rest
             with suppress(asyncio.CancelledError):
@@ -128,11 +151,11 @@ async def started(launch: Launch) -> AsyncIterator[StartedCommand]:
                     await asyncio.sleep(0.002)
 
 
-_REQUEST = ("argv", "env", "cwd")
+_REQUEST = ("argv", "env", "cwd", "memory_limit", "cpu_limit")
 _NO_ANSWER = '{"errno": 0, "reason": "its supervisor was ended", "where": ""}'
 
 
-async def _end_of(answers: asyncio.StreamReader) -> int:
-    """The exit code that the supervisor reports. One that was killed takes its command along."""
+async def _end_of(answers: asyncio.StreamReader) -> Ending:
+    """What the supervisor reports. One that was killed takes its command along."""
     line = await answers.readline()
-    return int(json.loads(line)["exit_code"]) if line else -signal.SIGKILL
+    return Ending(**json.loads(line)) if line else Ending(-signal.SIGKILL)

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import yaml
 
 from evenbeat.domain.job import BY_NAME
 from evenbeat.domain.schedule import KINDS, Once
+from evenbeat.domain.window import OFF_PEAK
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.source import Document, ImportSource
 
@@ -51,7 +53,15 @@ def load_file(path: Path, kind: str | None = None) -> Any:
     try:
         if kind == "json":
             return json.loads(text)
-        return yaml.load(text, _LineLoader)  # noqa: S506 - a safe loader that counts lines
+        loader = _LineLoader(text)
+        node = loader.get_single_node()
+        if _parts(node, {}) > _MOST_PARTS:
+            raise InvalidInput(
+                f"{path} has more than {_MOST_PARTS:,} parts once its aliases (*name) and merge "
+                "keys (<<) are written out. Use fewer of them, or several files.",
+                field="jobs",
+            )
+        return None if node is None else loader.construct_document(node)
     except json.JSONDecodeError as error:
         problem = f"line {error.lineno}, column {error.colno}: {error.msg}"
     except yaml.MarkedYAMLError as error:
@@ -72,6 +82,17 @@ class _LineLoader(yaml.SafeLoader):
 _LineLoader.add_constructor(
     yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _LineLoader.construct_lined_mapping
 )
+
+
+def _parts(node: yaml.Node | None, known: dict[yaml.Node, int]) -> int:
+    """How many parts a node has with its aliases written out; too many, if it contains itself."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if node not in known:
+        known[node] = _MOST_PARTS
+        inner = chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
+        known[node] = 1 + sum(_parts(one, known) for one in inner)
+    return known[node]
 
 
 def as_json(value: Any) -> Any:
@@ -147,6 +168,8 @@ def definition_of(job: Mapping[str, Any]) -> Document:
         "dedup_key": job["dedup_key"],
         "paused": job["is_paused"] or None,
     }
+    if (job["window"] or "").startswith(OFF_PEAK):
+        definition["window"] = OFF_PEAK  # which hours that means is found where it is imported
     if definition.get("after") is not None:
         definition["after"] = [_awaited(one, job["scope"]) for one in definition["after"]]
     if job["schedule_kind"] == Once.kind and job["status"] != "pending":
@@ -183,9 +206,16 @@ def written(definitions: Iterable[Document], form: str, templates: Iterable[Docu
     """The definitions as the text of a file."""
     template_list = list(templates)
     content = {**({"templates": template_list} if template_list else {}), "jobs": list(definitions)}
-    if form == "json":
-        return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
-    return yaml.dump(content, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100)
+    for ascii_only in (False, True):
+        if form == "json":
+            text = json.dumps(content, ensure_ascii=ascii_only, indent=2) + "\n"
+        else:
+            text = yaml.dump(
+                content, Dumper=_Plain, sort_keys=False, allow_unicode=not ascii_only, width=100
+            )
+        if text.replace("\n", "").isprintable():  # otherwise a terminal would obey parts of it
+            break
+    return text
 
 
 class _Plain(yaml.SafeDumper):

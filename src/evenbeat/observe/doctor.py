@@ -3,6 +3,7 @@ of its findings are in `findings.toml`."""
 
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import cache
@@ -13,6 +14,7 @@ import psycopg
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
 from evenbeat.humanize import count, duration
+from evenbeat.observe.alerts import alerts
 from evenbeat.store.health import HealthQueries, ServerInfo, health_queries
 from evenbeat.store.summaries import SILENT_AFTER
 
@@ -23,8 +25,6 @@ OLDEST_SERVER = 140_000
 # From where on something is worth a finding.
 LONG_TRANSACTION = timedelta(minutes=1)
 CLOCK_SKEW = timedelta(seconds=2)
-LATE = timedelta(minutes=5)
-UNSERVED = timedelta(seconds=30)
 STALE_LEASE = timedelta(seconds=60)
 DEAD_SHARE, DEAD_ROWS = 0.3, 10_000
 CONNECTIONS_SHARE = 0.85
@@ -165,21 +165,23 @@ def workers(context: CheckContext) -> Iterator[Finding]:
     yield _finding("workers", workers=count(live, "worker")) if live else _finding("no_workers")
 
 
-def lanes(context: CheckContext) -> Iterator[Finding]:
-    """Jobs that wait: unserved, late, or in a paused queue."""
-    findings: dict[str, list[Finding]] = {"unserved": [], "late": [], "queue_paused": []}
-    lanes = context.queries.waiting_lanes(UNSERVED)
-    for lane in lanes:
-        age = context.now - lane.oldest_due
-        name = "queue_paused" if lane.paused_at else "late" if lane.workers else "unserved"
-        words = {"jobs": count(lane.jobs, "job"), "workers": count(lane.workers, "worker")}
-        if name != "late" or age >= LATE:
-            values = lane._asdict() | words | {"age": duration(age)}
-            findings[name].append(_finding(name, **values))
-    for each in findings.values():
-        yield from each[:_MOST_NAMED]
-    if not lanes:
+def jobs(context: CheckContext) -> Iterator[Finding]:
+    """Jobs that wait for too long, and tasks that fail, hang, miss their time or get slower."""
+    named = Counter[str]()
+    for rule, *words, _, _, _ in alerts(context.queries.rows, context.now):
+        named[rule.name] += 1
+        if named[rule.name] <= _MOST_NAMED:
+            yield Finding(rule.name, rule.severity, *words)
+    if not named.keys() & {"unserved", "late", "queue_paused", "queue_depth"}:
         yield _finding("on_time")
+    if not named.keys() & {
+        "failure_rate",
+        "running_long",
+        "missed_window",
+        "success_rate",
+        "slower",
+    }:
+        yield _finding("tasks_are_well")
 
 
 def leases(context: CheckContext) -> Iterator[Finding]:
@@ -215,7 +217,7 @@ _SERVER_CHECKS = (
     dead_rows,
     sizes,
 )
-_SCHEMA_CHECKS = (workers, lanes, leases, chores)
+_SCHEMA_CHECKS = (workers, jobs, leases, chores)
 
 
 def check(url: str, *, schema: str = "evenbeat", now: datetime | None = None) -> list[Finding]:

@@ -180,8 +180,7 @@ def _waiting(known: Circumstances, due: datetime) -> Fact:
     if window is not None and plan is not None and not window.contains(min(plan + delay, due)):
         return Fact(
             "outside_window",
-            f"Its plan of {timestamp(plan)} falls outside its window ({window}), which opens "
-            f"{when}.",
+            f"Its plan of {timestamp(plan)} falls outside its window ({window}). It starts {when}.",
         )
     return Fact("waits_for_its_time", f"It is waiting for its next run, {when}.")
 

@@ -154,10 +154,11 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 _LEVELS = {"WARNING": "WARN ", "CRITICAL": "FATAL"}
 _COLOURS = {"WARN ": "\033[33m", "ERROR": "\033[31m", "FATAL": "\033[31m", "DEBUG": "\033[2m"}
 
-# What would end a line or steer a terminal.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_CONTROL_BUT_NEWLINE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-_NEEDS_QUOTES = re.compile(r'[\x00-\x20"=\x7f-\xa0\u2028\u2029]|^$')
+# What would end a line, steer a terminal or turn the direction of writing.
+_STEERS = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_CONTROL = re.compile(rf"[\x00-\x1f{_STEERS}]")
+_CONTROL_BUT_NEWLINE = re.compile(rf"[\x00-\x09\x0b-\x1f{_STEERS}]")
+_NEEDS_QUOTES = re.compile(rf'[\x00-\x20"=\xa0{_STEERS}]|^$')
 
 _encode = json.JSONEncoder(default=str, allow_nan=False).encode
 

@@ -10,7 +10,7 @@ import logging
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import product
 from math import inf
@@ -22,9 +22,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from evenbeat.domain.alerts import RULES
 from evenbeat.domain.states import JobStatus
+from evenbeat.observe.alerts import task_alerts
 from evenbeat.observe.single_flight import SingleFlight
-from evenbeat.observe.telemetry import Telemetry
+from evenbeat.observe.telemetry import PRIORITIES, Histogram, Telemetry
 from evenbeat.store.database import Database
 from evenbeat.store.health import TableQueries
 from evenbeat.store.placement import PlacementTotals
@@ -76,6 +78,8 @@ _ENGINE = (
     histogram("evenbeat_pickup_delay_seconds", ("task",),
           "From due to start, as the execution's wait_ms; recorded when the run has ended."),
     counter("evenbeat_retries_total", ("task",), "Failed runs that will be tried again."),
+    counter("evenbeat_retry_ends_total", ("task", "outcome"),
+          "Those of the ended runs that were not the first attempt."),
     counter("evenbeat_timeouts_total", ("task",), "Runs that took longer than their timeout."),
     counter("evenbeat_leases_lost_total", ("task",),
           "Runs whose lease was lost; their result was thrown away."),
@@ -136,10 +140,19 @@ _DATABASE = (
     gauge("evenbeat_success_ratio", (), "Completed out of all completed and failed runs so far."),
     gauge("evenbeat_average_duration_seconds", (), "Mean duration of all completed runs so far."),
     gauge("evenbeat_queue_due", ("queue",), "Jobs that are due and wait."),
+    histogram("evenbeat_due_priority", (), "Jobs that are due and wait now, by priority."),
     gauge("evenbeat_queue_running", ("queue",), "Jobs that run."),
     gauge("evenbeat_queue_oldest_due_age_seconds", ("queue",),
           "How long the oldest of them has been due; 0 if none waits."),
     gauge("evenbeat_queue_paused", ("queue",), "1 if the queue is paused."),
+    gauge("evenbeat_long_runs", ("task",),
+          f"Runs under way for over {RULES['running_long'].limit}, and twice as long as usual."),
+    gauge("evenbeat_missed_starts", ("task",),
+          "Runs of the last 24 hours that were too late for their execution window or their plan."),
+    gauge("evenbeat_unreliable_jobs", ("task",),
+          f"Recurring jobs: under {RULES['success_rate'].limit} of the latest runs succeeded."),
+    gauge("evenbeat_slower_jobs", ("task",),
+          f"Recurring jobs: the latest runs took {RULES['slower'].limit} times as long as before."),
     gauge("evenbeat_workers", ("status",),
           "Workers in the registry: active, draining, or silent without a recent sign of life."),
     counter("evenbeat_stale_locks_cleared_total", (),
@@ -179,6 +192,12 @@ _POOL_FIGURES = {
     "wait_seconds_total": "waited_seconds",
     "errors_total": "failed",
 }
+_TASK_ALERTS = {
+    "running_long": "evenbeat_long_runs",
+    "missed_window": "evenbeat_missed_starts",
+    "success_rate": "evenbeat_unreliable_jobs",
+    "slower": "evenbeat_slower_jobs",
+}
 # Known before the first of them occurs.
 _LABEL_VALUES = {
     "outcome": ("completed", "failed", "cancelled"),
@@ -213,7 +232,10 @@ class Metrics(Collector):
         self._version = version
         self.ping: SingleFlight[Any] = SingleFlight(lambda: store().clock(now()), fresh_seconds=1.0)
         self._snapshot = SingleFlight(lambda: database_figures(store(), now(), silent_seconds))
-        self._placements = SingleFlight(lambda: balancer().counters())
+        # Read for each scrape, so that no gauge is older than a rebalance.
+        self._placements = SingleFlight(
+            lambda: (balancer().counters(), noted_distribution(store(), now())), fresh_seconds=0.0
+        )
         self._distribution = SingleFlight(
             lambda: balancer().distribution(), fresh_seconds=STALE_SECONDS
         )
@@ -289,19 +311,15 @@ class Metrics(Collector):
     def placement(self) -> Iterator[tuple[str, Values]]:
         """How even the load is, how many jobs were placed, and what the last rebalance did, under
         the names of the seed."""
-        if self.ping.get().error is not None:
+        found = self._placements.get() if self.ping.get().error is None else None
+        if found is None or found.value is None or found.error is not None:
             return
-        totals, _, error = self._placements.get()
-        if totals is not None and error is None:
-            by_kind = {(kind,): count for kind, count in totals.placements.items()}
-            yield "scheduler_placements_total", by_kind
-            yield "scheduler_rebalance_total", totals.rebalances
-            yield "scheduler_rebalance_jobs_moved", totals.last_moved or 0
-            yield "scheduler_rebalance_jobs_skipped", totals.last_skipped or 0
-        figures, age, _ = self._snapshot.get()
-        if figures is None or age >= STALE_SECONDS:
-            return
-        stored = figures["distribution"]
+        totals, stored = found.value
+        by_kind = {(kind,): count for kind, count in totals.placements.items()}
+        yield "scheduler_placements_total", by_kind
+        yield "scheduler_rebalance_total", totals.rebalances
+        yield "scheduler_rebalance_jobs_moved", totals.last_moved or 0
+        yield "scheduler_rebalance_jobs_skipped", totals.last_skipped or 0
         if stored is None:
             computed, _, error = self._distribution.get()
             if computed is None or error is not None:
@@ -327,30 +345,41 @@ def family(name: str, values: Values) -> Any:
     return metric
 
 
+def noted_distribution(store: Store, now: datetime | None) -> dict[str, Any] | None:
+    """The distribution that a worker noted last, unless none has for two of its rhythms."""
+    figure = store.upkeep.figures().get("distribution")
+    oldest = store.clock(now) - timedelta(seconds=2 * STALE_SECONDS)
+    return None if figure is None or figure.updated_at < oldest else figure.value
+
+
 def database_figures(
     store: Store, now: datetime | None, silent_seconds: float
 ) -> dict[str, Values]:
-    """The values of the metrics about the whole database, the same from every process, and the
-    stored distribution. What would take long (executions, many jobs, the distribution) is counted
-    by a worker's chore for everybody and read here with its age, by the database's clock."""
+    """The values of the metrics about the whole database, the same from every process. What would
+    take long (executions, many jobs) is counted by a worker's chore for everybody and read here
+    with its age, by the database's clock."""
     moment, figures, tables = store.clock(now), store.upkeep.figures(), TableQueries(store.database)
     stored = {name: figure.value for name, figure in figures.items()}
     with old_reads_accepted():
-        counts, depths = store.read.counts_by_status(), store.read.queues(now=now)
+        counts, (depths, due) = store.read.counts_by_status(), store.read.due(now=now)
+        broken = task_alerts(store.database.rows, now)
     workers = dict.fromkeys(("active", "draining", "silent"), 0)
     for worker in store.upkeep.workers():
         is_silent = (moment - worker.heartbeat_at).total_seconds() > silent_seconds
         status = "silent" if is_silent else worker.status
         workers[status] = workers.get(status, 0) + 1
     queues, sizes = queue_figures(depths, moment), tables.figures()
+    priorities = Histogram(PRIORITIES)
+    for priority, number in due.items():
+        priorities.add([priority], number)
     values: dict[str, Values] = {
-        "distribution": stored.get("distribution"),
         "evenbeat_figures_age_seconds": {
             (name,): max(0.0, (moment - figures[name].updated_at).total_seconds())
             for name in ("jobs", "executions", "distribution")
             if name in figures
         },
         "evenbeat_jobs": {(state,): counts.get(state, 0) for state in JobStatus},
+        "evenbeat_due_priority": {(): priorities},
         "evenbeat_workers": {(status,): number for status, number in workers.items()},
         "evenbeat_stale_locks_cleared_total": stored.get("stale_locks_cleared", 0),
         "evenbeat_table_dead_tuples": {(t.name,): t.dead_rows for t in sizes},
@@ -361,6 +390,8 @@ def database_figures(
     for figure in QueueFigures._fields:
         by_queue = {(name,): getattr(queue, figure) for name, queue in queues.items()}
         values[f"evenbeat_queue_{figure}"] = by_queue
+    for rule, name in _TASK_ALERTS.items():
+        values[name] = {(one.task,): one.number for one in broken if one.rule == rule}
     if (totals := stored.get("executions")) is not None:
         total, done, failed = (int(totals.get(n) or 0) for n in ("total", "completed", "failed"))
         numbers = done, failed, max(0, total - done - failed)

@@ -24,6 +24,7 @@ SECONDS = (
 """From a no-op to a night's work."""
 
 STATEMENT_SECONDS = (0.0005, *SECONDS[:10], 5.0, 30.0)
+PRIORITIES = tuple(float(bound) for bound in range(0, 101, 10))
 PLACING_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0)
 SIZES = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
@@ -74,12 +75,12 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def add(self, values: Iterable[float]) -> None:
+    def add(self, values: Iterable[float], times: int = 1) -> None:
         bounds, counts, total = self.bounds, self.counts, 0.0
         for value in values:
-            counts[bisect_left(bounds, value)] += 1
+            counts[bisect_left(bounds, value)] += times
             total += value
-        self.total += total
+        self.total += total * times
 
     def copy(self) -> "Histogram":
         """The same, for a reader to keep."""
@@ -133,13 +134,13 @@ class Telemetry:
         for end in ends:
             task, outcome, kind = end.job.task, end.outcome, end.kind
             if outcome is None or kind is EndKind.RELEASED:
-                name = _GIVEN_UP.get(kind)
-                if name is None:
-                    counts["evenbeat_executions_total", (task, kind)] += 1
-                else:
-                    counts[name, (task,)] += 1
+                given_up = _GIVEN_UP.get(kind)
+                cancelled = "evenbeat_executions_total", (task, kind)
+                counts[(given_up, (task,)) if given_up else cancelled] += 1
                 continue
             durations[task, outcome.status].append(outcome.duration_ms / 1000)
+            if end.job.current_retry_count:
+                counts["evenbeat_retry_ends_total", (task, outcome.status)] += 1
             if (wait := end.wait_seconds) is not None:
                 waits[(task,)].append(wait)
             if end.decision is not None and end.decision.skipped:

@@ -7,16 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenbeat.domain.schedule import Cron
+from evenbeat.domain.moments import at_second
 from evenbeat.placement.load import (
     CELL,
     RUN,
     SLOT,
     WEEK,
+    CronLoad,
     LoadModel,
     add_cron_changes,
-    at_second,
-    cron_starts,
     level_of,
 )
 
@@ -87,13 +86,13 @@ def _suggestion(model: LoadModel, names: Mapping[str, str]) -> str:
     if model.score >= ACCEPTABLE or model.peak <= ceil(model.mean) + 1:
         return "Distribution is acceptable"
     second = int(model.seconds.argmax())
-    durations: dict[Cron, list[int]] = defaultdict(list)
+    durations: dict[CronLoad, list[int]] = defaultdict(list)
     for job in model.crons.values():
-        durations[job.cron].append(job.duration_ms)
+        durations[job._replace(duration_ms=0)].append(job.duration_ms)
     crons, cron_load = set(), np.zeros(WEEK, np.int32)  # of the expressions that run at the peak
     for cron, lasting in durations.items():
         changes = np.zeros(WEEK + 1)
-        add_cron_changes(changes, cron_starts(cron, model.since), lasting)
+        add_cron_changes(changes, cron.starts(model.since), lasting)
         load = level_of(changes)
         if load[second] > 0:
             crons.add(cron)
@@ -103,7 +102,7 @@ def _suggestion(model: LoadModel, names: Mapping[str, str]) -> str:
     if 2 * int(cron_load[second]) < model.seconds[second]:
         mean = f"{model.mean:.1f}" if model.mean >= 0.1 else "less than 0.1"
         return f"{peak}; the average is {mean}. Preview a rebalance to see what moving jobs gains"
-    labels = [label for label, job in model.crons.items() if job.cron in crons]
+    labels = [label for label, job in model.crons.items() if job._replace(duration_ms=0) in crons]
     shown = ", ".join(names.get(label, label) for label in labels[:_NAMED])
     more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
     jobs, intervals = ("job", "it into a balanced interval")

@@ -25,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenbeat.domain.load_entry import CronEntry, LoadEntry
-from evenbeat.domain.moments import EPOCH
+from evenbeat.domain.moments import EPOCH, at_second, epoch_second
 from evenbeat.domain.schedule import Cron
 from evenbeat.errors import InvalidInput
+from evenbeat.placement.windowed import Hours, open_spans, starts_inside, weekly_runs
 
 WEEK = 604_800
 CELL = 60
@@ -49,11 +50,13 @@ Load = NDArray[np.int32]
 
 
 class Beat(NamedTuple):
-    """A job as placement sees it: its interval, any one plan (seconds since 1970), its duration."""
+    """A job as placement sees it: its interval, any moment at which a plan is due (seconds since
+    1970), its duration, and its window."""
 
     period: int
     phase: int
     duration_ms: int
+    hours: Hours | None = None
 
 
 class RunShape(NamedTuple):
@@ -79,16 +82,6 @@ class RunShape(NamedTuple):
     @property
     def seconds(self) -> int:
         return self.whole + (self.part > 0)
-
-
-def epoch_second(moment: datetime) -> int:
-    """The whole second since 1970 that contains `moment`."""
-    return (moment - EPOCH) // _SECOND
-
-
-def at_second(second: int) -> datetime:
-    """The moment of a whole second since 1970."""
-    return EPOCH + timedelta(seconds=second)
 
 
 def duration_ms(cost_ms: float | None) -> int:
@@ -194,12 +187,25 @@ def level_of(changes: NDArray[np.float64]) -> Load:
 class CronLoad(NamedTuple):
     cron: Cron
     duration_ms: int
+    window: str | None = None
+
+    def starts(self, since: int) -> Ints:
+        """Its real starts in the week from `since`, preceded by the one before."""
+        plans = cron_starts(self.cron, since)
+        if self.window is None:
+            return plans
+        inside, _ = starts_inside(plans[None, :], None, open_spans(self.window, since))
+        return np.concatenate([plans[:1], inside])
 
 
 def beat_of(job: LoadEntry) -> Beat:
-    """The beat of an interval job: the phase of its next run, or of its anchor without one."""
-    phase = job.next_run_at or job.plan_time or job.anchor_at or EPOCH
-    return Beat(job.interval_seconds or 1, epoch_second(phase), duration_ms(job.cost_ms))
+    """The beat of an interval job: the phase of its next run, or of its anchor without one. One
+    with a window starts elsewhere than its plans are due; there these count."""
+    phase, hours = job.next_run_at or job.plan_time or job.anchor_at or EPOCH, None
+    if job.execution_window is not None:
+        hours = Hours(job.execution_window, job.placement == "balanced")
+        phase = (job.plan_time or job.anchor_at or EPOCH) + timedelta(seconds=job.delay_seconds)
+    return Beat(job.interval_seconds or 1, epoch_second(phase), duration_ms(job.cost_ms), hours)
 
 
 def table_of(jobs: Sequence[LoadEntry]) -> tuple[Ints, Ints]:
@@ -221,7 +227,7 @@ def cron_loads(jobs: Iterable[CronEntry | LoadEntry]) -> dict[str, CronLoad]:
     for job in jobs:
         with suppress(InvalidInput):
             cron = Cron(job.cron_expression or "", job.timezone)
-            loads[str(job.id)] = CronLoad(cron, duration_ms(job.cost_ms))
+            loads[str(job.id)] = CronLoad(cron, duration_ms(job.cost_ms), job.execution_window)
     return loads
 
 
@@ -242,12 +248,17 @@ class LoadModel:
         """The model of everything in the snapshot that is not paused."""
         active = [job for job in snapshot if job.status != "paused"]
         model = cls(now)
-        model.add_table(table_of([job for job in active if job.interval_seconds is not None])[0])
+        intervals = [job for job in active if job.interval_seconds is not None]
+        model.add_table(table_of([job for job in intervals if job.execution_window is None])[0])
+        model.add_many([beat_of(job) for job in intervals if job.execution_window is not None])
         model.add_crons(cron_loads(job for job in active if job.cron_expression is not None))
         return model
 
     def add(self, beat: Beat, count: int = 1) -> None:
         """Count in a job, or several alike; the cost does not depend on how many are known."""
+        if beat.hours is not None:
+            self.add_many([beat], [count])
+            return
         shape, start = RunShape.of(beat.period, beat.duration_ms), beat.phase - self.since
         add_runs(self.seconds, shape, start, count)
         for uncertain in (-(-beat.duration_ms // 2), 2 * beat.duration_ms):
@@ -268,10 +279,21 @@ class LoadModel:
 
     def add_many(self, beats: Sequence[Beat], counts: Sequence[int] | None = None) -> None:
         """Count in many jobs; with `counts`, the rows of a grouped query."""
-        if beats:
-            numbers = None if counts is None else np.array(counts, np.int64)
-            flat = np.fromiter(chain.from_iterable(beats), np.int64, 3 * len(beats))
-            self.add_table(flat.reshape(-1, 3), numbers)
+        if not beats:
+            return
+        numbers = np.ones(len(beats), np.int64) if counts is None else np.array(counts, np.int64)
+        flat = chain.from_iterable(beat[:3] for beat in beats)
+        table = np.fromiter(flat, np.int64, 3 * len(beats)).reshape(-1, 3)
+        alike: dict[tuple[Hours, int] | None, list[int]] = defaultdict(list)
+        for n, beat in enumerate(beats):
+            alike[None if beat.hours is None else (beat.hours, beat.period)].append(n)
+        for key, rows in alike.items():
+            if key is None:
+                self.add_table(table[rows], numbers[rows])
+                continue
+            runs, owners = weekly_runs(table[rows], key[0], self.since)
+            self.add_table(runs, numbers[rows][owners])
+            self.jobs += int(numbers[rows].sum() - numbers[rows][owners].sum())
 
     def add_table(self, table: Ints, counts: Ints | None = None) -> None:
         """The same for rows (period, phase, duration in ms)."""
@@ -299,13 +321,13 @@ class LoadModel:
         """Count in cron jobs at their real plans of the week, by the labels that name them in
         reports; those with the same expression share their walk of the week."""
         self.crons |= jobs
-        durations: dict[Cron, list[int]] = defaultdict(list)
+        durations: dict[CronLoad, list[int]] = defaultdict(list)
         for job in jobs.values():
-            durations[job.cron].append(job.duration_ms)
+            durations[job._replace(duration_ms=0)].append(job.duration_ms)
         changes = np.zeros((2, WEEK + 1))
         begun = np.zeros(WEEK, np.int64)
-        for cron, lasting in durations.items():
-            starts = cron_starts(cron, self.since)
+        for alike, lasting in durations.items():
+            starts = alike.starts(self.since)
             uncertain = [-(-ms // 2) for ms in lasting] + [2 * ms for ms in lasting]
             add_cron_changes(changes[0], starts, lasting)
             add_cron_changes(changes[1], starts, uncertain, HALF)

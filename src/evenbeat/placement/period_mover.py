@@ -1,17 +1,19 @@
 """One period's part in a round: its jobs leave the seconds above the target for places below it.
 
 Jobs of one period add the same to each of its repetitions. So the search needs no week, only one
-cycle: for every second of it the highest load that its repetitions meet. What changed there is
-added to the week once, at the end.
+cycle: for every second of it the highest load that its repetitions meet. What moved is
+counted in the week once, at the end: jobs with a window start elsewhere too, when held back.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evenbeat.placement.load import GOLDEN, WEEK, Ints, Load, RunShape, cycle_load
-from evenbeat.placement.planner import folded_peak, highest_ahead, middle
+from evenbeat.placement.load import GOLDEN, WEEK, Ints, Load, RunShape, add_cycle, cycle_load
+from evenbeat.placement.planner import folded_peak, highest_ahead, middle, open_week
+from evenbeat.placement.windowed import Hours, open_spans, weekly_runs
 
 # After so many jobs of one period that fit nowhere, the others are likely to fail as well.
 _MOST_MISFITS = 16
@@ -22,12 +24,15 @@ _MOST_SINGLES = 400
 
 
 class MovableJobs(NamedTuple):
-    """The movable jobs of one period as columns, longest runs first; times in seconds since 1970.
+    """The movable jobs of one period and window as columns, longest runs first; times in seconds
+    since 1970.
 
-    `low` and `high` bound the next run: half an interval either way, after the protection window.
+    `low` and `high` bound the next run: half an interval either way, after the protection window,
+    within the opening that it lies in.
     """
 
     period: int
+    window: str | None
     number: Ints
     next_run: Ints
     duration_ms: Ints
@@ -40,7 +45,8 @@ class MovableJobs(NamedTuple):
         return RunShape.of(self.period, int(self.duration_ms[0]))
 
     def only(self, selection: NDArray[np.bool_] | Ints | slice) -> "MovableJobs":
-        return MovableJobs(self.period, *(column[selection] for column in self[1:]))
+        columns = (column[selection] for column in self[2:])
+        return MovableJobs(self.period, self.window, *columns)
 
     def starts(self, since: int) -> Ints:
         """When in the cycle of the week from `since` each runs."""
@@ -49,28 +55,50 @@ class MovableJobs(NamedTuple):
     def touched(self) -> Ints:
         return -(-self.duration_ms // 1000)
 
-    def load(self, since: int) -> Load:
-        """Their load over a cycle of the week from `since`."""
-        return cycle_load(self.starts(since), self.duration_ms, RunShape.of(self.period, 1))
+    def add_to(self, week: Load, since: int, next_run: Ints, count: int) -> None:
+        """Add their load, if they run at these times, to the week from `since`, in place."""
+        runs, period = np.column_stack([next_run, self.duration_ms]), self.period
+        if self.window is not None and len(runs):
+            table = np.insert(runs, 0, period, axis=1)
+            runs = weekly_runs(table, Hours(self.window), since)[0][:, 1:]
+            period = max(period, WEEK)
+        shape = RunShape.of(period, 1)
+        starts = (runs[:, 0] - since) % shape.cycle
+        add_cycle(week, cycle_load(starts, runs[:, 1], shape, count))
 
 
-def by_period(table: Ints, due: Ints, earliest: Ints) -> list[MovableJobs]:
+def by_period(
+    table: Ints,
+    due: Ints,
+    earliest: Ints,
+    windows: Sequence[str | None],
+    reaches: Mapping[int, tuple[int, int] | None],
+) -> list[MovableJobs]:
     """Longest interval first, then longest run, then as in the snapshot.
 
     Rows are (period, phase, duration in ms); `due` gives the next runs in microseconds since 1970,
-    `earliest` the first second to which each may move.
+    `earliest` the first second to which each may move, `reaches` between which those with windows.
     """
     if not len(table):
         return []
     half = table[:, 0] * 500_000
-    low = np.maximum(-((half - due) // 1_000_000), earliest)
-    columns = (np.arange(len(table)), table[:, 1], table[:, 2], low, (due + half) // 1_000_000)
-    order = np.lexsort((columns[0], -table[:, 2], -table[:, 0]))
+    low, high = np.maximum(-((half - due) // 1_000_000), earliest), (due + half) // 1_000_000
+    for n, bounds in reaches.items():
+        if bounds is not None:
+            low[n], high[n] = max(low[n], bounds[0]), min(high[n], bounds[1])
+    numbers: dict[str | None, int] = {}
+    group = np.array([numbers.setdefault(one, len(numbers)) for one in windows])
+    columns = (np.arange(len(table)), table[:, 1], table[:, 2], low, high)
+    order = np.lexsort((columns[0], -table[:, 2], group, -table[:, 0]))
     # A job that fills over half its interval meets every peak wherever it goes.
     order = order[2 * table[order, 2] <= 1000 * np.minimum(table[order, 0], WEEK)]
-    edges = np.flatnonzero(np.diff(table[order, 0])) + 1
+    edges = np.flatnonzero(np.diff(table[order, 0]) | np.diff(group[order])) + 1
     groups = [rows for rows in np.split(order, edges) if len(rows)]
-    return [MovableJobs(int(table[rows[0], 0]), *(c[rows] for c in columns)) for rows in groups]
+    names = list(numbers)
+    return [
+        MovableJobs(int(table[rows[0], 0]), names[group[rows[0]]], *(c[rows] for c in columns))
+        for rows in groups
+    ]
 
 
 class PeriodMover:
@@ -78,8 +106,10 @@ class PeriodMover:
         self.jobs = jobs
         self.since = since
         self.target = target
+        if jobs.window is not None:
+            # What its jobs meet; that they also start when a plan is held back, the round sees.
+            week = open_week(week, open_spans(jobs.window, since), int(jobs.touched().max()))
         self.peaks = folded_peak(week, min(jobs.period, WEEK))
-        self.change: Load = np.zeros_like(self.peaks)
         self.moved = 0
         self._misfits = 0
 
@@ -169,15 +199,12 @@ class PeriodMover:
             return
         before, cycle = batch.starts(self.since), len(self.peaks)
         if len(starts) == 1:
-            for level in (self.peaks, self.change):
-                _add_run(level, batch.shape, int(before[0]), -1)
-                _add_run(level, batch.shape, int(starts[0]), 1)
+            _add_run(self.peaks, batch.shape, int(before[0]), -1)
+            _add_run(self.peaks, batch.shape, int(starts[0]), 1)
         else:
             places, lasting = np.concatenate([starts, before]), np.tile(batch.duration_ms, 2)
             signs = np.repeat([1, -1], len(starts))
-            change = cycle_load(places, lasting, batch.shape, signs)
-            self.peaks += change
-            self.change += change
+            self.peaks += cycle_load(places, lasting, batch.shape, signs)
         # Of the moments allowed that start at these seconds, the one nearest to the present one.
         first = batch.low + (starts + self.since - batch.low) % cycle
         cycles = np.rint((batch.next_run - first) / cycle).astype(np.int64)

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from evenbeat.domain.moments import at_second, epoch_second
 from evenbeat.placement.load import (
     CELL,
     GOLDEN,
@@ -23,15 +24,16 @@ from evenbeat.placement.load import (
     Load,
     LoadModel,
     RunShape,
-    at_second,
     duration_ms,
-    epoch_second,
 )
+from evenbeat.placement.windowed import Hours, held_until, open_spans, phases_inside
 
 # From so many equal jobs on, placing them together is worth it.
 MANY = 24
 # A run that fills more of its interval than this meets about the same load wherever it begins.
 _FEWEST_BLOCKS = 8
+_CLOSED = np.iinfo(np.int32).max
+_SECOND = timedelta(seconds=1)
 _STRETCH = 21_600  # a quarter of a day
 _HALF_HOUR, _HOUR = 1800, 3600  # most schedules are made of these
 _RUNS_TO_COME = (30, 120, 600, 1800)  # lengths in seconds that there should stay room for
@@ -42,14 +44,25 @@ _Week = TypeVar("_Week", Load, Ints)
 
 
 class Rhythm(NamedTuple):
-    """What is to be placed: how often it runs and how long it is expected to take."""
+    """What is to be placed: how often it runs, how long it is expected to take, and when it may."""
 
     every: timedelta
     cost_ms: float | None = None
+    window: str | None = None
+    delay: timedelta = timedelta(0)
+
+    @property
+    def delay_seconds(self) -> int:
+        """From a plan until it is due, in whole seconds."""
+        return -(-self.delay // _SECOND)
+
+    def beat(self, first_due: int) -> Beat:
+        hours = None if self.window is None else Hours(self.window)
+        return Beat(self.every // _SECOND, first_due, duration_ms(self.cost_ms), hours)
 
 
 class Placed(NamedTuple):
-    """Where a job goes: its first run, the beat to `add` to the model, the load it meets there."""
+    """Where a job goes: its first plan, the beat to `add` to the model, the load it meets there."""
 
     at: datetime
     beat: Beat
@@ -57,24 +70,26 @@ class Placed(NamedTuple):
 
 
 def place(model: LoadModel, job: Rhythm, now: datetime) -> Placed:
-    """Choose the first run, later than `now` by one interval at most. The model stays as it is."""
-    period, duration = int(job.every.total_seconds()), duration_ms(job.cost_ms)
-    shape = RunShape.of(period, duration)
-    stretch = calmest_stretch(model, shape)
-    ahead = load_ahead(model.seconds, shape, stretch)
+    """Choose the first plan, later than `now` by one interval at most. The model stays as it is."""
+    shape = RunShape.of(job.every // _SECOND, duration_ms(job.cost_ms))
+    if job.window is None:
+        stretch = calmest_stretch(model, shape)
+        ahead = load_ahead(model.seconds, shape, stretch)
+    else:
+        stretch, ahead = range(shape.cycle), load_inside(model, shape, job.window)
     start = best_start(model, shape, stretch, ahead)
-    (first,) = _first_runs(model, np.array([start]), period, now)
-    return Placed(at_second(first), Beat(period, first, duration), float(ahead.min()) / RUN)
+    return _placed(model, job, np.array([start]), [float(ahead.min()) / RUN], now)[0]
 
 
 def place_many(model: LoadModel, jobs: Sequence[Rhythm], now: datetime) -> list[Placed]:
     """A place for each job, longest interval first, counted in the model one after the other."""
-    alike: dict[tuple[timedelta, int], list[int]] = defaultdict(list)
+    alike: dict[Rhythm, list[int]] = defaultdict(list)
     for number, job in enumerate(jobs):
-        alike[job.every, duration_ms(job.cost_ms)].append(number)
+        alike[job._replace(cost_ms=duration_ms(job.cost_ms))].append(number)
     places: dict[int, Placed] = {}
-    for (every, lasting), numbers in sorted(alike.items(), reverse=True):
-        job = Rhythm(every, lasting)
+    hardest = sorted(alike, key=lambda job: (job[:2], job.window is not None), reverse=True)
+    for job in hardest:
+        numbers = alike[job]
         if len(numbers) >= MANY:
             places.update(zip(numbers, _place_alike(model, job, len(numbers), now), strict=True))
             continue
@@ -85,28 +100,28 @@ def place_many(model: LoadModel, jobs: Sequence[Rhythm], now: datetime) -> list[
 
 
 def _place_alike(model: LoadModel, job: Rhythm, count: int, now: datetime) -> list[Placed]:
-    period, lasting = int(job.every.total_seconds()), duration_ms(job.cost_ms)
-    shape = RunShape.of(period, lasting)
-    ahead = load_ahead(model.seconds, shape, range(shape.cycle))
-    if shape.cycle // shape.seconds >= _FEWEST_BLOCKS:
-        starts = _level_starts(ahead, shape, count)
+    shape = RunShape.of(job.every // _SECOND, duration_ms(job.cost_ms))
+    if job.window is None:
+        ahead = load_ahead(model.seconds, shape, range(shape.cycle))
     else:
-        starts = (np.arange(count) * GOLDEN % 1 * shape.cycle).astype(np.int64)
-    firsts = _first_runs(model, starts, period, now)
-    places = [
-        Placed(at_second(first), Beat(period, first, lasting), load)
-        for first, load in zip(firsts, (ahead[starts] / RUN).tolist(), strict=True)
-    ]
+        ahead = load_inside(model, shape, job.window)
+    allowed = np.flatnonzero(ahead < _CLOSED)
+    if len(allowed) // shape.seconds >= _FEWEST_BLOCKS:
+        starts = _level_starts(ahead, shape, count, allowed)
+    else:
+        starts = allowed[(np.arange(count) * GOLDEN % 1 * len(allowed)).astype(np.int64)]
+    places = _placed(model, job, starts, (ahead[starts] / RUN).tolist(), now)
     model.add_many([placed.beat for placed in places])
     return places
 
 
-def _level_starts(ahead: Load, shape: RunShape, count: int) -> Ints:
-    """Starts of `count` jobs that raise the lowest blocks of the cycle to a common level, which is
-    as low as it can be."""
-    blocks, height = shape.cycle // shape.seconds, shape.height
-    edges = np.arange(blocks) * shape.cycle // blocks
-    levels = ahead[edges].astype(np.int64)
+def _level_starts(ahead: Load, shape: RunShape, count: int, allowed: Ints) -> Ints:
+    """Starts of `count` jobs that raise the lowest blocks of the seconds where they are allowed to
+    a common level, which is as low as it can be."""
+    length, height = len(allowed), shape.height
+    blocks = length // shape.seconds
+    edges = np.arange(blocks) * length // blocks
+    levels = ahead[allowed[edges]].astype(np.int64)
     low, high = int(levels.min()), int(levels.min()) + count * height
     while low < high:
         target = (low + high) // 2
@@ -119,19 +134,26 @@ def _level_starts(ahead: Load, shape: RunShape, count: int) -> Ints:
     # Layers that cover the whole cycle may begin anywhere: each begins at another second.
     layers = int(filled.min())
     shifts = (np.arange(layers) * GOLDEN % 1 * shape.seconds).astype(np.int64)
-    whole = (edges[None, :] + shifts[:, None]).ravel() % shape.cycle
-    return np.concatenate([whole, np.repeat(edges, filled - layers)])
+    whole = (edges[None, :] + shifts[:, None]).ravel() % length
+    starts: Ints = allowed[np.concatenate([whole, np.repeat(edges, filled - layers)])]
+    return starts
 
 
-def _first_runs(model: LoadModel, starts: Ints, period: int, now: datetime) -> list[int]:
-    """The first repetition of each start that is later than now. Which of a long interval's weeks
+def _placed(
+    model: LoadModel, job: Rhythm, starts: Ints, loads: list[float], now: datetime
+) -> list[Placed]:
+    """The first plan for each start that is later than now. In which of a long interval's weeks
     that is follows a low-discrepancy sequence, which keeps the weeks even without a memory."""
-    following, cycle = epoch_second(now) + 1, min(period, WEEK)
-    firsts = following + (starts + model.since - following) % cycle
+    period, delay = job.every // _SECOND, job.delay_seconds
+    following = epoch_second(now) + 1
+    firsts = following + (starts + model.since - delay - following) % min(period, WEEK)
     number = model.jobs + np.arange(len(starts))
     weeks = (number * GOLDEN % 1 * max(1, period // WEEK)).astype(np.int64)
-    first_runs: list[int] = (firsts + weeks * WEEK).tolist()
-    return first_runs
+    plans = (firsts + weeks * WEEK).tolist()
+    return [
+        Placed(at_second(plan), job.beat(plan + delay), load)
+        for plan, load in zip(plans, loads, strict=True)
+    ]
 
 
 # ---------------------------------------------------------------- where in its cycle a job starts
@@ -169,6 +191,34 @@ def load_ahead(week: Load, shape: RunShape, stretch: range) -> Load:
         arc = week[start : start + length]
         arcs.append(np.append(arc, week[:over]) if over else arc)
     return highest_ahead(np.maximum.reduce(arcs), shape.seconds)[: len(stretch)]
+
+
+def load_inside(model: LoadModel, shape: RunShape, window: str) -> Load:
+    """The same for a job with a window, for the whole cycle: what it meets in its hours, with its
+    plans that are held back. Above every load where its plans would fall outside."""
+    cycle, spans = shape.cycle, open_spans(window, model.since)
+    allowed = np.flatnonzero(phases_inside(window, cycle, model.since))
+    inside = folded_peak(open_week(model.seconds, spans, shape.seconds), cycle)
+    ahead, anywhere = highest_ahead(inside, shape.seconds)[allowed], None
+    for n in np.flatnonzero((spans[:, 0] >= 0) & (spans[:, 0] < WEEK)).tolist():
+        distance = (allowed - spans[n, 0]) % cycle
+        is_held = cycle - distance <= spans[n, 0] - spans[n - 1, 1]
+        if is_held.any():
+            if anywhere is None:
+                anywhere = highest_ahead(model.seconds, shape.seconds)
+            held = held_until(spans, np.full(len(allowed), n), distance) % WEEK
+            ahead = np.maximum(ahead, np.where(is_held, anywhere[held], 0))
+    load = np.full(cycle, _CLOSED, np.int32)
+    load[allowed] = ahead
+    return load
+
+
+def open_week(week: _Week, spans: Ints, longer: int = 0) -> _Week:
+    """The week with nothing in it while a window is closed, and has been for a while."""
+    inside = np.zeros_like(week)
+    for begin, end, _ in np.clip(spans + np.array([0, longer, 0]), 0, WEEK).tolist():
+        inside[begin:end] = week[begin:end]
+    return inside
 
 
 def calmest_stretch(model: LoadModel, shape: RunShape) -> range:

@@ -13,6 +13,7 @@ A second rebalance straight after starts exactly where that last round did (jobs
 cooldown by then). Everything is whole numbers, so it fails the same way and proposes nothing.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -23,6 +24,7 @@ from uuid import UUID
 import numpy as np
 
 from evenbeat.domain.load_entry import LoadEntry
+from evenbeat.domain.moments import at_second, epoch_second
 from evenbeat.placement.distribution import Distribution, distribution
 from evenbeat.placement.load import (
     RUN,
@@ -30,13 +32,12 @@ from evenbeat.placement.load import (
     Ints,
     Load,
     LoadModel,
-    add_cycle,
-    at_second,
-    epoch_second,
+    beat_of,
     table_of,
 )
 from evenbeat.placement.period_mover import PeriodMover, by_period
-from evenbeat.placement.planner import folded_peak
+from evenbeat.placement.planner import folded_peak, open_week
+from evenbeat.placement.windowed import open_spans, reach
 
 PROTECTION_WINDOW = timedelta(minutes=30)
 LEAST_PROTECTION = timedelta(seconds=60)
@@ -102,17 +103,15 @@ def rebalance(
             movable.append(job)
         else:
             skipped.append(SkippedJob(job.id, reason, job.name))
-    table, due = table_of(movable)
-    to = _Search(model, table, due, now).run(len(movable) if max_moves is None else max_moves)
-    moved = np.flatnonzero(to != _STAYS)
-    crowds = _crowds(model, table[moved])
-    moves = []
-    for n, second, (crowd, at) in zip(moved.tolist(), to[moved].tolist(), crowds, strict=True):
-        job = movable[n]
-        assert job.next_run_at is not None  # noqa: S101 - only jobs with a next run are movable
-        moves.append(Move(job.id, job.next_run_at, at_second(second), job.name, crowd, at))
-    model.add_table(table[moved], np.full(len(moved), -1))
-    model.add_table(np.column_stack([table[moved, 0], to[moved], table[moved, 2]]))
+    to = _Search(model, movable, now).run(len(movable) if max_moves is None else max_moves)
+    moving = [movable[n] for n in np.flatnonzero(to != _STAYS).tolist()]
+    times = [at_second(second) for second in to[to != _STAYS].tolist()]
+    moves = [
+        Move(job.id, job.next_run_at or time, time, job.name, crowd, at)
+        for job, time, (crowd, at) in zip(moving, times, _crowds(model, moving), strict=True)
+    ]
+    model.add_many([beat_of(job) for job in moving], [-1] * len(moving))
+    model.add_many([beat_of(moved(job, time)) for job, time in zip(moving, times, strict=True)])
     return RebalancePlan(moves, skipped, before, distribution(model, names))
 
 
@@ -127,14 +126,30 @@ def reason_to_stay(job: LoadEntry, now: datetime) -> str | None:  # noqa: PLR091
         return "job_running"
     if job.placement not in (None, "balanced"):
         return "pinned"
-    # Its hours are the user's choice; half an interval away they might be closed.
-    if job.execution_window is not None:
-        return "window"
     if job.next_run_at - now <= protection_window(job.interval_seconds or 1):
         return "protection_window"
     if job.placed_at is not None and now - job.placed_at < PLACEMENT_COOLDOWN:
         return "placement_cooldown"
+    # A plan outside of its hours waits for them, and starts at its own distance from the others.
+    if job.execution_window is not None and reach_of(job) is None:
+        return "window"
     return None
+
+
+def reach_of(job: LoadEntry) -> tuple[int, int] | None:
+    """Between which seconds (since 1970) the next run of a job with a window may move."""
+    beat = beat_of(job)
+    if beat.hours is None or job.next_run_at is None:
+        return None
+    is_held = epoch_second(job.next_run_at) != beat.phase
+    return None if is_held else reach(beat.hours.window, min(beat.period, WEEK), beat.phase)
+
+
+def moved(job: LoadEntry, to: datetime) -> LoadEntry:
+    """The job with its next run elsewhere; its plan shifts alike."""
+    assert job.next_run_at is not None  # noqa: S101 - only jobs with a next run are movable
+    plan = None if job.plan_time is None else job.plan_time + (to - job.next_run_at)
+    return job._replace(next_run_at=to, plan_time=plan)
 
 
 @lru_cache(maxsize=4096)
@@ -145,20 +160,25 @@ def protection_window(interval_seconds: int) -> timedelta:
     return max(LEAST_PROTECTION, min(PROTECTION_WINDOW, half))
 
 
-def _crowds(model: LoadModel, table: Ints) -> list[tuple[float, int]]:
-    """For each row (period, phase, duration in ms) the most that run at once during any of its
-    runs, and the second (since 1970) at which they do."""
-    highest = np.zeros(len(table), np.int64)
+def _crowds(model: LoadModel, jobs: Sequence[LoadEntry]) -> list[tuple[float, int]]:
+    """For each job the most that run at once during any of its runs, and the second (since 1970) at
+    which they do."""
+    table, highest = table_of(jobs)[0], np.zeros(len(jobs), np.int64)
+    alike: dict[tuple[int, str | None], list[int]] = defaultdict(list)
+    for n, job in enumerate(jobs):
+        alike[job.interval_seconds or 1, job.execution_window].append(n)
     # The load and, below it, the second counted from the week's end: the highest has both.
     marked = (model.seconds.astype(np.int64) << _BITS) + np.arange(WEEK, 0, -1)
-    for period in np.unique(table[:, 0]).tolist():
-        rows, cycle = np.flatnonzero(table[:, 0] == period), min(period, WEEK)
+    for (period, window), numbers in alike.items():
+        rows, cycle, inside = np.array(numbers), min(period, WEEK), marked
+        if window is not None:
+            inside = open_week(marked, open_spans(window, model.since))
         starts = (table[rows, 1] - model.since) % cycle
         lasting = np.clip(-(-table[rows, 2] // 1000), 1, cycle)
         # The arcs in order of their starts cost little more than one walk around the circle.
         order = np.argsort(starts, kind="stable")
         edges = np.column_stack([starts[order], starts[order] + lasting[order]]).ravel()
-        circle = folded_peak(marked, cycle)
+        circle = folded_peak(inside, cycle)
         twice = np.concatenate([circle, circle, circle[:1]])
         highest[rows[order]] = np.maximum.reduceat(twice, edges)[::2]
     seconds = model.since + WEEK - (highest & ((1 << _BITS) - 1))
@@ -169,13 +189,18 @@ def _crowds(model: LoadModel, table: Ints) -> list[tuple[float, int]]:
 
 
 class _Search:
-    def __init__(self, model: LoadModel, table: Ints, due: Ints, now: datetime) -> None:
+    def __init__(self, model: LoadModel, jobs: Sequence[LoadEntry], now: datetime) -> None:
+        table, due = table_of(jobs)
         self._since = model.since
         self._seconds = model.seconds
         self._to = np.full(len(table), _STAYS)
         periods, which = np.unique(table[:, 0], return_inverse=True)
         unprotected = [epoch_second(now + protection_window(p)) + 1 for p in periods.tolist()]
-        self._periods = by_period(table, due, np.array(unprotected, np.int64)[which])
+        windows = [job.execution_window for job in jobs]
+        reaches = {n: reach_of(jobs[n]) for n, window in enumerate(windows) if window is not None}
+        self._periods = by_period(
+            table, due, np.array(unprotected, np.int64)[which], windows, reaches
+        )
 
     def run(self, budget: int) -> Ints:
         """Lower the peak round by round; returns where each job goes."""
@@ -192,7 +217,7 @@ class _Search:
         each job the second (since 1970) of its next run, or that it stays."""
         peak, fixed = int(self._seconds.max()), self._seconds.copy()
         for jobs in self._periods:
-            add_cycle(fixed, -jobs.load(self._since))
+            jobs.add_to(fixed, self._since, jobs.next_run, -1)
         # No target is reached below the mean, a single run, or what stays fixed anyway.
         mean = -(-int(self._seconds.sum(dtype=np.int64)) // WEEK)
         floor = -(-max(mean, RUN, int(fixed.max())) // RUN) * RUN
@@ -221,7 +246,9 @@ class _Search:
                 mover = PeriodMover(staying, self._since, seconds, target)
                 mover.run(to, budget - moved)
                 if mover.moved:
-                    add_cycle(seconds, mover.change)
+                    gone = staying.only(to[staying.number] != _STAYS)
+                    gone.add_to(seconds, self._since, gone.next_run, -1)
+                    gone.add_to(seconds, self._since, to[gone.number], 1)
                 moved += mover.moved
             # Another turn is not worth it if the last one moved few beside what is too much.
             excess = int(seconds.max()) - target

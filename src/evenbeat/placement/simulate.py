@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from evenbeat.domain.duration import format_duration
 from evenbeat.domain.load_entry import LoadEntry
+from evenbeat.domain.moments import epoch_second
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.schedule.cron import NAMED_CRON
 from evenbeat.placement.load import (
@@ -25,7 +26,6 @@ from evenbeat.placement.load import (
     LoadModel,
     cron_starts,
     duration_ms,
-    epoch_second,
     score,
 )
 from evenbeat.placement.planner import Rhythm, place

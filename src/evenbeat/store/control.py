@@ -16,7 +16,7 @@ from evenbeat.domain.first_run import (
     unanchored,
     with_its_rhythm,
 )
-from evenbeat.domain.job import BY_NAME, Job, JobSpec, scope_of, spec_columns, spec_of
+from evenbeat.domain.job import BY_NAME, Job, JobSpec, dues_of, scope_of, spec_columns, spec_of
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.setting_kinds import Count, check_name
 from evenbeat.domain.states import (
@@ -45,6 +45,7 @@ from evenbeat.store.placement import (
     places_for,
     rescheduled,
     resume_request,
+    with_hours,
 )
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import MAX_JSON_BYTES, encode_json
@@ -241,7 +242,7 @@ class Control(StorePart):
             if rewiring:
                 self._dependencies.lock(connection)
             job = self._get(Job._make, "job_for_update", "job", job_id, connection=connection)
-            spec = edit(spec_of(job))
+            spec = with_hours(self._placer, edit(spec_of(job)))
             plan = self._replanned(job, spec, self._database.clock(now, connection))
             columns = {**spec_columns(spec), **plan, "id": job_id, "name": name or job.name}
             try:
@@ -353,7 +354,11 @@ class Control(StorePart):
             run = first_run(spec, start, now)
             run = run._replace(placed_at=job.placed_at if run.anchor_at == job.anchor_at else None)
         else:
-            places = places_for(self._placer, [rescheduled(job, request)], now)
+            after = now
+            if (dues := dues_of(job)) and dues.every == request.every and job.next_run_at:
+                # Only its hours have changed: it runs there as near to its present time as it can.
+                after = max(now, job.next_run_at - request.every / 2)
+            places = places_for(self._placer, [rescheduled(job, request)], after)
             run = placed_run(spec, places.get(job.id), now)
         run = run._replace(status=status_after_edit(JobStatus(job.status), run.status, spec))
         if run.status in FINISHED:

@@ -28,7 +28,7 @@ from evenbeat.store.pool import (
 from evenbeat.store.prepared import PreparedConnection
 from evenbeat.store.replica import Replica
 from evenbeat.store.statements import Statement, bind, load_statements, with_columns
-from evenbeat.store.timed import TimedConnection
+from evenbeat.store.timed import TimedConnection, asker
 
 logger = logging.getLogger(__name__)
 
@@ -294,6 +294,11 @@ class Database:
     def unavailable(self, error: psycopg.Error) -> StoreError:
         """What to raise for this error of the driver, which begins an outage unless one is on."""
         if isinstance(error, _TIMEOUTS):
+            if (reader := asker.get()) is not None and reader.waits_no_more:
+                return StatementTimeout(
+                    "The database took too long to read this, and was stopped. Ask for less: fewer "
+                    "words, a shorter time, or a narrower filter."
+                )
             return StatementTimeout(
                 f"The database gave up a statement ({error.diag.message_primary}): another "
                 "transaction probably holds a lock that it needs. Nothing was done."
@@ -372,19 +377,22 @@ def _bad_input_explained() -> Iterator[None]:
 
 def _explained(error: psycopg.DataError) -> InvalidInput:
     reason = error.diag.message_primary or str(error)
+    if isinstance(error, psycopg.errors.UntranslatableCharacter):
+        reason = "a text has a NUL character (\\x00) in it, which PostgreSQL cannot store"
     return InvalidInput(f"The database cannot hold this value: {reason}.")
 
 
 def _check_url(url: str) -> None:
     try:
-        conninfo_to_dict(url)
+        host = str(conninfo_to_dict(url).get("host", ""))
     except psycopg.ProgrammingError:
-        # The reason would quote a part of the URL, which may be the password.
+        host = "@"
+    if "@" in host:  # a part of the password; libpq's reason, too, would quote it
         raise InvalidInput(
             "The database URL cannot be read. Write it as postgresql://user:password@host:5432/name"
             ", with special characters in the password percent-encoded ('@' as '%40').",
             field="database_url",
-        ) from None
+        )
 
 
 def place_of(url: str) -> str:

@@ -1,7 +1,7 @@
 """The doctor's queries, on a plain connection of their own: they work where the schema is missing,
 old or too new, and where every pooled connection is taken."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -12,7 +12,6 @@ from evenbeat.errors import DatabaseUnavailable, InvalidInput
 from evenbeat.store.migrate import applied_migrations, migrations, usable
 from evenbeat.store.part import StorePart
 from evenbeat.store.statements import load_statements
-from evenbeat.store.summaries import WaitingLane, waiting_params
 
 _Result = TypeVar("_Result")
 
@@ -116,16 +115,15 @@ class HealthQueries:
         ((count, oldest),) = self._all(tuple, "health_leases", longer_than_seconds=seconds)
         return count, oldest
 
-    def waiting_lanes(self, late: timedelta) -> list[WaitingLane]:
-        """Queues and tasks with jobs that have been due for this long."""
-        return self._all(WaitingLane._make, "waiting_lanes", **waiting_params(late, self._now))
+    def rows(self, name: str, params: Mapping[str, Any]) -> list[Any]:
+        """What a statement gives."""
+        text = self._statements[name].text
+        return self._connection.execute(text, {"now": self._now, **params}).fetchall()
 
     def _all(
         self, make: Callable[[Iterable[Any]], _Result], name: str, **params: Any
     ) -> list[_Result]:
-        text = self._statements[name].text
-        rows = self._connection.execute(text, {"now": self._now, **params})
-        return [make(row) for row in rows]
+        return [make(row) for row in self.rows(name, params)]
 
 
 @contextmanager

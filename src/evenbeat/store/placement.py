@@ -1,6 +1,7 @@
 """Placement as the store sees it: who is asked for a place, and the records of rebalances."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -12,11 +13,13 @@ from evenbeat.domain.job import Job, JobSpec, Placement, spec_of
 from evenbeat.domain.load_entry import CronEntry, LoadEntry
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
+from evenbeat.domain.window import ALL_DAY_OFF_PEAK, ExecutionWindow
 from evenbeat.errors import Conflict
 from evenbeat.store.database import Connection
 from evenbeat.store.part import StorePart
 
 _CHUNK = 10_000
+_MOST_AT_ONCE = 1_000
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -30,6 +33,8 @@ class PlacementRequest(NamedTuple):
     every: timedelta
     cost_ms: float | None
     kind: str
+    window: str | None = None
+    delay: timedelta = timedelta(0)
 
 
 class Placer(Protocol):
@@ -37,6 +42,9 @@ class Placer(Protocol):
 
     def refresh(self, now: datetime | None) -> None:
         """Catch up with the database; call it outside of transactions."""
+
+    def off_peak(self) -> ExecutionWindow:
+        """The hours that `off_peak` means now."""
 
     def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:
         """The first run of each, later than now by one interval at most; None: no suggestion."""
@@ -57,12 +65,22 @@ class NoPlacer:
 
     def refresh(self, now: datetime | None) -> None: ...
 
+    def off_peak(self) -> ExecutionWindow:
+        return ALL_DAY_OFF_PEAK
+
     def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:  # noqa: ARG002
         return [None for _ in requests]
 
     def confirm(
         self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
     ) -> None: ...
+
+
+def with_hours(placer: PlacerFactory, spec: JobSpec) -> JobSpec:
+    """The spec with the hours that `off_peak` means now, if that is its window."""
+    if spec.window is None or not spec.window.off_peak:
+        return spec
+    return replace(spec, window=placer().off_peak())
 
 
 def placement_request(
@@ -75,7 +93,8 @@ def placement_request(
     if spec.placement is not Placement.BALANCED:
         return None
     cost = None if spec.cost is None else spec.cost / _MILLISECOND
-    return PlacementRequest(job_id, schedule.every, cost, "new")
+    window = None if spec.window is None else str(spec.window)
+    return PlacementRequest(job_id, schedule.every, cost, "new", window, spec.schedule_delay)
 
 
 def resume_request(job: Job, now: datetime) -> PlacementRequest | None:
@@ -120,6 +139,8 @@ class PlacedJob(NamedTuple):
     interval_seconds: int
     second: int
     cost_ms: float | None
+    execution_window: str | None
+    is_balanced: bool
     live: bool
 
 
@@ -188,9 +209,11 @@ class Placements(StorePart):
         """Every recurring job that will run again, for a rebalance."""
         return self._all(LoadEntry._make, "load_snapshot")
 
-    def interval_counts(self, *, until: datetime) -> list[tuple[int, int, float | None, int]]:
+    def interval_counts(
+        self, *, until: datetime
+    ) -> list[tuple[int, int, float | None, str | None, bool, int]]:
         """The interval jobs that were placed up to a moment: how many share an interval, the second
-        of their next run, and their cost, which come first."""
+        at which they are due, their cost, their window and who places them, which come first."""
         return self._all(tuple, "interval_counts", {"until": until})
 
     def cron_jobs(self) -> list[CronEntry]:
@@ -200,6 +223,11 @@ class Placements(StorePart):
     def placed_jobs(self, *, since: datetime) -> list[PlacedJob]:
         """The interval jobs that were placed after a moment, on any node."""
         return self._all(PlacedJob._make, "placed_since", {"since": since})
+
+    def off_peak_jobs(self, hours: ExecutionWindow, now: datetime | None = None) -> list[UUID]:
+        """Off-peak jobs that wait for a plan to come, in other hours than these."""
+        params = {"hours": str(hours), "limit": _MOST_AT_ONCE, "now": now}
+        return [row[0] for row in self._database.rows("off_peak_jobs", params)]
 
     # -- rebalances ------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """Reading: one job or execution, lists with filters and totals, figures."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import LiteralString, NamedTuple
@@ -197,4 +198,12 @@ class Reads(Summaries):
 
     def queues(self, *, now: datetime | None = None) -> list[QueueDepth]:
         """Every queue that has due or running jobs, or was ever paused."""
-        return self._all(QueueDepth._make, "queue_depths", {"now": now})
+        return self.due(now=now)[0]
+
+    def due(self, *, now: datetime | None = None) -> tuple[list[QueueDepth], Counter[int]]:
+        """The same queues, and how many jobs of each priority are due in all of them."""
+        queues, due = [], Counter[int]()
+        for *queue, priorities in self._database.rows("queue_depths", {"now": now}):
+            queues.append(QueueDepth._make(queue))
+            due.update({int(priority): n for priority, n in (priorities or {}).items()})
+        return queues, due

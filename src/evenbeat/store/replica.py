@@ -90,7 +90,7 @@ class Replica:
                 rows = run(connection)
             finally:
                 self.pool.give(connection)
-        except psycopg.DataError:
+        except (psycopg.DataError, psycopg.errors.QueryCanceled):
             return None  # the caller's fault, not the replica's: the primary says what is wrong
         except (psycopg.Error, DatabaseUnavailable) as error:
             self._ask_again_at = time.monotonic() + PAUSE_SECONDS

@@ -161,7 +161,9 @@ def finish_params(ends: Sequence[RunEnd]) -> dict[str, Any]:
         "burst_counts": numbers([d.burst_count for d in decisions]),
         # None where the schedule has no say: the job stops, or tries the same plan again.
         "schedule_versions": numbers([
-            None if d.retry_count or d.status in _STOPPED else job.schedule_version
+            None
+            if d.status in _STOPPED or (d.retry_count and d.status is JobStatus.SCHEDULED)
+            else job.schedule_version
             for job, d in zip(jobs, decisions, strict=True)
         ]),
         "durations_ms": numbers([o.duration_ms for o in outcomes]),

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -34,6 +35,7 @@ from evenbeat.store.placement import (
     placed_run,
     placement_request,
     places_for,
+    with_hours,
 )
 from evenbeat.store.pool import OUTAGES
 from evenbeat.store.reads import Reads
@@ -110,6 +112,8 @@ class Store:
         taken in its scope raises `NameTaken`."""
         if connection is None and isinstance(job.spec.schedule, After):
             return self.database.atomically(lambda own: self.add(job, connection=own, now=now))
+        if (window := job.spec.window) is not None and window.off_peak:
+            (job,) = self._with_hours([job], now)
         job_id = job.id or uuid7()
         if (limits := job.spec.limits) is not None:
             self._note_limits([limits], now)
@@ -144,6 +148,7 @@ class Store:
         within the batch, are answered with the job that has them."""
         if not jobs:
             return []
+        jobs = self._with_hours(jobs, now)
         specs = {id(job.spec): job.spec for job in jobs}.values()  # of many jobs, few differ here
         if any_limits := [limits for spec in specs if (limits := spec.limits) is not None]:
             self._note_limits(any_limits, now)
@@ -353,11 +358,20 @@ class Store:
 
     # --------------------------------------------------------------------------------------------
 
+    def _with_hours(self, jobs: Sequence[NewJob], now: datetime | None) -> Sequence[NewJob]:
+        """The jobs with the hours that `off_peak` means now. Before a transaction is open."""
+        if not any(job.spec.window is not None and job.spec.window.off_peak for job in jobs):
+            return jobs
+        self._placer().refresh(now)
+        return [replace(job, spec=with_hours(self._placer, job.spec)) for job in jobs]
+
     def _first_run(
         self, job_id: UUID, job: NewJob, now: datetime | None, connection: Connection | None
     ) -> FirstRun:
         """Plan the first run; a job that is due at once leaves the clock to its statement."""
-        if job.start is None and job.spec.schedule == Once() and job.spec.window is None:
+        spec = job.spec
+        waits = spec.window is not None or spec.schedule_delay
+        if job.start is None and spec.schedule == Once() and not waits:
             return _NOW
         moment = self.database.clock(now, connection)
         request = placement_request(job_id, job.spec, job.start)

@@ -19,9 +19,10 @@ SILENT_AFTER = timedelta(seconds=60)
 MOST_ROWS = 1000
 """How many executions live events look at."""
 
+COUNTED_LANE = 1000
+"""Up to how many waiting jobs of one queue, task and priority are counted."""
+
 _EACH_JOB = 5
-_LATE_AFTER = timedelta(minutes=5)
-_UNSERVED_AFTER = timedelta(seconds=30)
 _LONGEST_RUN = timedelta(hours=6)
 
 
@@ -94,13 +95,10 @@ class TimelineRun(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """What a person should look at: jobs whose last run failed, lanes that are `late` although they
-    have workers, lanes that are `unserved` by any live worker (queues that somebody paused are in
-    neither), and runs whose workers vanished."""
+    """What a person should look at, beside the broken rules of `observe.alerts`: jobs whose last
+    run failed, and runs whose workers vanished."""
 
     failing: list[Job]
-    late: list[WaitingLane]
-    unserved: list[WaitingLane]
     lost: list[TimelineRun]
 
 
@@ -137,18 +135,11 @@ class Summaries(StorePart):
         return strips
 
     def attention(self, *, limit: int = 20, now: datetime | None = None) -> Attention:
-        """What needs a person: jobs that failed last, work that waits, runs that got lost."""
+        """What needs a person: jobs that failed last, runs that got lost."""
         check_page(limit, 0)
-        present = self._database.clock(now)
-        late = present - _LATE_AFTER
-        recent = {"since": present - timedelta(hours=24), "limit": limit}
-        lanes = [
-            lane for lane in self.waiting_lanes(_UNSERVED_AFTER, now=now) if lane.paused_at is None
-        ]
+        recent = {"since": self._database.clock(now) - timedelta(hours=24), "limit": limit}
         return Attention(
             self._all(Job._make, "failing_jobs", recent),
-            [lane for lane in lanes if lane.workers and lane.oldest_due <= late][:limit],
-            [lane for lane in lanes if not lane.workers][:limit],
             self._all(TimelineRun._make, "lost_runs", recent),
         )
 

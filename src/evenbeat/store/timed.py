@@ -4,6 +4,8 @@ that is gone, or have lost it without a word: to TCP all is well, and a caller w
 
 import time
 from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from math import inf
 from typing import Any, TypeVar
 
@@ -16,9 +18,25 @@ _Result = TypeVar("_Result")
 ASK_SECONDS = 3
 
 
+@dataclass(slots=True)
+class Asker:
+    """Somebody who waits for what is being read, until then at most."""
+
+    until: float
+    gone: bool = False
+
+    @property
+    def waits_no_more(self) -> bool:
+        return self.gone or time.monotonic() > self.until
+
+
+asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
+"""Who waits for the reports that are read here and now, if that is one request."""
+
+
 class TimedConnection(psycopg.Connection[Row]):
     """Waits so long for an answer; a `patient` one also for as long as the server is at work on
-    it, as a report may take its time."""
+    it, as a report may take its time, unless nobody waits for that any more."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -40,11 +58,15 @@ class TimedConnection(psycopg.Connection[Row]):
         return psycopg.OperationalError(str(error)) if is_outage else error
 
     def _in_time(self, gen: abc.PQGen[_Result]) -> abc.PQGen[_Result]:
-        deadline = time.monotonic() + self.answer_seconds
+        deadline, reader = time.monotonic() + self.answer_seconds, asker.get()
         try:
             waits_for = next(gen)
             while True:
                 ready = yield waits_for
+                if not ready and self.patient and reader is not None and reader.waits_no_more:
+                    reader = None  # the server says of itself that it has stopped
+                    with suppress(psycopg.Error):
+                        self.cancel_safe(timeout=1.0)
                 if not ready and time.monotonic() > deadline:
                     self._give_up_unless_at_work()
                     deadline = time.monotonic() + self.answer_seconds

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from evenbeat.domain import alerts
 from evenbeat.domain.job import Job
 from evenbeat.errors import InvalidInput
 from evenbeat.store.database import Connection, Database
@@ -22,6 +23,16 @@ from evenbeat.store.rows import encode_json
 
 MAX_DOC = 10_000
 CHORE_LEASE = timedelta(minutes=5)
+_JUDGEMENT = {
+    "success_rate": alerts.RULES["success_rate"].number,
+    "slower": alerts.RULES["slower"].number,
+    "slower_by_ms": alerts.SLOWER_BY_MS,
+    "runs": alerts.JUDGED_RUNS,
+    "least_runs": alerts.LEAST_JUDGED,
+    "recent": alerts.RECENT_RUNS,
+    "least_earlier": alerts.LEAST_EARLIER,
+    "most_judged": 5000,  # others come with their next run
+}
 
 
 class WorkerRecord(NamedTuple):
@@ -40,6 +51,7 @@ class WorkerRecord(NamedTuple):
     status: str
     started_at: datetime
     heartbeat_at: datetime
+    checked_at: datetime
 
     @property
     def label(self) -> str:
@@ -190,12 +202,19 @@ class Upkeep(StorePart):
         self._database.rows("register_worker", params)
 
     def beat(
-        self, worker_id: UUID, *, running: int, draining: bool = False, now: datetime | None = None
+        self,
+        worker_id: UUID,
+        *,
+        running: int,
+        claim_age: float = 0.0,
+        draining: bool = False,
+        now: datetime | None = None,
     ) -> str | None:
-        """A sign of life. Returns the worker's status as others want it, None if forgotten."""
+        """A sign of life, and how many seconds ago the worker looked for due jobs. Returns its
+        status as others want it, None if forgotten."""
         status = "draining" if draining else "active"
         params = {"id": worker_id, "running": running, "status": status, "now": now}
-        row = self._database.row("beat", params)
+        row = self._database.row("beat", params | {"claim_age": claim_age})
         return row[0] if row else None
 
     def drain_worker(self, worker_id: UUID) -> bool:
@@ -239,15 +258,18 @@ class Upkeep(StorePart):
         return {row[0]: Figure(*row[1:]) for row in self._database.rows("figures", {})}
 
     def count_outcomes(self, *, batch: int = 50_000, now: datetime | None = None) -> int:
-        """Add up what has ended since the last count, at most `batch` newly begun runs of it.
-        Returns how many such runs it passed; a full batch means that there are more."""
+        """Add up what has ended since the last count, at most `batch` newly begun runs of it, and
+        judge recurring jobs that ran meanwhile. Returns how many such runs it passed; a full batch
+        means that there are more."""
         rows = self._database.rows
         until = rows("counting_horizon", {"now": now})[0][0]
 
         def work(connection: Connection) -> int:
             ((after,),) = rows("counted_after", {"now": until}, connection)
-            params = {"after": after, "until": until, "limit": batch}
-            ((seen, last),) = rows("count_outcomes", params, connection)
+            params = {"after": after, "until": until, "limit": batch, **_JUDGEMENT}
+            ((seen, last, run_again),) = rows("count_outcomes", params, connection)
+            if run_again:
+                rows("judge_jobs", {"ids": run_again, **_JUDGEMENT}, connection)
             mark = {"after": str(last or after) if last or after else None, "behind": seen == batch}
             figure = {"name": "counting", "value": Jsonb(mark), "now": until}
             rows("save_figure", figure, connection)
@@ -285,6 +307,10 @@ class Upkeep(StorePart):
     def forget_tasks(self, *, older_than: datetime) -> int:
         """Strike tasks that no worker has named since the moment and no job is for."""
         return len(self._database.rows("forget_tasks", {"older_than": older_than}))
+
+    def forget_alerts(self) -> int:
+        """Strike what is said of jobs that are gone."""
+        return len(self._database.rows("forget_alerts", {}))
 
     def forget_chores(self, *, older_than: datetime) -> int:
         """Strike chores that nobody has done since the moment."""

@@ -32,7 +32,7 @@ class Context:
 
     def __init__(self, job: Job, leases: Leases | None = None) -> None:
         self.job = job
-        self._figures: dict[str, int] | None = None
+        self._figures: dict[str, Any] | None = None
         self._leases = leases
         self._cancelled = False
 
@@ -92,8 +92,13 @@ class Context:
             sums[name] = sums.get(name, 0) + int(amount)
         self._figures = sums
 
+    def measured(self, cpu_seconds: float, memory_bytes: int) -> None:
+        """Say what the processes took that did the work (the built-in tasks do this)."""
+        taken = {"cpu_time_ms": cpu_seconds * 1000, "memory_peak_mb": memory_bytes / 2**20}
+        self._figures = {**self.figures, **taken}
+
     @property
-    def figures(self) -> Mapping[str, int]:
+    def figures(self) -> Mapping[str, Any]:
         """What the run has reported so far."""
         return self._figures or {}
 
@@ -115,6 +120,28 @@ class Context:
     def cancel(self) -> None:
         """Mark the run as unwanted (the worker does this)."""
         self._cancelled = True
+
+
+class _NoRun(Context):
+    """The default of a handler's `ctx`, where nobody runs it."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """Nothing to know."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__"):
+            return super().__getattribute__(name)
+        raise LeaseLost(
+            f"ctx.{name} is only known while a worker runs the task. In a direct call, pass a "
+            "context: ctx=Context(job)."
+        )
+
+
+CURRENT: Context = _NoRun()
+"""For handlers whose context is not the first parameter: `def f(n: int, *, ctx: Context = CURRENT)`
+can be called and enqueued without it. A worker always gives the run's own."""
 
 
 class _RunLogger(logging.LoggerAdapter[logging.Logger]):

@@ -3,9 +3,12 @@ checked against its signature on both sides."""
 
 import asyncio
 import inspect
+import logging
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import (
@@ -16,10 +19,13 @@ from pydantic import (
     ValidationError,
     create_model,
 )
+from pydantic_core import to_jsonable_python
 
 from evenbeat.domain.job import JobSpec
-from evenbeat.errors import InvalidInput, TaskUnknown, validation_message
+from evenbeat.errors import Fail, InvalidInput, TaskUnknown, validation_message
 from evenbeat.tasks.context import Context
+
+logger = logging.getLogger(__name__)
 
 Handler = Callable[..., Any]
 
@@ -39,11 +45,7 @@ class Signature:
     def __init__(self, task: str, handler: Callable[..., Any]) -> None:
         self.task = task
         signature = inspect.signature(handler)
-        try:
-            hints = get_type_hints(handler, include_extras=True)
-        except (NameError, TypeError):
-            # Annotations under TYPE_CHECKING cannot be read; such arguments go unchecked.
-            hints = {}
+        hints = _readable_hints(task, handler)
         self.context_name: str | None = None
         for name in signature.parameters:
             hint = hints.get(name, Context if name == "ctx" else None)
@@ -56,6 +58,7 @@ class Signature:
         self._check = self._model.__pydantic_validator__.validate_python
         self._dump = self._model.__pydantic_serializer__.to_python
         self._takes_nothing = not arguments
+        self._unannotated = {p.name for p in arguments if hints.get(p.name, Any) is Any}
         self._positional = [p.name for p in arguments if p.kind is p.POSITIONAL_OR_KEYWORD]
         self._names = {
             field: info.alias or field for field, info in self._model.model_fields.items()
@@ -71,8 +74,10 @@ class Signature:
             payload: dict[str, Any] = self._dump(checked, mode="json", by_alias=True)
         except ValidationError as error:
             raise InvalidInput(self._explain(error), field="payload") from None
-        except ValueError as error:
-            raise InvalidInput(f"{self.task}: {error}", field="payload") from None
+        except ValueError:
+            raise InvalidInput(self._unserialisable(values), field="payload") from None
+        if self._unannotated:
+            self._check_plain(values)
         if len(payload) == len(values):
             return payload
         return {name: payload[name] for name in payload if name in values}
@@ -102,6 +107,27 @@ class Signature:
                 raise InvalidInput(f"{self.task}: {error}. {self._usage()}") from None
         return values
 
+    def _check_plain(self, values: Mapping[str, Any]) -> None:
+        """Without an annotation, a worker could not make of JSON again what is no JSON."""
+        for name, value in values.items():
+            is_annotated = name in self._signature.parameters and name not in self._unannotated
+            if not is_annotated and (problem := not_plain(value)) is not None:
+                raise InvalidInput(
+                    f"{self.task}: argument {name!r} {problem}. {self._usage()}", field="payload"
+                )
+
+    def _unserialisable(self, values: Mapping[str, Any]) -> str:
+        """Which argument JSON cannot carry, and why."""
+        for name, value in values.items():
+            try:
+                to_jsonable_python(value)
+            except ValueError as error:
+                reason = f"is a {type(value).__name__}, which JSON cannot carry ({error})"
+                if isinstance(value, bytes):
+                    reason += ": annotate it pydantic.Base64Bytes, or pass text"
+                return f"{self.task}: argument {name!r} {reason}. {self._usage()}"
+        return f"{self.task}: the arguments cannot be carried as JSON. {self._usage()}"
+
     def _explain(self, error: ValidationError) -> str:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "payload"
@@ -123,6 +149,54 @@ class Signature:
         return f"It takes {inspect.Signature(parameters)}."
 
 
+def _readable_hints(task: str, handler: Callable[..., Any]) -> dict[str, Any]:
+    """The handler's annotations, read one by one where some cannot be: what is imported for type
+    checkers only is unknown when the program runs, and goes unchecked."""
+    try:
+        return get_type_hints(handler, include_extras=True)
+    except (NameError, TypeError, AttributeError):
+        pass
+    hints: dict[str, Any] = {}
+    function = inspect.unwrap(handler)
+    for name, annotation in getattr(function, "__annotations__", {}).items():
+        holder = type("", (), {"__annotations__": {name: annotation}})
+        namespace = getattr(function, "__globals__", {})
+        try:
+            hints |= get_type_hints(holder, namespace, include_extras=True)
+        except (NameError, TypeError, AttributeError):
+            if str(annotation).rpartition(".")[2] == Context.__name__ or name == "ctx":
+                hints[name] = Context
+            elif name != "return":
+                logger.warning(
+                    "The annotation %r of the argument %r of the task %r cannot be read, so this "
+                    "argument is not checked. Import what it names also outside TYPE_CHECKING.",
+                    annotation,
+                    name,
+                    task,
+                )
+    return hints
+
+
+def not_plain(value: Any) -> str | None:
+    """What in a value would become something else in JSON, if anything."""
+    if value is None or isinstance(value, str | int):
+        return None
+    if isinstance(value, float):
+        return None if isfinite(value) else f"has the number {value}, which JSON cannot carry"
+    if isinstance(value, list | tuple):
+        return next(filter(None, map(not_plain, value)), None)
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                return f"has the key {key!r}, but keys are text in JSON"
+        return next(filter(None, map(not_plain, value.values())), None)
+    kind = type(value).__name__
+    return (
+        f"holds a {kind}, which is not JSON, and its parameter has no annotation by which a worker "
+        f"could make one again. Annotate the parameter, or pass JSON"
+    )
+
+
 def _argument_model(
     task: str, arguments: Iterable[inspect.Parameter], hints: Mapping[str, Any]
 ) -> type[BaseModel]:
@@ -142,7 +216,7 @@ def _argument_model(
             default = ... if argument.default is argument.empty else argument.default
             # Numbered fields with aliases: an argument may be called anything, even `copy`.
             fields[f"argument_{number}"] = (hints.get(name, Any), Field(default, alias=name))
-    config = ConfigDict(extra=extra, arbitrary_types_allowed=False)  # type: ignore[typeddict-item]
+    config = ConfigDict(extra=extra, arbitrary_types_allowed=False, allow_inf_nan=False)  # type: ignore[typeddict-item]
     try:
         return create_model(f"{task} payload", __config__=config, **fields)
     except PydanticSchemaGenerationError as error:
@@ -164,6 +238,35 @@ class TaskDefinition:
     runs: RunnerKind
     never_retry: tuple[type[BaseException], ...] = ()
     description: str = ""
+    supervised: bool = False
+    """Whether it only waits for a command, which a supervisor holds to the job's limits."""
+
+    @property
+    def cannot_limit(self) -> str | None:
+        """Why runs cannot be held to `memory_limit` and `cpu_limit` where this handler runs."""
+        if self.supervised or self.runs is RunnerKind.ISOLATED:
+            return None
+        where = "in a thread" if self.runs is RunnerKind.IN_THREAD else "on the event loop"
+        return (
+            f"The task {self.name!r} runs {where} of its worker, where neither memory_limit nor "
+            "cpu_limit can be kept: that takes a process of its own. Declare the task with "
+            "isolate=True, or leave the limits out."
+        )
+
+    def check_limits(self, spec: JobSpec) -> None:
+        """Refuse limits that cannot be kept."""
+        limits = {"memory_limit": spec.memory_limit, "cpu_limit": spec.cpu_limit}
+        given = [name for name, limit in limits.items() if limit is not None]
+        if given and (reason := self.cannot_limit):
+            raise InvalidInput(reason, field=given[0])
+
+    def check_run(self) -> None:
+        """Fail a run that has limits if they cannot be kept, rather than run it without."""
+        reason = self.cannot_limit
+        if sys.platform != "linux":
+            reason = "memory_limit and cpu_limit can be kept on Linux only; leave them out."
+        if reason is not None:
+            raise Fail(reason, code="limit_not_kept")
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the handler outside an event loop, to its end: an async function under a plain
@@ -182,6 +285,7 @@ def define(
     *,
     isolate: bool = False,
     never_retry: tuple[type[BaseException], ...] = (),
+    supervised: bool = False,
 ) -> TaskDefinition:
     """Look at a handler once, when it is declared, so that mistakes show at import."""
     if not callable(handler):
@@ -192,9 +296,23 @@ def define(
             "work and return a value.",
             field="handler",
         )
+    where = getattr(handler, "__qualname__", "")
+    if next(iter(inspect.signature(handler).parameters), None) == "self" and "." in where:
+        raise InvalidInput(
+            f"The task {spec.task!r} is a method, {where}, whose 'self' no worker knows. Make it a "
+            "function, or make a task of an object's method: app.task(thing.method).",
+            field="handler",
+        )
+    if isolate and "<" in where:
+        raise InvalidInput(
+            f"The task {spec.task!r} has isolate=True, so a child process must find it by its "
+            f"name, but {where} is made while another function runs. Define it at the top level of "
+            "a module.",
+            field="handler",
+        )
     is_async = any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__)))
     runs = RunnerKind.ON_LOOP if is_async else RunnerKind.IN_THREAD
-    return TaskDefinition(
+    task = TaskDefinition(
         name=spec.task,
         handler=handler,
         spec=spec,
@@ -202,7 +320,10 @@ def define(
         runs=RunnerKind.ISOLATED if isolate else runs,
         never_retry=never_retry,
         description=inspect.getdoc(handler) or "",
+        supervised=supervised,
     )
+    task.check_limits(spec)
+    return task
 
 
 class Registry:
@@ -229,6 +350,11 @@ class Registry:
         except KeyError:
             known = ", ".join(sorted(self._tasks)) or "none"
             raise TaskUnknown(f"There is no task {name!r} here; known are: {known}.") from None
+
+    def check_limits(self, spec: JobSpec) -> None:
+        """Refuse limits that cannot be kept, if the task is known here."""
+        if (task := self._tasks.get(spec.task)) is not None:
+            task.check_limits(spec)
 
     def named(self, *runs: RunnerKind) -> list[str]:
         """The names of the tasks that run there; of all tasks when no place is given."""

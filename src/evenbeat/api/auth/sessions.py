@@ -12,12 +12,14 @@ from evenbeat.api.auth.tokens import EVERYONE, MAX_SUBJECT, SESSION, IssuedToken
 from evenbeat.api.dependencies import COOKIE, Admin, ServiceDep, Viewer, check_local, check_origin
 from evenbeat.api.fields import Duration, Limit, Offset, Page, RowDocument, fields_of
 from evenbeat.api.problems import responses
+from evenbeat.domain import setting_kinds as kinds
 from evenbeat.errors import InvalidInput
 from evenbeat.store.api_tables import Token
 
 router = APIRouter(tags=["Access"])
 
 _HIDDEN = WithJsonSchema({"type": "string", "format": "password", "writeOnly": True})
+_LIFETIME = kinds.Duration(least=timedelta(seconds=1), most=timedelta(days=3650)).json_schema
 _LONGEST_COOKIE = 3800
 """Browsers keep 4096 bytes, name and attributes included, and silently drop what is longer."""
 
@@ -53,7 +55,7 @@ class NewToken(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     role: Role
-    expires: Duration = Field(
+    expires: Annotated[Duration, WithJsonSchema(_LIFETIME)] = Field(
         # A factory: the document would show a plain default in a form that is not read here.
         default_factory=lambda: timedelta(days=30),
         description="How long it lives: 1s to 3650d. Default: 30d.",

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from evenbeat.errors import CannotIssue, InvalidSettings, NotAuthenticated
-from evenbeat.settings import MIN_SECRET_BYTES, Settings
+from evenbeat.settings import MIN_SECRET_BYTES, Settings, private_directory
 
 LEEWAY_SECONDS = 10
 """How far the clocks of two machines may be apart without a token being refused for it."""
@@ -135,7 +135,7 @@ def secret_from_file(path: Path) -> bytes:
 
 def _make_secret(path: Path) -> None:
     """Written aside and linked into place: nobody reads half a secret, and the first one wins."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_directory(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

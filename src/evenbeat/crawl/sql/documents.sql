@@ -82,25 +82,46 @@ SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM gone) FROM held;
 
 -- name: search_documents
 -- A page of the documents with these words, the best first: words near each other and words of the
--- title count more, long pages less. Snippets are made for this page of results alone.
+-- title count more, long pages less. Where very many match, so many are ranked. Snippets are made
+-- for this page of results alone, each from a part of the text only: finding the best place takes
+-- time by the square of how often the words occur. That part begins a little before the place where
+-- the words stand as they were written, or otherwise where the first of their stems begins a word.
 WITH question AS (
-    SELECT websearch_to_tsquery('pg_catalog.english', %(words)s) AS words
+    SELECT websearch_to_tsquery('pg_catalog.english', %(words)s) AS words,
+           ' ' || lower(trim(BOTH '"' FROM %(words)s)) AS phrase,
+           tsvector_to_array(to_tsvector('pg_catalog.english', %(words)s)) AS stems
+),
+matching AS MATERIALIZED (
+    SELECT d.id, d.search
+    FROM evenbeat.documents d
+    WHERE d.search @@ websearch_to_tsquery('pg_catalog.english', %(words)s) AND d.gone_at IS NULL
+      AND (%(source)s::text IS NULL OR d.source = %(source)s)
+    LIMIT 5000
 ),
 found AS (
-    SELECT d.id, ts_rank_cd(d.search, question.words, 1) AS rank
-    FROM evenbeat.documents d, question
-    WHERE d.search @@ question.words AND d.gone_at IS NULL
-      AND (%(source)s::text IS NULL OR d.source = %(source)s)
-    ORDER BY rank DESC, d.id
+    SELECT matching.id,
+           CASE WHEN cardinality(stems) <= 8 THEN ts_rank_cd(matching.search, question.words, 1)
+                -- how near they are takes long to see of many; an "or" on top keeps it from looking
+                ELSE ts_rank(matching.search, question.words || question.words, 1) END AS rank
+    FROM matching, question
+    ORDER BY rank DESC, matching.id
     LIMIT %(limit)s OFFSET %(offset)s
 )
 SELECT d.id, d.source, d.url, d.title, d.depth, d.job_id, d.first_seen_at, d.seen_at,
        d.changed_at, d.gone_at, encode(d.content_hash, 'hex'),
        found.rank::double precision,
-       ts_headline('pg_catalog.english', d.text, question.words,
+       ts_headline('pg_catalog.english', substr(d.text, greatest(1, place.begins - 300), 3000),
+                   question.words,
                    'StartSel=' || %(begin)s || ',StopSel=' || %(end)s
                    || ',MaxFragments=2,MaxWords=35,MinWords=12,FragmentDelimiter=" … "')
-FROM found JOIN evenbeat.documents d ON d.id = found.id, question
+FROM found JOIN evenbeat.documents d ON d.id = found.id, question,
+     LATERAL (
+         SELECT coalesce(nullif(strpos(min(plain.text), question.phrase), 0),
+                         min(nullif(strpos(plain.text, ' ' || rtrim(stem, 'i')), 0)), 1) AS begins
+         FROM (SELECT ' ' || replace(lower(d.text), E'\n', ' ') AS text
+               OFFSET 0) AS plain
+              LEFT JOIN unnest(question.stems) AS stem ON true
+     ) AS place
 ORDER BY found.rank DESC, d.id;
 
 -- name: count_found

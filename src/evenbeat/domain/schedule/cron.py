@@ -9,6 +9,7 @@ minutes (since the start of year 1) suffice, and only the seams between stretche
 
 import re
 from bisect import bisect_left, bisect_right
+from calendar import isleap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -42,6 +43,7 @@ _CRON_FIELDS = {
 _MINUTE = timedelta(minutes=1)
 _MICROSECOND = timedelta(microseconds=1)
 _MINUTES_A_DAY = 1440
+_MARGIN = timedelta(days=2)
 _EVERY_FEW_MINUTES = re.compile(r"\*/([1-9]|[1-5][0-9]) \* \* \* \*")
 
 
@@ -97,11 +99,21 @@ class Cron(Recurring):
         return f"{text}, {self.timezone}"
 
     def next_after(self, moment: datetime) -> datetime:
-        for piece in pieces(self.expression, self.timezone, max(as_utc(moment), BEGIN), END):
-            plan = piece.first()
-            if plan is not None:
-                return plan
-        raise self._no_more_plans()
+        after = max(as_utc(moment), BEGIN)
+        near = min(after, END - 2 * _MARGIN) + 2 * _MARGIN
+        plan = self._first(after, near)
+        if plan is None:
+            # Wherever the clocks are, a plan lies near a match: years without one are passed over.
+            match = calendar_of(self.expression).first(_minutes(near - _MARGIN), _LAST)
+            if match is not None:
+                plan = self._first(max(near, _WALL_ZERO + match * _MINUTE - _MARGIN), END)
+        if plan is None:
+            raise self._no_more_plans()
+        return plan
+
+    def _first(self, after: datetime, until: datetime) -> datetime | None:
+        found = pieces(self.expression, self.timezone, after, until)
+        return next((plan for piece in found if (plan := piece.first()) is not None), None)
 
     def latest_until(self, moment: datetime) -> datetime | None:
         until = min(as_utc(moment), END)
@@ -109,7 +121,7 @@ class Cron(Recurring):
         return next((plan for piece in newest_first if (plan := piece.last()) is not None), None)
 
     def count(self, after: datetime, until: datetime) -> int:
-        """By arithmetic on months instead of walking."""
+        """By arithmetic on years instead of walking."""
         span = max(as_utc(after), BEGIN), min(as_utc(until), END)
         return sum(piece.count() for piece in pieces(self.expression, self.timezone, *span))
 
@@ -141,6 +153,7 @@ class Calendar:
 
     fields: CronSim
     minutes: tuple[int, ...]
+    days: str
     is_fixed_time: bool
 
     def first(self, low: int, high: int) -> int | None:
@@ -174,40 +187,41 @@ class Calendar:
         return bisect_left(self.minutes, minute) if self._matches(day) else 0
 
     def _matches(self, day: int) -> bool:
-        wall = _date(day)
-        return wall.day in _matching_days(self.fields, wall.year, wall.month)
+        return self._day_from(day, day) == day
 
     def _days_between(self, first: int, last: int) -> int:
-        low, high = _date(first), _date(last)
-        months = range(low.year * 12 + low.month - 1, high.year * 12 + high.month - 1)
-        total = sum(len(_matching_days(self.fields, m // 12, m % 12 + 1)) for m in months)
-        return total - self._earlier_that_month(low) + self._earlier_that_month(high)
-
-    def _earlier_that_month(self, wall: date) -> int:
-        return bisect_left(_matching_days(self.fields, wall.year, wall.month), wall.day)
+        total = 0
+        while first < last:
+            start, end, days = self._year(first)
+            total += bisect_left(days, min(last, end) - start) - bisect_left(days, first - start)
+            first = end
+        return total
 
     def _day_from(self, day: int, limit: int) -> int:
         """Give the first matching day from `day` on, or some day past `limit`."""
         while day <= limit:
-            wall = _date(day)
-            days = _matching_days(self.fields, wall.year, wall.month)
-            index = bisect_left(days, wall.day)
+            start, end, days = self._year(day)
+            index = bisect_left(days, day - start)
             if index < len(days):
-                return day + days[index] - wall.day
-            day += 32 - wall.day
-            day -= _date(day).day - 1
+                return start + days[index]
+            day = end
         return limit + 1
 
     def _day_until(self, day: int, limit: int) -> int:
         """Give the last matching day up to `day`, or some day before `limit`."""
         while day >= limit:
-            wall = _date(day)
-            days = _matching_days(self.fields, wall.year, wall.month)
-            index = bisect_right(days, wall.day) - 1
+            start, _, days = self._year(day)
+            index = bisect_right(days, day - start) - 1
             if index >= 0:
-                return day + days[index] - wall.day
-            day -= wall.day
+                return start + days[index]
+            day = start - 1
         return limit - 1
+
+    def _year(self, day: int) -> tuple[int, int, tuple[int, ...]]:
+        """Give the year of a day: its first, the next one's first, and its matches from there."""
+        year = date.fromordinal(day + 1).year
+        start, leap = date(year, 1, 1).toordinal() - 1, isleap(year)
+        return start, start + 365 + leap, _matching_days(self.days, start % 7, leap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +281,10 @@ def calendar_of(expression: str) -> Calendar:
             f"{expression!r} is not a cron expression: its {name} field is wrong, which allows "
             f"{allowed}. Write for example {CRON_EXAMPLE}."
         ) from None
-    minute, hour = five.split()[:2]
+    minute, hour, *days = five.split()
     minutes = tuple(h * 60 + m for h in sorted(fields.hours) for m in sorted(fields.minutes))
-    calendar = Calendar(fields, minutes, not minute.startswith("*") and not hour.startswith("*"))
+    is_fixed_time = not minute.startswith("*") and not hour.startswith("*")
+    calendar = Calendar(fields, minutes, " ".join(days), is_fixed_time)
     # The Gregorian calendar repeats after 400 years: what misses them all never comes.
     if calendar.first(_YEAR_2000, _YEAR_2400) is None:
         raise InvalidSchedule(
@@ -279,14 +294,19 @@ def calendar_of(expression: str) -> Calendar:
     return calendar
 
 
-@lru_cache(maxsize=65_536)
-def _matching_days(fields: CronSim, year: int, month: int) -> tuple[int, ...]:
-    if month not in fields.months:
-        return ()
-    start = date(year, month, 1)
-    following = (start + timedelta(days=31)).replace(day=1)
-    days = (start + timedelta(days=n) for n in range((following - start).days))
-    return tuple(day.day for day in days if fields.match_day(day))
+@lru_cache(maxsize=4096)
+def _matching_days(days: str, weekday: int, leap: bool) -> tuple[int, ...]:
+    """Years that begin on the same day of the week and are as long have the same days."""
+    fields = CronSim(f"0 0 {days}", EPOCH)
+    first = next(
+        first
+        for first in (date(year, 1, 1) for year in range(2000, 2028))
+        if (first.weekday(), isleap(first.year)) == (weekday, leap)
+    )
+    dates = (first + timedelta(days=n) for n in range(365 + leap))
+    return tuple(
+        n for n, day in enumerate(dates) if day.month in fields.months and fields.match_day(day)
+    )
 
 
 _WALL_ZERO = datetime(1, 1, 1, tzinfo=UTC)
@@ -297,9 +317,6 @@ def _minutes(wall: datetime) -> int:
     return -((_WALL_ZERO - wall) // _MINUTE)
 
 
-def _date(day: int) -> date:
-    return date.fromordinal(day + 1)
-
-
+_LAST = _minutes(END + _MARGIN)
 _YEAR_2000 = _minutes(datetime(2000, 1, 1, tzinfo=UTC))
 _YEAR_2400 = _minutes(datetime(2400, 1, 1, tzinfo=UTC))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Self
 
 from evenbeat.domain.duration import format_duration, parse_duration
@@ -20,6 +20,7 @@ from evenbeat.humanize import interval
 LONGEST_INTERVAL = timedelta(days=3650)
 
 _SECOND = timedelta(seconds=1)
+_YEAR_1 = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,17 @@ class Interval(Recurring):
         return f"every {interval(self.every)}"
 
     def first_plan(self, start: datetime | None, now: datetime, *, on_grid: bool) -> FirstPlan:
-        # The anchor fixes the rhythm: the schedule's own, the grid of the epoch, or the beginning.
-        anchor = self.anchor or (EPOCH if on_grid else start or now)
+        # The anchor fixes the rhythm: the schedule's own, the grid, or the beginning.
+        anchor = self.anchor or (self.on_grid().anchor if on_grid else start or now)
         return FirstPlan(start or Interval(self.every, anchor).next_after(now), anchor)
+
+    def on_grid(self) -> "Interval":
+        """The same at multiples of the interval since the year 1, which began on a Monday, as weeks
+        do; reckoned from the last one until the epoch, since year 1 is too early for many clocks.
+        """
+        if self.anchor is not None:
+            return self
+        return Interval(self.every, EPOCH - (EPOCH - _YEAR_1) % self.every)
 
     def next_after(self, moment: datetime) -> datetime:
         origin = self.anchor or EPOCH

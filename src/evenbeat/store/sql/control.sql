@@ -175,7 +175,7 @@ SET {spec_changes}, priority = least(100, %(priority)s + aging_bonus),
     payload = coalesce(%(payload)s::jsonb, payload),
     metadata = coalesce(%(metadata)s::jsonb, metadata),
     name = %(name)s,
-    current_retry_count = CASE WHEN status = 'running' OR plan_time = %(plan_time)s
+    current_retry_count = CASE WHEN status IN ('running', 'failed') OR plan_time = %(plan_time)s
                                THEN current_retry_count ELSE 0 END,
     release_count = CASE WHEN status = 'running' OR plan_time = %(plan_time)s THEN release_count ELSE 0 END,
     anchor_at = %(anchor_at)s, placed_at = %(placed_at)s,

@@ -238,7 +238,11 @@ ended AS (
         paused_at = CASE WHEN o.status = 'scheduled' OR o.schedule_version <> j.schedule_version
                               OR again.waits
                          THEN j.paused_at END,
-        current_retry_count = o.retry_count,
+        -- A job that failed shows its retries; one that goes on after all begins anew.
+        current_retry_count = CASE
+            WHEN o.kind = 'failed' AND (again.waits OR o.schedule_version <> j.schedule_version)
+                THEN 0
+            ELSE o.retry_count END,
         burst_count = o.burst_count,
         release_count = CASE WHEN j.plan_time = o.plan_time OR j.parent_id IS NOT NULL
                         THEN j.release_count ELSE 0 END,

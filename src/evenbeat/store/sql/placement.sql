@@ -6,29 +6,36 @@
 SELECT j.id, j.name, j.task, j.queue, j.schedule_kind, j.interval_seconds, j.cron_expression,
        j.timezone, j.anchor_at, j.plan_time, j.next_run_at, j.status, j.placement, j.placed_at,
        coalesce(j.cost_ms, j.average_duration_ms), j.execution_window, j.schedule_version,
-       coalesce(j.placed_at > coalesce(j.started_at, j.created_at), false)
+       coalesce(j.placed_at > coalesce(j.started_at, j.created_at), false),
+       j.schedule_delay_seconds
 FROM evenbeat.jobs j
 WHERE j.schedule_kind IN ('interval', 'cron')
   AND j.status IN ('pending', 'scheduled', 'running', 'paused')
 ORDER BY j.id;
 
 -- name: interval_counts
--- Every interval job that is not paused as (interval, second of its next run, cost), counted; those
--- placed after `until` are left to `placed_since`, which knows them by id.
+-- Every interval job that is not paused as (interval, second of its next run, cost, window), counted;
+-- those placed after `until` are left to `placed_since`, which knows them by id. A job with a window
+-- starts elsewhere than its plans are due; there these count.
 SELECT j.interval_seconds,
-       floor(extract(epoch FROM coalesce(j.next_run_at, j.plan_time, j.anchor_at)))::bigint,
+       floor(extract(epoch FROM CASE WHEN j.execution_window IS NULL
+           THEN coalesce(j.next_run_at, j.plan_time, j.anchor_at)
+           ELSE coalesce(j.plan_time, j.anchor_at) + j.schedule_delay_seconds * interval '1s'
+       END))::bigint,
        round(coalesce(j.cost_ms, j.average_duration_ms)),
+       j.execution_window,
+       coalesce(j.placement = 'balanced', false),
        count(*)
 FROM evenbeat.jobs j
 WHERE j.schedule_kind IN ('interval', 'cron') AND j.schedule_kind = 'interval'
   AND j.status IN ('pending', 'scheduled', 'running')
   AND (j.placed_at IS NULL OR j.placed_at <= %(until)s)
-GROUP BY 1, 2, 3;
+GROUP BY 1, 2, 3, 4, 5;
 
 -- name: cron_loads
 -- Every cron job that is not paused.
 SELECT j.id, coalesce(j.name, j.task), j.cron_expression, j.timezone,
-       coalesce(j.cost_ms, j.average_duration_ms)
+       coalesce(j.cost_ms, j.average_duration_ms), j.execution_window
 FROM evenbeat.jobs j
 WHERE j.schedule_kind IN ('interval', 'cron') AND j.schedule_kind = 'cron'
   AND j.status IN ('pending', 'scheduled', 'running')
@@ -37,11 +44,28 @@ ORDER BY j.id;
 -- name: placed_since
 -- The interval jobs placed after a moment, and whether each will run by itself.
 SELECT j.id, j.interval_seconds,
-       floor(extract(epoch FROM coalesce(j.next_run_at, j.plan_time, j.anchor_at)))::bigint,
+       floor(extract(epoch FROM CASE WHEN j.execution_window IS NULL
+           THEN coalesce(j.next_run_at, j.plan_time, j.anchor_at)
+           ELSE coalesce(j.plan_time, j.anchor_at) + j.schedule_delay_seconds * interval '1s'
+       END))::bigint,
        coalesce(j.cost_ms, j.average_duration_ms),
+       j.execution_window,
+       coalesce(j.placement = 'balanced', false),
        j.status IN ('pending', 'scheduled', 'running')
 FROM evenbeat.jobs j
 WHERE j.schedule_kind IN ('interval', 'cron') AND j.placed_at > %(since)s;
+
+-- name: off_peak_jobs
+-- The jobs whose off-peak hours are others than these. One whose plan has come still runs in the hours
+-- that it waits for.
+SELECT j.id
+FROM evenbeat.jobs j
+WHERE starts_with(j.execution_window, 'off_peak') AND j.execution_window <> %(hours)s
+  AND j.status IN ('pending', 'scheduled', 'paused')
+  AND (j.plan_time IS NULL OR j.plan_time > {now}
+       OR (j.status = 'paused' AND j.next_run_at <= {now}))
+  AND j.current_retry_count = 0 AND j.release_count = 0
+ORDER BY j.id LIMIT %(limit)s;
 
 -- name: add_rebalance
 -- Opens the record of a rebalance.

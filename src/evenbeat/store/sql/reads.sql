@@ -242,6 +242,46 @@ SELECT queue, task, jobs::bigint, oldest_due, paused_at, workers FROM served
 WHERE NOT limited OR workers = 0 OR paused_at IS NOT NULL
 ORDER BY oldest_due;
 
+-- name: alerts
+-- What needs a person, by rule and task: how many runs or jobs, the worst value, the moment since which
+-- it has been so, and the job to look at. It reads sums by the hour, the running jobs and those that the
+-- chore `figures` has noted (the first 10,000), and never the many others.
+WITH sums AS (
+    SELECT hour, task, completed, failed, missed FROM evenbeat.outcomes
+    WHERE hour >= date_trunc('hour', {now} - interval '24 hours', 'UTC')
+)
+SELECT 'failure_rate' AS rule, task, sum(failed)::bigint AS number,
+       sum(failed)::float8 / sum(completed + failed)::float8 AS worst,
+       date_trunc('hour', {now} - interval '1 hour', 'UTC') AS since, NULL::uuid AS job_id,
+       NULL::text AS name
+FROM sums
+WHERE hour >= date_trunc('hour', {now} - interval '1 hour', 'UTC')
+GROUP BY task
+HAVING sum(completed + failed) >= %(least_runs)s
+   AND sum(failed)::float8 / sum(completed + failed)::float8 > %(failure_rate)s
+UNION ALL
+SELECT 'running_long', task, count(*), NULL, min(started_at),
+       (array_agg(id ORDER BY started_at))[1], (array_agg(name ORDER BY started_at))[1]
+FROM evenbeat.jobs
+WHERE status = 'running'
+  AND started_at < {now} - make_interval(
+          secs => greatest(%(running_long)s::float8, 2 * average_duration_ms / 1000))
+GROUP BY task
+UNION ALL
+SELECT 'missed_window', task, sum(missed)::bigint, NULL, min(hour), NULL, NULL
+FROM sums WHERE missed > 0
+GROUP BY task HAVING sum(missed) > %(missed_window)s
+UNION ALL
+SELECT noted.rule, j.task, count(*), (array_agg(noted.value ORDER BY noted.gravity DESC))[1],
+       min(noted.since), (array_agg(noted.job_id ORDER BY noted.gravity DESC))[1],
+       (array_agg(j.name ORDER BY noted.gravity DESC))[1]
+FROM (SELECT *, CASE rule WHEN 'slower' THEN value ELSE -value END AS gravity
+      FROM evenbeat.job_alerts LIMIT 10000) noted
+JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[noted.job_id])
+WHERE j.status NOT IN ('paused', 'cancelled')
+GROUP BY noted.rule, j.task
+ORDER BY 1, 3 DESC, 2;
+
 -- name: lost_runs
 -- Runs whose worker vanished, newest first.
 SELECT e.id, e.job_id, j.name, j.task, j.queue, e.worker_id, e.plan_time, e.started_at,
@@ -314,8 +354,8 @@ SELECT (SELECT paused_at FROM evenbeat.queues WHERE name = %(queue)s),
        {now};
 
 -- name: queue_depths
--- For each queue: waiting and due (counted up to 10,000 a lane), running, oldest due time, and
--- whether it is paused.
+-- For each queue: waiting and due (counted up to 10,000 a lane), running, oldest due time, whether it
+-- is paused, and what is due of each priority.
 WITH RECURSIVE
 free_lanes AS ({free_lanes_by free_lanes}),
 limited_lanes AS ({limited_lanes_by limited_lanes}),
@@ -323,7 +363,7 @@ lanes AS (
     SELECT *, false AS limited FROM free_lanes UNION ALL SELECT *, true FROM limited_lanes
 ),
 depths AS (
-    SELECT lanes.queue, waiting.due, 0 AS running, lanes.next_run_at AS oldest_due
+    SELECT lanes.queue, lanes.priority, waiting.due, 0 AS running, lanes.next_run_at AS oldest_due
     FROM lanes CROSS JOIN LATERAL (
         SELECT count(*) AS due FROM (
             (SELECT FROM evenbeat.jobs j
@@ -341,12 +381,17 @@ depths AS (
              LIMIT 10000)) first) waiting
     WHERE lanes.next_run_at <= {now}
     UNION ALL
-    SELECT queue, 0, count(*), NULL FROM evenbeat.jobs WHERE status = 'running' GROUP BY queue
+    SELECT queue, NULL, 0, count(*), NULL FROM evenbeat.jobs WHERE status = 'running' GROUP BY queue
+),
+by_priority AS (
+    SELECT queue, priority, sum(due) AS due, sum(running) AS running, min(oldest_due) AS oldest_due
+    FROM depths GROUP BY queue, priority
 )
 SELECT coalesce(d.queue, q.name), coalesce(d.due, 0)::bigint, coalesce(d.running, 0)::bigint,
-       d.oldest_due, q.paused_at
-FROM (SELECT queue, sum(due) AS due, sum(running) AS running, min(oldest_due) AS oldest_due
-      FROM depths GROUP BY queue) d
+       d.oldest_due, q.paused_at, d.priorities
+FROM (SELECT queue, sum(due) AS due, sum(running) AS running, min(oldest_due) AS oldest_due,
+             jsonb_object_agg(priority, due) FILTER (WHERE priority IS NOT NULL) AS priorities
+      FROM by_priority GROUP BY queue) d
 FULL JOIN evenbeat.queues q ON q.name = d.queue
 ORDER BY 1;
 

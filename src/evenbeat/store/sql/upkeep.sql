@@ -116,17 +116,19 @@ SELECT count(*) FROM gone;
 -- name: register_worker
 -- Makes a worker known, or refreshes what is known of it.
 INSERT INTO evenbeat.workers (id, host, pid, process_started_at, version, queues, tasks,
-                              concurrency, application, started_at, heartbeat_at)
+                              concurrency, application, started_at, heartbeat_at, checked_at)
 VALUES (%(id)s, %(host)s, %(pid)s, %(process_started_at)s, %(version)s, %(queues)s, %(tasks)s,
-        %(concurrency)s, %(application)s, {now}, {now})
+        %(concurrency)s, %(application)s, {now}, {now}, {now})
 ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, queues = excluded.queues,
                                tasks = excluded.tasks, concurrency = excluded.concurrency
 RETURNING id;
 
 -- name: beat
--- A worker's sign of life. Returns nothing when the worker was forgotten meanwhile.
+-- A worker's sign of life, and when it last looked for work. Returns nothing when the worker was
+-- forgotten meanwhile.
 UPDATE evenbeat.workers
-SET heartbeat_at = {now}, running = %(running)s,
+SET heartbeat_at = {now}, checked_at = {now} - make_interval(secs => %(claim_age)s),
+    running = %(running)s,
     status = CASE WHEN status = 'draining' THEN status ELSE %(status)s END
 WHERE id = %(id)s
 RETURNING status;
@@ -142,7 +144,7 @@ DELETE FROM evenbeat.workers WHERE id = ANY (%(ids)s::uuid[]) RETURNING id;
 -- name: workers
 -- Every known worker, oldest first; with `silent_seconds`, those with a more recent sign of life.
 SELECT id, host, pid, process_started_at, version, queues, tasks, concurrency, running, status,
-       started_at, heartbeat_at
+       started_at, heartbeat_at, coalesce(checked_at, heartbeat_at)
 FROM evenbeat.workers
 WHERE %(silent_seconds)s::float8 IS NULL
    OR heartbeat_at > {now} - make_interval(secs => %(silent_seconds)s::float8)
@@ -240,7 +242,8 @@ RETURNING (value ->> 'after')::uuid;
 
 -- name: count_outcomes
 -- Adds what has ended to the hours: of the next `limit` executions, and of those that still ran
--- when the count passed them. Returns how many new ones it saw, and the last of them.
+-- when the count passed them. Returns how many new ones it saw, the last of them, and the recurring
+-- jobs among them that may have to be judged anew.
 WITH fresh AS MATERIALIZED (
     SELECT e.id, e.job_id, e.status, e.completed_at, e.error_code, e.duration_ms, e.wait_ms
     FROM evenbeat.executions e
@@ -255,30 +258,35 @@ waited_for AS MATERIALIZED (
     FROM evenbeat.uncounted u LEFT JOIN LATERAL (
         SELECT * FROM evenbeat.executions WHERE id = u.execution_id LIMIT 1) e ON true
 ),
-ended AS (
-    SELECT job_id, status, completed_at, error_code, duration_ms, wait_ms
-    FROM fresh WHERE status <> 'running'
-    UNION ALL
-    SELECT job_id, status, completed_at, error_code, duration_ms, wait_ms
-    FROM waited_for WHERE status <> 'running'
+ended AS MATERIALIZED (
+    SELECT e.*, coalesce(j.task, '(deleted)') AS task, j.schedule_kind
+    FROM (SELECT job_id, status, completed_at, error_code, duration_ms, wait_ms
+          FROM fresh WHERE status <> 'running'
+          UNION ALL
+          SELECT job_id, status, completed_at, error_code, duration_ms, wait_ms
+          FROM waited_for WHERE status <> 'running') e
+    LEFT JOIN LATERAL (
+        SELECT task, schedule_kind FROM evenbeat.jobs WHERE id = e.job_id LIMIT 1) j ON true
 ),
 tallied AS (
-    INSERT INTO evenbeat.outcomes AS o (hour, task, completed, failed, cancelled, lost,
+    INSERT INTO evenbeat.outcomes AS o (hour, task, completed, failed, cancelled, lost, missed,
                                         duration_ms, wait_ms)
-    SELECT date_trunc('hour', e.completed_at, 'UTC'), coalesce(j.task, '(deleted)'),
+    SELECT date_trunc('hour', e.completed_at, 'UTC'), e.task,
            count(*) FILTER (WHERE e.status = 'completed'),
            count(*) FILTER (WHERE e.status = 'failed'),
            count(*) FILTER (WHERE e.status = 'cancelled'),
            count(*) FILTER (WHERE e.error_code IN ('lease_expired', 'stale_timeout')),
+           -- One that a person started outside of its window waits as well, but was not late.
+           count(*) FILTER (WHERE e.error_code = 'postponed' AND e.wait_ms >= 60000),
            coalesce(sum(e.duration_ms) FILTER (WHERE e.status = 'completed'), 0),
            coalesce(sum(e.wait_ms) FILTER (WHERE e.status = 'completed'), 0)
-    FROM ended e LEFT JOIN LATERAL (
-        SELECT task FROM evenbeat.jobs WHERE id = e.job_id LIMIT 1) j ON true
+    FROM ended e
     GROUP BY 1, 2
     ORDER BY 1, 2
     ON CONFLICT (hour, task) DO UPDATE
     SET completed = o.completed + excluded.completed, failed = o.failed + excluded.failed,
         cancelled = o.cancelled + excluded.cancelled, lost = o.lost + excluded.lost,
+        missed = o.missed + excluded.missed,
         duration_ms = o.duration_ms + excluded.duration_ms, wait_ms = o.wait_ms + excluded.wait_ms
 ),
 settled AS (
@@ -290,7 +298,63 @@ remembered AS (
     SELECT id FROM fresh WHERE status = 'running'
     ON CONFLICT DO NOTHING
 )
-SELECT (SELECT count(*) FROM fresh), (SELECT id FROM fresh ORDER BY id DESC LIMIT 1);
+SELECT (SELECT count(*) FROM fresh), (SELECT id FROM fresh ORDER BY id DESC LIMIT 1),
+       ARRAY(SELECT DISTINCT e.job_id FROM ended e
+             WHERE e.schedule_kind <> 'once' AND e.status IN ('completed', 'failed')
+               AND (e.status = 'failed' OR e.duration_ms >= %(slower_by_ms)s
+                    OR EXISTS (SELECT FROM evenbeat.job_alerts a WHERE a.job_id = e.job_id))
+             LIMIT %(most_judged)s);
+
+-- name: judge_jobs
+-- Judges these jobs by their latest runs: which of them fail too often, and which take longer than
+-- they used to. What is true of a job is kept with the moment since which it has been.
+WITH runs AS (
+    SELECT asked.id AS job_id, e.status, e.duration_ms, e.started_at,
+           row_number() OVER (PARTITION BY asked.id ORDER BY e.n) AS n,
+           row_number() OVER (PARTITION BY asked.id, e.status ORDER BY e.n) AS n_of_status
+    FROM unnest(%(ids)s::uuid[]) AS asked (id)
+    CROSS JOIN LATERAL (
+        SELECT x.status, x.duration_ms, x.started_at, row_number() OVER () AS n
+        FROM (SELECT * FROM evenbeat.executions
+              WHERE job_id = asked.id AND status IN ('completed', 'failed')
+              ORDER BY plan_time DESC, retry_attempt DESC, release_count DESC
+              LIMIT %(runs)s::int + %(recent)s::int) x) e
+),
+durations AS (
+    SELECT job_id, count(*) AS runs,
+           percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_ms)
+               FILTER (WHERE n_of_status <= %(recent)s) AS recent,
+           percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_ms)
+               FILTER (WHERE n_of_status > %(recent)s) AS earlier,
+           min(started_at) FILTER (WHERE n_of_status <= %(recent)s) AS since
+    FROM runs WHERE status = 'completed' GROUP BY job_id
+),
+judged AS (
+    SELECT job_id, 'success_rate' AS rule, avg((status = 'completed')::int)::float8 AS value,
+           min(started_at) FILTER (WHERE status = 'failed') AS since
+    FROM runs WHERE n <= %(runs)s GROUP BY job_id
+    HAVING count(*) >= %(least_runs)s AND avg((status = 'completed')::int) < %(success_rate)s
+    UNION ALL
+    SELECT job_id, 'slower', recent / greatest(earlier, 1), since
+    FROM durations
+    WHERE runs >= %(recent)s::int + %(least_earlier)s::int AND recent > %(slower)s * earlier
+      AND recent - earlier >= %(slower_by_ms)s
+),
+noted AS (
+    INSERT INTO evenbeat.job_alerts (job_id, rule, value, since)
+    SELECT * FROM judged ORDER BY job_id, rule
+    ON CONFLICT (job_id, rule) DO UPDATE SET value = excluded.value
+)
+DELETE FROM evenbeat.job_alerts a
+WHERE a.job_id = ANY (%(ids)s::uuid[])
+  AND NOT EXISTS (SELECT FROM judged j WHERE j.job_id = a.job_id AND j.rule = a.rule)
+RETURNING a.job_id;
+
+-- name: forget_alerts
+-- Strikes what is said of jobs that are gone.
+DELETE FROM evenbeat.job_alerts a
+WHERE NOT EXISTS (SELECT FROM evenbeat.jobs j WHERE j.id = a.job_id OFFSET 0)
+RETURNING a.job_id;
 
 -- name: fold_outcomes
 -- Adds the hours of long ago to one row for each task, at the epoch: totals stay, the table small.
@@ -299,14 +363,15 @@ WITH old AS (
     WHERE hour < %(older_than)s::timestamptz AND hour > 'epoch'::timestamptz
     RETURNING *
 )
-INSERT INTO evenbeat.outcomes AS o (hour, task, completed, failed, cancelled, lost, duration_ms,
-                                    wait_ms)
+INSERT INTO evenbeat.outcomes AS o (hour, task, completed, failed, cancelled, lost, missed,
+                                    duration_ms, wait_ms)
 SELECT 'epoch'::timestamptz, task, sum(completed), sum(failed), sum(cancelled), sum(lost),
-       sum(duration_ms), sum(wait_ms)
+       sum(missed), sum(duration_ms), sum(wait_ms)
 FROM old GROUP BY task
 ON CONFLICT (hour, task) DO UPDATE
 SET completed = o.completed + excluded.completed, failed = o.failed + excluded.failed,
     cancelled = o.cancelled + excluded.cancelled, lost = o.lost + excluded.lost,
+    missed = o.missed + excluded.missed,
     duration_ms = o.duration_ms + excluded.duration_ms, wait_ms = o.wait_ms + excluded.wait_ms
 RETURNING o.task;
 

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from evenbeat.domain.job import JobSpec
+from evenbeat.domain.decision import beyond_limit
+from evenbeat.domain.job import Job, JobSpec
 from evenbeat.errors import Fail, InvalidInput, Retry
 from evenbeat.external import fitting
 from evenbeat.external.processes import CommandResult, Launch, run
@@ -132,17 +133,19 @@ def definition(settings: Settings) -> TaskDefinition:
         argv = allowed_argv(command, allowed, path, env.get("SHELL") or SHELL)
         variables = clean_env(os.environ, ctx) | env
         directory = cwd or (variables["HOME"] if Path(variables["HOME"]).is_dir() else "/")
-        launch = Launch(argv, variables, directory, stdin, max_output_bytes)
+        limits = ctx.job.memory_limit, ctx.job.cpu_limit_seconds
+        launch = Launch(argv, variables, directory, stdin, max_output_bytes, *limits)
+        on_output = lambda size: ctx.progress(size, message="bytes of output")  # noqa: E731
         try:
-            result = await run(launch, lambda size: ctx.progress(size, message="bytes of output"))
+            result = await run(launch, on_output, ctx.measured)
         except OSError as error:
             where = f" in {directory}" if error.filename == directory else ""
             raise Fail(
                 f"{argv[0]} cannot be started{where}: {error.strerror}.", code="command_failed"
             ) from None
-        return _judged(result, expected_exit)
+        return _judged(ctx.job, result, expected_exit)
 
-    return define(shell, JobSpec(task=NAME))
+    return define(shell, JobSpec(task=NAME), supervised=True)
 
 
 def clean_env(own: Mapping[str, str], ctx: Context) -> dict[str, str]:
@@ -165,9 +168,10 @@ def clean_env(own: Mapping[str, str], ctx: Context) -> dict[str, str]:
     }
 
 
-def _judged(command: CommandResult, expected: list[int]) -> dict[str, Any]:
+def _judged(job: Job, command: CommandResult, expected: list[int]) -> dict[str, Any]:
     """The run's result, or the error that it ends with; the output is kept either way."""
-    exit_code, errors = command.exit_code, command.stderr.text()
+    ending, errors = command.ending, command.stderr.text()
+    exit_code = ending.exit_code
     result: dict[str, Any] = {
         "exit_code": exit_code if exit_code >= 0 else None,
         "stdout": fitting(command.stdout.text(), _ROOM),
@@ -175,6 +179,9 @@ def _judged(command: CommandResult, expected: list[int]) -> dict[str, Any]:
         "stdout_bytes": command.stdout.total,
         "stderr_bytes": command.stderr.total,
     }
+    if (limit := ending.exceeded) is not None:
+        message = beyond_limit(job, limit, ending.cpu_seconds, ending.memory_bytes)
+        raise Retry(message, code=limit, result=result)
     if exit_code in expected:
         return result
     last = errors.strip().rpartition("\n")[2][:300]

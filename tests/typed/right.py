@@ -1,0 +1,96 @@
+"""Right calls of the Python API: neither mypy --strict nor pyright has anything to say here."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+from evenbeat import CURRENT, Context, Evenbeat, Event, RetryPolicy, Task
+
+app = Evenbeat(name="typed")
+
+
+@app.task
+async def fetch(url: str, depth: int = 1) -> dict[str, int]:
+    return {url: depth}
+
+
+@app.task(max_retries=5, timeout="30s", priority=80, never_retry=[KeyError])
+def store(ctx: Context, rows: list[int]) -> int:
+    ctx.progress(len(rows))
+    return len(rows)
+
+
+@app.task(retry=RetryPolicy(max_retries=2))
+def store_later(rows: list[int], *, ctx: Context = CURRENT) -> int:
+    return len(rows) + ctx.attempt
+
+
+@app.every("30m", placement="balanced", queue="sync")
+async def sync_inventory(ctx: Context) -> None:
+    await fetch("https://example.org", depth=2)
+
+
+@app.cron("0 9 * * mon-fri", timezone="Europe/Berlin", catch_up="latest_only")
+def report() -> str:
+    return "done"
+
+
+@app.after(report, on="failure")
+def call_somebody() -> None: ...
+
+
+@app.periodic(
+    "rollup",
+    cadence="1h",
+    run_timeout="5m",
+    stale_timeout="10m",
+    heartbeat_interval="1m",
+    queue="rollups",
+)
+def rollup(ctx: Context) -> None:
+    assert_type(ctx.plan_time, datetime)
+
+
+@app.on("job:failed")
+def on_failure(event: Event) -> None:
+    print(event.job.id)
+
+
+def direct_calls(ctx: Context) -> None:
+    assert_type(store(ctx, [1, 2]), int)
+    assert_type(store(ctx, rows=[1, 2]), int)
+    assert_type(store_later([1]), int)
+    assert_type(report(), str)
+
+
+async def awaited_calls(ctx: Context) -> None:
+    assert_type(await fetch("https://example.org"), dict[str, int])
+    await sync_inventory(ctx)
+
+
+async def enqueueing() -> None:
+    print(fetch.enqueue("https://example.org").id)
+    fetch.enqueue(url="https://example.org", depth=3)
+    store.enqueue([1, 2])
+    store.enqueue(rows=[1])
+    store_later.enqueue([1])
+    sync_inventory.enqueue()
+    fetch.options(priority=80, delay="10m", dedup_key="x").enqueue("https://example.org")
+    fetch.options(run_at=datetime.now(UTC), timeout=timedelta(minutes=1)).enqueue("x", 2)
+    await store.enqueue_async([1])
+    app.enqueue_many(fetch.job(url) for url in ["a", "b"])
+    app.enqueue_many([store.job([1]), fetch.job("a", depth=2)])
+    first = fetch.enqueue("a")
+    report.options(after=first).enqueue()
+
+
+def any_task(task: Task[..., Any]) -> str:
+    return task.name
+
+
+def task_of_one_text(task: Task[[str], Any]) -> None:
+    task.enqueue("a")
+
+
+any_task(fetch)
+any_task(store)
+any_task(app.task(max, name="largest"))

@@ -1,0 +1,59 @@
+"""Wrong calls of the Python API: mypy --strict and pyright both object to each line that says so,
+and to no other."""
+
+from typing import Any
+
+from evenbeat import Context, Evenbeat, Task
+
+app = Evenbeat(name="typed")
+
+
+@app.task
+async def fetch(url: str, depth: int = 1) -> dict[str, int]:
+    return {url: depth}
+
+
+@app.task(max_retries=5)
+def store(ctx: Context, rows: list[int]) -> int:
+    return len(rows)
+
+
+@app.every("1h")
+def tidy() -> None: ...
+
+
+def wrong(ctx: Context) -> None:
+    fetch.enqueue()  # error: no url
+    fetch.enqueue(3)  # error: a number for a text
+    fetch.enqueue("a", "b")  # error: a text for a number
+    fetch.enqueue("a", nonsense=True)  # error: no such argument
+    fetch.enqueue("a", 1, 2)  # error: too many
+    fetch.job(depth=2)  # error: no url
+    fetch.job("a", depth="deep")  # error: a text for a number
+    fetch.options(priority=3).enqueue(url=3)  # error: a number for a text
+    fetch.options(priority="high")  # error: a text for a number
+    fetch.options(prio=3)  # error: no such option
+    fetch.options(delay=[1])  # error: a list for a duration
+    fetch.options(run_at="2030-01-01")  # error: a text for a moment
+    store.enqueue(ctx, [1])  # error: the worker gives the context
+    store.enqueue("rows")  # error: a text for a list
+    store.enqueue(["one"])  # error: texts for numbers
+    store([1])  # error: a direct call needs the context
+    store(ctx)  # error: no rows
+    tidy.enqueue(1)  # error: it takes nothing
+    app.task(tidy, priority="high")  # error: a text for a number
+    app.task(max_retries="5")  # error: a text for a number
+    app.every("30m", prioritty=3)  # error: no such option
+    app.every(30, max_retries="5")  # error: a text for a number
+    app.cron("@daily", timeout=b"30s")  # error: bytes for a duration
+    app.cron("@daily", zone="Europe/Berlin")  # error: no such option
+    app.after(3)  # error: a number for a job
+    app.on("job:faild")  # error: no such event
+    app.enqueue_many(["a"])  # error: a text for a job
+    takes_a_number: Task[[int], Any] = fetch  # error: it takes a text
+    store(ctx, [1]).upper()  # error: it returns a number
+
+
+async def wrong_too() -> None:
+    await fetch.enqueue_async(3)  # error: a number for a text
+    (await fetch("a")).append(1)  # error: it returns a mapping

@@ -1,0 +1,226 @@
+"""Mistakes that everybody makes once: what is said names the argument, what is allowed, and what to
+do."""
+
+import functools
+import logging
+import os
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from evenbeat import Context, Evenbeat
+from evenbeat.errors import InvalidInput
+from evenbeat.store.database import Database
+
+if TYPE_CHECKING:
+    from collections import OrderedDict
+
+    from evenbeat import Context as Ctx
+
+
+@pytest.fixture
+def app() -> Evenbeat:
+    return Evenbeat("postgresql:///nowhere")
+
+
+def said(function, *args, **kwargs) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        function(*args, **kwargs)
+    return str(caught.value)
+
+
+# -- payloads ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [object(), lambda: 1, len, sys.stdout, 1j])
+def test_a_value_that_json_cannot_carry_is_named(app, value):
+    @app.task
+    def keep(first: int, thing): ...
+
+    text = said(keep.enqueue, 1, thing=value)
+    assert "argument 'thing'" in text
+    assert type(value).__name__ in text
+
+
+def test_bytes_that_are_no_text_are_named_with_a_way_out(app):
+    @app.task
+    def keep(name: str, raw: bytes): ...
+
+    text = said(keep.enqueue, "x", b"\xff\xfe")
+    assert "argument 'raw'" in text
+    assert "Base64Bytes" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (datetime.now(UTC), "datetime"),
+        (uuid4(), "UUID"),
+        (Decimal("1.5"), "Decimal"),
+        ({1, 2}, "set"),
+        ({"deep": [datetime.now(UTC)]}, "datetime"),
+    ],
+)
+def test_what_a_worker_could_not_make_again_needs_an_annotation(app, value, kind):
+    @app.task
+    def keep(n: int, when): ...
+
+    text = said(keep.enqueue, 1, value)
+    assert "argument 'when'" in text
+    assert kind in text
+    assert "annotat" in text.lower()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [1, {"x": float("-inf")}]])
+def test_numbers_that_are_none_are_refused(app, value):
+    @app.task
+    def keep(x): ...
+
+    @app.task
+    def keep_float(x: float): ...
+
+    assert "argument 'x'" in said(keep.enqueue, value)
+    if isinstance(value, float):
+        assert "argument 'x'" in said(keep_float.enqueue, value)
+
+
+def test_keys_that_are_no_texts_are_refused(app):
+    @app.task
+    def keep(table): ...
+
+    text = said(keep.enqueue, {1: "a"})
+    assert "argument 'table'" in text
+    assert "key 1" in text
+
+
+def test_plain_values_need_no_annotation(app):
+    @app.task
+    def keep(a, b=None, **more): ...
+
+    payload = {"a": [1, 2.5, True, None, "x", (1, 2)], "b": {"c": {}}, "d": "e"}
+    assert keep.job(**payload).payload["a"][:5] == [1, 2.5, True, None, "x"]
+    assert "argument 'd'" in said(keep.job, a=1, d={1: 2})
+
+
+def test_an_annotation_that_cannot_be_read_leaves_the_others_checked(app, caplog):
+    def keep(n: int, table: "OrderedDict[str, int]", ctx: "Ctx") -> None: ...
+
+    with caplog.at_level(logging.WARNING):
+        task = app.task(keep)
+    assert "argument 'n'" in said(task.enqueue, "not an int", {})
+    assert task.job(1, {"a": 1}).payload == {"n": 1, "table": {"a": 1}}
+    assert task.definition.signature.context_name == "ctx"
+    assert "'OrderedDict[str, int]'" in caplog.text
+    assert "'table'" in caplog.text
+
+
+def test_a_context_by_another_name_is_one(app):
+    def keep(n: int, run: "Context") -> None: ...
+
+    keep.__annotations__["n"] = "Unknown"
+    assert app.task(keep).definition.signature.context_name == "run"
+
+
+# -- handlers ------------------------------------------------------------------------------------
+
+
+def tell(name: str, text: str = "") -> None: ...
+
+
+class Mailer:
+    def send(self, to: str) -> None: ...
+
+
+def test_a_handler_without_a_name_of_its_own_gets_one(app):
+    assert "name=" in said(app.task, lambda: None)
+    assert "name=" in said(app.task, functools.partial(tell, "Ada"))
+    assert app.task(functools.partial(tell, "Ada"), name="tell").name == "tell"
+
+
+def test_a_method_is_no_handler(app):
+    assert "'self'" in said(app.task, Mailer.send)
+    assert app.task(Mailer().send).job("ada").payload == {"to": "ada"}
+
+
+def test_an_isolated_handler_must_be_found_by_its_child(app):
+    def nested() -> None: ...
+
+    assert "top level" in said(app.task, nested, isolate=True)
+    assert app.task(nested).name == "nested"
+
+
+def test_two_schedules_of_one_name_are_refused(app):
+    @app.every("1h", schedule_name="nightly")
+    def one() -> None: ...
+
+    def two() -> None: ...
+
+    text = said(app.cron("@daily", schedule_name="nightly"), two)
+    assert "'nightly'" in text
+    assert "schedule_name" in text
+    assert app.schedules["nightly"].spec.task == "one"
+
+
+# -- enqueueing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["2030-01-01T00:00:00Z", date(2030, 1, 1), datetime(2030, 1, 1)])  # noqa: DTZ001
+def test_run_at_is_a_moment(app, value):
+    @app.task
+    def send() -> None: ...
+
+    text = said(send.options, run_at=value)
+    assert text.startswith("run_at must be a datetime with a time zone")
+
+
+def test_enqueue_many_takes_jobs_that_are_not_added_yet(app):
+    @app.task
+    def send(n: int = 1) -> None: ...
+
+    text = said(app.enqueue_many, [send])
+    assert "send.job(" in text
+    assert "job(...)" in said(app.enqueue_many, ["send"])
+
+
+# -- workers and connections ---------------------------------------------------------------------
+
+
+def test_queues_are_a_list(app):
+    text = said(app.worker, queues="default")
+    assert "queues=['default']" in text
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql+psycopg://me@localhost/x", "without '+psycopg'"),
+        ("mysql://me@localhost/x", "postgresql://"),
+    ],
+)
+def test_a_url_of_another_kind_is_explained(url, words):
+    assert words in said(lambda: Evenbeat(url).settings)
+
+
+def test_an_at_sign_in_the_password_is_explained_and_not_shown():
+    text = said(Database, "postgresql://me:secr@word@localhost/x")
+    assert "%40" in text
+    assert "word" not in text.replace("password", "")
+
+
+def test_a_broken_dependency_is_not_hidden(tmp_path):
+    (tmp_path / "psycopg_pool.py").write_text("import os\nos.no_such_thing\n")
+    code = "from evenbeat import Evenbeat"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert "no_such_thing" in run.stderr

@@ -41,7 +41,7 @@ MANY_SEEDS = list(range(101, 141))
 ASKED = {200: 1.5, 1000: 1.2, 5000: 1.1}
 
 
-class Job(NamedTuple):
+class JobRecord(NamedTuple):
     """A generated job in seconds; `expected` is what placement is told of its duration."""
 
     name: str
@@ -57,46 +57,46 @@ def entry(number: int, interval_seconds: int, next_run_at: datetime, cost_ms: fl
     return LoadEntry(UUID(int=number), None, "task", "default", "interval", *kind, cost_ms)
 
 
-Contender = Callable[[list[Job], np.random.Generator], list[int]]
+Contender = Callable[[list[JobRecord], np.random.Generator], list[int]]
 
 
 def generated(
     count: int, random: np.random.Generator, periods: list[int] | None = None
-) -> list[Job]:
+) -> list[JobRecord]:
     """Mixed periods, log-normal durations with a median of 60 s and sigma 1.2."""
     lasting = np.maximum(1, np.rint(60 * np.exp(1.2 * random.standard_normal(count))))
     every = random.choice(periods or MIXED, count)
     pairs = [(int(p), int(min(p, d))) for p, d in zip(every, lasting, strict=True)]
-    return [Job(f"job-{n}", p, d, d) for n, (p, d) in enumerate(pairs)]
+    return [JobRecord(f"job-{n}", p, d, d) for n, (p, d) in enumerate(pairs)]
 
 
 # ---------------------------------------------------------------- contenders: seconds since 1970
 
 
-def cron_at_zero(jobs: list[Job], _: np.random.Generator) -> list[int]:
+def cron_at_zero(jobs: list[JobRecord], _: np.random.Generator) -> list[int]:
     """What people write: `0 0 * * *`, `0 */2 * * *`, `*/30 * * * *`, `0 0 * * 0`."""
     sunday = 3 * DAY
     return [sunday if job.period == WEEK else 0 for job in jobs]
 
 
-def now_plus_interval(jobs: list[Job], random: np.random.Generator) -> list[int]:
+def now_plus_interval(jobs: list[JobRecord], random: np.random.Generator) -> list[int]:
     """First run one interval after creation, the jobs being created in the course of an hour."""
     created = NOW_SECOND + random.integers(0, HOUR, len(jobs))
     return [int(at) + job.period for at, job in zip(created, jobs, strict=True)]
 
 
-def random_phase(jobs: list[Job], random: np.random.Generator) -> list[int]:
+def random_phase(jobs: list[JobRecord], random: np.random.Generator) -> list[int]:
     """Any second of the interval."""
     return [int(random.integers(0, job.period)) for job in jobs]
 
 
-def hash_of_name(jobs: list[Job], _: np.random.Generator) -> list[int]:
+def hash_of_name(jobs: list[JobRecord], _: np.random.Generator) -> list[int]:
     """Jenkins' H: a minute of the interval from a hash of the name."""
     digests = [int.from_bytes(hashlib.md5(job.name.encode()).digest()) for job in jobs]  # noqa: S324
     return [d % (job.period // 60) * 60 for d, job in zip(digests, jobs, strict=True)]
 
 
-def bucket_map(jobs: list[Job], _: np.random.Generator) -> list[int]:
+def bucket_map(jobs: list[JobRecord], _: np.random.Generator) -> list[int]:
     """The seed's PlaceNewJob: the slot with the fewest next runs, searched in steps of a slot over
     a day or the interval, whichever is longer; the first of equals; at the slot's first second."""
     slots: dict[int, int] = {}
@@ -112,7 +112,7 @@ def bucket_map(jobs: list[Job], _: np.random.Generator) -> list[int]:
     return first_runs
 
 
-def evenbeat(jobs: list[Job], _: np.random.Generator) -> list[int]:
+def evenbeat(jobs: list[JobRecord], _: np.random.Generator) -> list[int]:
     """Ours, one job after the other in the order they come."""
     model = LoadModel(NOW)
     midnight = [job for job in jobs if job.midnight]
@@ -142,7 +142,7 @@ CONTENDERS: dict[str, Contender] = {
 # ---------------------------------------------------------------- how flat
 
 
-def curve_of(jobs: list[Job], phases: list[int], weeks_on: int = 0) -> Curve:
+def curve_of(jobs: list[JobRecord], phases: list[int], weeks_on: int = 0) -> Curve:
     """The replayed week from now, or one some weeks later."""
     start = SINCE + weeks_on * WEEK
     at = [0 if job.midnight else phase for job, phase in zip(jobs, phases, strict=True)]
@@ -150,7 +150,7 @@ def curve_of(jobs: list[Job], phases: list[int], weeks_on: int = 0) -> Curve:
     return replay(Runs.steady(phase - start, job.period, job.duration) for phase, job in pairs)
 
 
-def wrong_by_two(jobs: list[Job], random: np.random.Generator) -> list[Job]:
+def wrong_by_two(jobs: list[JobRecord], random: np.random.Generator) -> list[JobRecord]:
     """Each expected duration is half or double the real one."""
     factors = random.choice([0.5, 2.0], len(jobs))
     return [
@@ -159,7 +159,7 @@ def wrong_by_two(jobs: list[Job], random: np.random.Generator) -> list[Job]:
     ]
 
 
-def tenth_at_midnight(jobs: list[Job], _: np.random.Generator) -> list[Job]:
+def tenth_at_midnight(jobs: list[JobRecord], _: np.random.Generator) -> list[JobRecord]:
     """Every tenth job is a daily cron job at midnight that nobody may move."""
     return [
         job._replace(period=DAY, midnight=True) if n % 10 == 0 else job
@@ -167,14 +167,14 @@ def tenth_at_midnight(jobs: list[Job], _: np.random.Generator) -> list[Job]:
     ]
 
 
-def as_they_are(jobs: list[Job], _: np.random.Generator) -> list[Job]:
+def as_they_are(jobs: list[JobRecord], _: np.random.Generator) -> list[JobRecord]:
     return jobs
 
 
 def flatness(
     title: str,
     counts: list[int],
-    change: Callable[[list[Job], np.random.Generator], list[Job]] = as_they_are,
+    change: Callable[[list[JobRecord], np.random.Generator], list[JobRecord]] = as_they_are,
     periods: list[int] | None = None,
     weeks_on: int = 0,
 ) -> None:
@@ -196,7 +196,7 @@ def flatness(
 
 def bounds(
     counts: list[int],
-    change: Callable[[list[Job], np.random.Generator], list[Job]],
+    change: Callable[[list[JobRecord], np.random.Generator], list[JobRecord]],
     periods: list[int] | None,
 ) -> None:
     """What nobody can beat: whole runs, and what is pinned by itself."""
@@ -240,7 +240,7 @@ def settled(counts: list[int]) -> None:
         print(f"  {count:<10,}{cells[0]:>28}{cells[1]:>28}{middling:>12}", flush=True)
 
 
-def rebalanced(jobs: list[Job], phases: list[int]) -> list[int]:
+def rebalanced(jobs: list[JobRecord], phases: list[int]) -> list[int]:
     """The phases after a rebalance a day later, when nothing is in cooldown any more."""
     later = NOW + timedelta(days=1)
     second = NOW_SECOND + DAY
@@ -267,7 +267,7 @@ def starts_per_slot() -> None:
         fullest = []
         for count in counts:
             random = np.random.default_rng(1)
-            jobs = [Job(f"job-{n}", DAY, 10, 10) for n in range(count)]
+            jobs = [JobRecord(f"job-{n}", DAY, 10, 10) for n in range(count)]
             slots = np.array(contender(jobs, random)) % DAY // SLOT
             fullest.append(int(np.bincount(slots, minlength=96).max()))
         print(f"  {name:<20}" + "".join(f"{most:>10,}" for most in fullest))

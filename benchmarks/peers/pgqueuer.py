@@ -6,7 +6,7 @@ import asyncpg
 import uvloop
 from peers import stage
 from pgqueuer import PgQueuer, Queries
-from pgqueuer.models import Job, Schedule
+from pgqueuer.models import JobRecord, Schedule
 
 NAME = "pgqueuer"
 TITLE = "PgQueuer"
@@ -77,12 +77,12 @@ def worker(url: str, concurrency: int | None) -> None:  # noqa: ARG001  it has n
         pgq = PgQueuer.from_asyncpg_connection(await asyncpg.connect(url))
 
         @pgq.entrypoint("ran")
-        async def ran(job: Job) -> None:
+        async def ran(job: JobRecord) -> None:
             i, sent_at = job.payload.split()
             stage.ran(int(i), float(sent_at))
 
         @pgq.entrypoint("sleeps")
-        async def sleeps(job: Job) -> None:
+        async def sleeps(job: JobRecord) -> None:
             i, seconds = job.payload.split()
             await asyncio.sleep(stage.began(int(i), float(seconds)))
 

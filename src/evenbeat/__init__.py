@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from evenbeat.app import Evenbeat
     from evenbeat.declared import ScopeContext, static_scopes
     from evenbeat.domain.catch_up import CatchUpMode
-    from evenbeat.domain.job import Job, OnFailure, Placement
+    from evenbeat.domain.job import JobRecord, OnFailure, Placement
     from evenbeat.domain.retry import RetryPolicy
     from evenbeat.domain.schedule import AfterCondition, Awaited
     from evenbeat.domain.scope import Scope
@@ -30,7 +30,7 @@ __all__ = [
     "Event",
     "EventKind",
     "Fail",
-    "Job",
+    "JobRecord",
     "LeaseLost",
     "OnFailure",
     "Placement",
@@ -54,7 +54,7 @@ _HOMES = {
     "Event": "events",
     "EventKind": "events",
     "Fail": "errors",
-    "Job": "domain.job",
+    "JobRecord": "domain.job",
     "LeaseLost": "errors",
     "OnFailure": "domain.job",
     "Placement": "domain.job",

@@ -16,8 +16,8 @@ from evenbeat.domain.duration import format_duration, parse_duration
 from evenbeat.domain.job import (
     CommonOptions,
     DurationLike,
-    Job,
     JobOptions,
+    JobRecord,
     JobSpec,
     NewJob,
     Placement,
@@ -349,7 +349,7 @@ class ScheduleSync:
         return True
 
     def _bring_in_line(
-        self, job: Job, declared: DeclaredSchedule, awaited: Sequence[Dependency]
+        self, job: JobRecord, declared: DeclaredSchedule, awaited: Sequence[Dependency]
     ) -> None:
         control, label = self._store.control, _label((declared.name, scope_of(job)))
         if _differs(job, declared, awaited):
@@ -368,7 +368,7 @@ class ScheduleSync:
             self._report.resumed.append(label)
 
 
-def _differs(job: Job, declared: DeclaredSchedule, awaited: Sequence[Dependency]) -> bool:
+def _differs(job: JobRecord, declared: DeclaredSchedule, awaited: Sequence[Dependency]) -> bool:
     """Whether a person would see a difference; where in its rhythm the job stands is not one."""
     schedule, present, spec = declared.spec.schedule, spec_of(job), declared.spec
     if present.window and spec.window and present.window.off_peak and spec.window.off_peak:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from evenbeat.domain.decision import EndKind
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Event:
     as the history has it."""
 
     kind: EventKind
-    job: Job
+    job: JobRecord
     at: datetime
     duration_ms: float | None = None
     result: Any = None

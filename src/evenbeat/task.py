@@ -13,8 +13,8 @@ from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import (
     BY_NAME,
     DurationLike,
-    Job,
     JobOptions,
+    JobRecord,
     JobSpec,
     NewJob,
     with_settings,
@@ -169,9 +169,11 @@ class TaskDecorator(Protocol):
 def awaited_jobs(jobs: Any, on: AfterCondition | str | None = None) -> After:
     """The schedule of a job that waits for these: tasks (by their names), jobs, what `enqueue`
     gave, ids, names or `Awaited`; one of them or several."""
-    one = isinstance(jobs, Added | Job) or not isinstance(jobs, list | tuple | set | frozenset)
+    one = isinstance(jobs, Added | JobRecord) or not isinstance(
+        jobs, list | tuple | set | frozenset
+    )
     references = [
-        job.name if isinstance(job, Task) else job.id if isinstance(job, Added | Job) else job
+        job.name if isinstance(job, Task) else job.id if isinstance(job, Added | JobRecord) else job
         for job in ([jobs] if one else jobs)
     ]
     return after_jobs(references, on or AfterCondition.SUCCESS)

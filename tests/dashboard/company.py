@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 
 from evenbeat import Evenbeat
 from evenbeat.domain.ids import uuid7
-from evenbeat.domain.job import Job, JobSpec, NewJob, recurring_of
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob, recurring_of
 from evenbeat.domain.schedule import parse_schedule
 
 
@@ -122,7 +122,7 @@ _SECONDS = {line.task: min(line.seconds, 45) for line in LINES}
 _QUEUES = {line.task: line.queue for line in LINES}
 
 
-def add_jobs(app: Evenbeat) -> list[Job]:
+def add_jobs(app: Evenbeat) -> list[JobRecord]:
     """Every line as a job, placed by the balancer."""
     news = [_new(line) for line in LINES]
     added = app.enqueue_many(news)
@@ -141,7 +141,9 @@ def _new(line: Line) -> NewJob:
     return NewJob(spec, payload, name=line.name, metadata=metadata, created_by=by)
 
 
-def write_past(url: str, jobs: list[Job], now: datetime, *, days: int = 7, seed: int = 7) -> int:
+def write_past(
+    url: str, jobs: list[JobRecord], now: datetime, *, days: int = 7, seed: int = 7
+) -> int:
     """A week of runs up to now; returns how many."""
     chance = random.Random(seed)  # noqa: S311
     workers = [uuid7(now.timestamp() - 600_000) for _ in range(3)]
@@ -167,7 +169,7 @@ _COPY = """COPY evenbeat.executions (id, job_id, plan_time, started_at, complete
 
 
 def _runs(
-    job: Job,
+    job: JobRecord,
     line: Line,
     period: tuple[datetime, datetime],
     chance: random.Random,
@@ -210,7 +212,7 @@ def _breaks(line: Line, ago: timedelta) -> bool:
     return ago < timedelta(hours=hours)
 
 
-def liven(app: Evenbeat, jobs: list[Job]) -> None:
+def liven(app: Evenbeat, jobs: list[JobRecord]) -> None:
     """A present to go with the past: some run, two are paused, and one waits for nobody."""
     named = {job.name: job.id for job in jobs}
     control = app.store.control
@@ -230,7 +232,7 @@ def _trace(task: str, kind: str, words: str, file: str, where: str) -> str:
 
 
 def _bring_up_to_date(
-    connection: psycopg.Connection[Any], job: Job, runs: list[tuple[Any, ...]]
+    connection: psycopg.Connection[Any], job: JobRecord, runs: list[tuple[Any, ...]]
 ) -> None:
     last, good = runs[-1], [run[6] for run in runs if run[10] == "completed"]
     connection.execute(

@@ -10,7 +10,7 @@ from fastapi import Request
 from evenbeat.dashboard.pages import NOTICE_COOKIE, Notice, PageRequest, parse, read_notices
 from evenbeat.dashboard.rendering import NOTHING, share, templates
 from evenbeat.domain.alerts import RULES
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.alerts import Alert
 from evenbeat.store.summaries import TimelineRun
@@ -32,7 +32,7 @@ def test_each_kind_of_concern_says_what_is_wrong() -> None:
     waiting = {"since": NOW, "jobs": {"queue": "mail"}}
     unserved = Alert(RULES["unserved"], "No worker takes 'send'", "3 due.", "Start one.", **waiting)
     late = Alert(RULES["late"], "Late in 'mail'", "2 can take them.", "Add workers.", **waiting)
-    failing = Job._make([None] * len(Job._fields))._replace(
+    failing = JobRecord._make([None] * len(JobRecord._fields))._replace(
         id=ID, task="sync", current_retry_count=1, max_retries=3,
         error_message="boom\nmore", completed_at=NOW,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import COOKIE
-from evenbeat.domain.job import Job, JobSpec, NewJob, Placement
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob, Placement
 from evenbeat.domain.schedule import Cron, Interval, Once, Schedule, after_jobs
 from evenbeat.domain.window import parse_window
 from evenbeat.store.lists import JobFilter
@@ -41,7 +41,7 @@ def _ran(site: Site, job_id: UUID, times: int = 1) -> None:
         wait_for(lambda before=before: _idle(site.app.store.read.job(job_id), before))
 
 
-def _idle(job: Job, before: int) -> bool:
+def _idle(job: JobRecord, before: int) -> bool:
     return job.run_count > before and job.status != "running"
 
 

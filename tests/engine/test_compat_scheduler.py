@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evenbeat import Job
+from evenbeat import JobRecord
 from evenbeat.compat.scheduler import Scheduler
 from evenbeat.domain.job import NewJob
 from evenbeat.errors import InvalidInput
@@ -16,17 +16,17 @@ from evenbeat.errors import InvalidInput
 def test_handlers_get_the_payload_and_the_job(evenbeat_harness):
     seen: list[tuple[str, dict[str, Any]]] = []
 
-    def archive(payload: dict[str, Any], job: Job) -> None:
+    def archive(payload: dict[str, Any], job: JobRecord) -> None:
         seen.append((job.task, payload))
 
-    async def send_email(payload: dict[str, Any], job: Job) -> dict[str, Any]:
+    async def send_email(payload: dict[str, Any], job: JobRecord) -> dict[str, Any]:
         """Send a mail."""
         await asyncio.sleep(0)
         seen.append((job.task, payload))
         return {"sent": True, "to": payload["to"], "id": str(job.id)}
 
     class Count:
-        async def __call__(self, payload: dict[str, Any], job: Job) -> int:
+        async def __call__(self, payload: dict[str, Any], job: JobRecord) -> int:
             return len(payload) + job.priority
 
     scheduler = Scheduler(name="chronos", task_handlers={"archive": archive, "count": Count()})
@@ -55,7 +55,7 @@ def test_handlers_get_the_payload_and_the_job(evenbeat_harness):
 def test_a_handler_that_fails_is_retried_like_any_other(evenbeat_harness):
     tries = []
 
-    def breaks(payload: dict[str, Any], job: Job) -> None:
+    def breaks(payload: dict[str, Any], job: JobRecord) -> None:
         tries.append(job.current_retry_count)
         raise OSError("no line")
 
@@ -75,8 +75,8 @@ def test_what_cannot_be_called_so_is_refused_by_name(handler):
 
 
 def test_two_handlers_of_one_name_are_told_apart():
-    def one(payload: dict[str, Any], job: Job) -> None: ...
-    def two(payload: dict[str, Any], job: Job) -> None: ...
+    def one(payload: dict[str, Any], job: JobRecord) -> None: ...
+    def two(payload: dict[str, Any], job: JobRecord) -> None: ...
 
     scheduler = Scheduler(task_handlers={"same": one})
     with pytest.raises(InvalidInput, match=r"named 'same': .*\.one and .*\.two"):

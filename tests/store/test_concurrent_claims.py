@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from evenbeat.domain.decision import Decision, EndKind, RunEnd
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, NewJob
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob
 from evenbeat.domain.states import JobStatus
 from evenbeat.store.store import Store
 
@@ -21,7 +21,7 @@ def test_eight_claimers_share_ten_thousand_jobs(database_url: str):
     stores[0].add_many([NewJob(SPECS[n % len(SPECS)]) for n in range(JOBS)])
     barrier = Barrier(CLAIMERS)
 
-    def claim_until_empty(store: Store) -> list[Job]:
+    def claim_until_empty(store: Store) -> list[JobRecord]:
         barrier.wait()
         worker, claimed = uuid4(), []
         while jobs := store.claim(worker, 50):

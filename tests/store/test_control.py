@@ -14,7 +14,7 @@ from evenbeat.domain import states
 from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.ids import uuid7_many
-from evenbeat.domain.job import Job, JobSpec, NewJob, OnFailure
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob, OnFailure
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import Cron, Interval, Once
 from evenbeat.domain.scope import Scope
@@ -34,18 +34,20 @@ TENTH = JobSpec("noop", schedule=Interval(10 * MINUTE, anchor=T0))
 FAILED = Outcome(ExecutionStatus.FAILED, error_message="no")
 
 
-def claim_one(store: Store, now: datetime = T0) -> Job:
+def claim_one(store: Store, now: datetime = T0) -> JobRecord:
     (job,) = store.claim(WORKER, 1, now=now)
     return job
 
 
-def end(store: Store, job: Job, outcome: Outcome | None = None, now: datetime = T0) -> Job:
+def end(
+    store: Store, job: JobRecord, outcome: Outcome | None = None, now: datetime = T0
+) -> JobRecord:
     outcome = outcome or Outcome()
     assert store.finish([decide(job, outcome, now)], now=now)
     return store.read.job(job.id)
 
 
-def run(store: Store, now: datetime = T0, outcome: Outcome | None = None) -> Job:
+def run(store: Store, now: datetime = T0, outcome: Outcome | None = None) -> JobRecord:
     return end(store, claim_one(store, now), outcome, now)
 
 
@@ -695,7 +697,7 @@ def test_idle_workers_hear_of_jobs_that_are_resumed_or_edited(store):
 # -- what a failed job shows of its retries ------------------------------------------------------
 
 
-def used_up(store: Store, spec: JobSpec, **options: object) -> Job:
+def used_up(store: Store, spec: JobSpec, **options: object) -> JobRecord:
     """A job of one retry, given up after it."""
     retried_once = replace(spec, retry=RetryPolicy(max_retries=1))
     store.add(NewJob(retried_once, **options), now=T0)  # type: ignore[arg-type]

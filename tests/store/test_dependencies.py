@@ -12,7 +12,7 @@ import pytest
 
 from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, NewJob, OnFailure
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob, OnFailure
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, Interval, Once, after_jobs
 from evenbeat.domain.scope import Scope
@@ -44,11 +44,13 @@ def after(
     return once(store, name, now, schedule=after_jobs(jobs, on), **spec)
 
 
-def claim(store: Store, now: datetime) -> list[Job]:
+def claim(store: Store, now: datetime) -> list[JobRecord]:
     return store.claim(WORKER, 100, now=now)
 
 
-def end(store: Store, jobs: Sequence[Job], now: datetime, how: ExecutionStatus = GOOD) -> None:
+def end(
+    store: Store, jobs: Sequence[JobRecord], now: datetime, how: ExecutionStatus = GOOD
+) -> None:
     outcome = Outcome(how, error_message=None if how is GOOD else "no")
     store.finish([decide(job, outcome, now) for job in jobs], now=now)
 
@@ -406,7 +408,7 @@ def test_a_batch_may_name_what_comes_later_in_it(store):
     assert [run(store, T0), run(store, T0)] == [["first"], ["last"]]
 
 
-def rewire(store: Store, job: UUID, *names: Any, on: str = "success") -> Job:
+def rewire(store: Store, job: UUID, *names: Any, on: str = "success") -> JobRecord:
     schedule = after_jobs(names, on)
     return store.control.update(
         job, lambda spec: replace(spec, schedule=schedule), rewiring=True, now=T0
@@ -686,7 +688,7 @@ def test_many_who_look_at_once_start_each_job_once(store):
     jobs = claim(store, T0)
     gate = threading.Barrier(4)
 
-    def finish(part: list[Job]) -> None:
+    def finish(part: list[JobRecord]) -> None:
         gate.wait()
         for job in part:
             end(store, [job], T0)

@@ -7,7 +7,7 @@ import pytest
 
 from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, NewJob
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.maintenance import CountRuns, Retention
@@ -30,11 +30,11 @@ def add(store: Store, count: int, task: str = "noop") -> None:
     store.add_many([NewJob(spec) for _ in range(count)], now=T0)
 
 
-def claim(store: Store, now: datetime, count: int = 1) -> list[Job]:
+def claim(store: Store, now: datetime, count: int = 1) -> list[JobRecord]:
     return store.claim(WORKER, count, now=now)
 
 
-def finish(store: Store, jobs: list[Job], outcome: Outcome, now: datetime) -> None:
+def finish(store: Store, jobs: list[JobRecord], outcome: Outcome, now: datetime) -> None:
     store.finish([decide(job, outcome, now) for job in jobs], now=now)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from evenbeat.domain.decision import Decision, EndKind, RunEnd, decide, lost_lease
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, NewJob
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.scope import Scope
 from evenbeat.domain.states import ExecutionStatus, JobStatus
@@ -22,12 +22,12 @@ WORKER = uuid4()
 NOOP = JobSpec(task="noop")
 
 
-def claim_one(store: Store, now: datetime | None = None) -> Job:
+def claim_one(store: Store, now: datetime | None = None) -> JobRecord:
     (job,) = store.claim(WORKER, 1, now=now)
     return job
 
 
-def done(job: Job) -> RunEnd:
+def done(job: JobRecord) -> RunEnd:
     return RunEnd(job, EndKind.COMPLETED, Outcome(duration_ms=5), Decision(JobStatus.COMPLETED))
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from evenbeat.domain.decision import Decision, EndKind, RunEnd
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, NewJob
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob
 from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
@@ -41,11 +41,11 @@ def add(store: Store, spec: JobSpec, count: int = 1, **job: Any) -> list[Any]:
     return [a.id for a in store.add_many([NewJob(spec, **job) for _ in range(count)], now=T0)]
 
 
-def claim(store: Store, limit: int = 10, now: datetime = T0, **chosen: Any) -> list[Job]:
+def claim(store: Store, limit: int = 10, now: datetime = T0, **chosen: Any) -> list[JobRecord]:
     return store.claim(WORKER, limit, now=now, **chosen)
 
 
-def finish(store: Store, jobs: list[Job], now: datetime = T0) -> None:
+def finish(store: Store, jobs: list[JobRecord], now: datetime = T0) -> None:
     done = [
         RunEnd(job, EndKind.COMPLETED, Outcome(duration_ms=5), Decision(JobStatus.COMPLETED))
         for job in jobs

@@ -10,7 +10,7 @@ import pytest
 from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.ids import uuid7_many
-from evenbeat.domain.job import Job, JobSpec, NewJob
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.scope import Scope
 from evenbeat.domain.states import ExecutionStatus
@@ -30,7 +30,7 @@ FAILED = Outcome(
 )
 
 
-def run(store: Store, now: datetime, outcome: Outcome | None = None) -> Job:
+def run(store: Store, now: datetime, outcome: Outcome | None = None) -> JobRecord:
     """Claim one job, end its run at the same moment, and give it as it was claimed."""
     outcome = outcome or Outcome(duration_ms=100)
     (job,) = store.claim(WORKER, 1, now=now)
@@ -179,7 +179,7 @@ def test_a_search_for_what_no_text_can_hold_is_refused(store):
 # -- sorting and paging --------------------------------------------------------------------------
 
 
-def shown(page: Sequence[Job], field: str) -> list[object]:
+def shown(page: Sequence[JobRecord], field: str) -> list[object]:
     return [getattr(job, field) for job in page]
 
 

@@ -8,7 +8,7 @@ import pytest
 from evenbeat import Context, Evenbeat
 from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, NewJob
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import ExecutionStatus
@@ -26,7 +26,9 @@ FAILED = Outcome(ExecutionStatus.FAILED, duration_ms=9, error_code="Boom", error
 LOST = Outcome(ExecutionStatus.FAILED, error_code="lease_expired", error_message="gone")
 
 
-def run(store: Store, now: datetime, outcome: Outcome = OK, ended: datetime | None = None) -> Job:
+def run(
+    store: Store, now: datetime, outcome: Outcome = OK, ended: datetime | None = None
+) -> JobRecord:
     (job,) = store.claim(WORKER, 1, now=now)
     end = ended or now
     store.finish([decide(job, outcome, end)], now=end)

@@ -10,7 +10,7 @@ import pytest
 
 from evenbeat.domain.decision import decide
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, NewJob, OnFailure
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob, OnFailure
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import ExecutionStatus
@@ -24,12 +24,12 @@ NOOP = JobSpec("noop", retry=RetryPolicy(0))
 FAILED = Outcome(ExecutionStatus.FAILED)
 
 
-def claim_one(store: Store, now: datetime) -> Job:
+def claim_one(store: Store, now: datetime) -> JobRecord:
     (job,) = store.claim(WORKER, 1, now=now)
     return job
 
 
-def run(store: Store, now: datetime, outcome: Outcome | None = None) -> Job:
+def run(store: Store, now: datetime, outcome: Outcome | None = None) -> JobRecord:
     outcome = outcome or Outcome()
     job = claim_one(store, now)
     store.finish([decide(job, outcome, now)], now=now)

@@ -12,7 +12,7 @@ import pytest
 
 from evenbeat.domain.decision import decide, lost_lease
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, NewJob
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import ExecutionStatus
@@ -31,7 +31,7 @@ URL = "https://receiver.example/hook"
 FAILED = Outcome(ExecutionStatus.FAILED, error_code="ValueError", error_message="no", duration_ms=5)
 
 
-def ran(store: Store, outcome: Outcome | None = None, now: datetime = T0, **filters) -> Job:
+def ran(store: Store, outcome: Outcome | None = None, now: datetime = T0, **filters) -> JobRecord:
     """Claim the next job that is no delivery, and end it so."""
     (job,) = store.claim(WORKER, 1, queues=["default"], now=now)
     outcome = outcome or Outcome(duration_ms=5)
@@ -45,7 +45,7 @@ def events_of(store: Store, webhook_id: UUID) -> list[str]:
     return [message.event for message in reversed(page.messages)]
 
 
-def deliveries(store: Store) -> list[Job]:
+def deliveries(store: Store) -> list[JobRecord]:
     return store.read.jobs(JobFilter(tasks=[TASK]), limit=1000).jobs
 
 

@@ -21,7 +21,7 @@ from evenbeat.domain.decision import (
     revise,
 )
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, OnFailure, Placement, spec_columns
+from evenbeat.domain.job import JobRecord, JobSpec, OnFailure, Placement, spec_columns
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, Cron, Interval
 from evenbeat.domain.states import ExecutionStatus, JobStatus
@@ -35,10 +35,10 @@ HOURLY = JobSpec("noop", schedule=Interval(HOUR, anchor=T0))
 ONCE = JobSpec("noop")
 
 
-def job_of(spec: JobSpec, plan: datetime | None = T0, **changes: Any) -> Job:
+def job_of(spec: JobSpec, plan: datetime | None = T0, **changes: Any) -> JobRecord:
     """A claimed row of this spec that runs `plan`."""
     schedule = spec.schedule
-    columns = dict.fromkeys(Job._fields) | {
+    columns = dict.fromkeys(JobRecord._fields) | {
         "id": uuid4(),
         "status": "running",
         "plan_time": plan,
@@ -49,7 +49,7 @@ def job_of(spec: JobSpec, plan: datetime | None = T0, **changes: Any) -> Job:
         "aging_bonus": 0,
         "anchor_at": schedule.anchor if isinstance(schedule, Interval) else None,
     }
-    return Job(**(columns | spec_columns(spec) | changes))
+    return JobRecord(**(columns | spec_columns(spec) | changes))
 
 
 def every(interval: timedelta = HOUR, **options: Any) -> JobSpec:
@@ -60,7 +60,7 @@ def catching_up(mode: str, window: timedelta | None = None, burst: int = 10) -> 
     return every(catch_up=CatchUp(CatchUpMode(mode), window, burst))
 
 
-def next_step(job: Job, outcome: Outcome, now: datetime, spread: float = 0.0) -> Decision:
+def next_step(job: JobRecord, outcome: Outcome, now: datetime, spread: float = 0.0) -> Decision:
     """What the job does after such a run."""
     decision = decide(job, outcome, now, spread).decision
     assert decision is not None

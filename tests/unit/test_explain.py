@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenbeat.domain.execution import Execution
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.domain.states import JobStatus
 from evenbeat.observe import explain as explaining
 from evenbeat.observe.explain import Explanation
@@ -21,7 +21,7 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 WORKER = UUID(int=7)
 TOKEN = UUID(int=9)
 
-_ROW: dict[str, Any] = dict.fromkeys(Job._fields) | {
+_ROW: dict[str, Any] = dict.fromkeys(JobRecord._fields) | {
     "id": UUID(int=1), "created_at": NOW - HOUR, "updated_at": NOW, "run_count": 0,
     "current_retry_count": 0, "release_count": 0, "burst_count": 0, "priority": 0, "aging_bonus": 0,
     "is_paused": False, "status": "pending", "task": "mail", "queue": "web", "payload": {},
@@ -39,11 +39,11 @@ _RUN: dict[str, Any] = dict.fromkeys(Execution._fields) | {
 }  # fmt: skip
 
 
-def job(**values: Any) -> Job:
-    return Job(**(_ROW | values))
+def job(**values: Any) -> JobRecord:
+    return JobRecord(**(_ROW | values))
 
 
-def due(**values: Any) -> Job:
+def due(**values: Any) -> JobRecord:
     return job(plan_time=NOW - HOUR, next_run_at=NOW - HOUR, **values)
 
 
@@ -59,14 +59,14 @@ def worker(**values: Any) -> WorkerRecord:
     return WorkerRecord(**(standard | values))
 
 
-def explain(job: Job, **known: Any) -> Explanation:
+def explain(job: JobRecord, **known: Any) -> Explanation:
     return explaining.explain(Circumstances(job, **known))
 
 
 HOURLY = {"schedule_kind": "interval", "interval_seconds": 3600, "anchor_at": NOW - 48 * HOUR}
 FAILED = {"status": "failed", "completed_at": NOW - MINUTE, "error_message": "no route\nto host."}
 
-SITUATIONS: list[tuple[str, Job, dict[str, Any], str]] = [
+SITUATIONS: list[tuple[str, JobRecord, dict[str, Any], str]] = [
     (
         "paused",
         job(status="paused", is_paused=True, paused_at=NOW - HOUR),

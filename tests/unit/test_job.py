@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.first_run import FirstRun, first_run, resumed_run
 from evenbeat.domain.job import (
-    Job,
+    JobRecord,
     JobSpec,
     NewJob,
     OnFailure,
@@ -38,17 +38,17 @@ TEN = Interval(10 * MINUTE)
 PENDING, SCHEDULED = JobStatus.PENDING, JobStatus.SCHEDULED
 
 
-def job_of(spec: JobSpec, **changes: Any) -> Job:
+def job_of(spec: JobSpec, **changes: Any) -> JobRecord:
     """A row of this spec, with nothing having happened to it yet."""
     schedule = spec.schedule
-    columns = dict.fromkeys(Job._fields) | {
+    columns = dict.fromkeys(JobRecord._fields) | {
         "id": uuid4(),
         "aging_bonus": 0,
         "anchor_at": schedule.anchor if isinstance(schedule, Interval) else None,
         "scope_kind": "global",
         "scope_id": "global",
     }
-    return Job(**(columns | spec_columns(spec) | changes))
+    return JobRecord(**(columns | spec_columns(spec) | changes))
 
 
 # -- the first run -------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from evenbeat.declared import ScheduleOptions, TaskOptions
 from evenbeat.domain.job import (
     BY_NAME,
     SETTINGS,
-    Job,
     JobOptions,
+    JobRecord,
     JobSpec,
     Setting,
     settings_of,
@@ -76,7 +76,7 @@ def test_an_unknown_setting_is_refused_with_the_known_ones():
 
 @EVERY_SETTING
 def test_it_has_a_column_in_the_row(setting: Setting):
-    assert setting.column in Job._fields
+    assert setting.column in JobRecord._fields
     assert setting.column in spec_columns(JobSpec(task="any"))
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.decision import Decision, decide, due_time, revise
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job, JobSpec, Placement, spec_columns, window_of
+from evenbeat.domain.job import JobRecord, JobSpec, Placement, spec_columns, window_of
 from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.moments import EPOCH, at_second, epoch_second
 from evenbeat.domain.schedule import Cron, Interval
@@ -48,17 +48,17 @@ periods = st.sampled_from([300, 3600, 5 * 3600, 6 * 3600, 86_400, 90_000, 2 * 86
 delays = st.sampled_from([timedelta(0), 10 * MINUTE, 5 * HOUR])
 
 
-def job_of(spec: JobSpec, plan: datetime) -> Job:
+def job_of(spec: JobSpec, plan: datetime) -> JobRecord:
     """A scheduled row of this spec whose next plan this is."""
-    columns = dict.fromkeys(Job._fields) | {
+    columns = dict.fromkeys(JobRecord._fields) | {
         "id": uuid4(), "status": "running", "plan_time": plan, "anchor_at": plan, "aging_bonus": 0,
         "current_retry_count": 0, "release_count": 0, "burst_count": 0,
     }  # fmt: skip
-    job = Job(**(columns | spec_columns(spec)))
+    job = JobRecord(**(columns | spec_columns(spec)))
     return job._replace(next_run_at=due_time(job, plan))
 
 
-def runs_of(job: Job, until: datetime) -> Iterator[tuple[datetime, datetime, int]]:
+def runs_of(job: JobRecord, until: datetime) -> Iterator[tuple[datetime, datetime, int]]:
     """Each run (plan, start, plans skipped for it) of a job that takes no time, on idle workers."""
     skipped = 0
     while (now := job.next_run_at) is not None and now < until:

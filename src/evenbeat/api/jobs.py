@@ -25,7 +25,7 @@ from evenbeat.api.requests import (
 from evenbeat.api.responses import JobDocument, JobList, job_document
 from evenbeat.api.tasks import ResolvedTask, known_task
 from evenbeat.domain.dependencies import Dependency
-from evenbeat.domain.job import Job, JobSpec, NewJob
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob
 from evenbeat.domain.schedule import RECURRING_KINDS, After
 from evenbeat.domain.states import FINISHED, PAUSE, RESUME, VERBS, Verb
 from evenbeat.errors import Conflict, InvalidInput, NotFound
@@ -82,7 +82,7 @@ def create(
         if row is None:
             raise NotFound("job", added.id)
         more = {"warnings": task.warnings, "duplicate": not added.created}
-        document = _document(service, Job._make(row), connection, **more)
+        document = _document(service, JobRecord._make(row), connection, **more)
         headers = {"Location": f"{place}{added.id}"}
         return json_response(shown(document), 201 if added.created else 200, headers)
 
@@ -166,7 +166,7 @@ def update_job(
     return _document(service, edited, warnings=warnings, dependents=dependents)
 
 
-def _waits_for_others(service: Service, job: Job, body: JobEdit) -> bool:
+def _waits_for_others(service: Service, job: JobRecord, body: JobEdit) -> bool:
     """Whether an edit changes what the job waits for."""
     if "after" not in body.model_fields_set:
         return False
@@ -191,13 +191,13 @@ def delete_job(
 
 
 def _document(
-    service: Service, job: Job, connection: Connection | None = None, **more: Any
+    service: Service, job: JobRecord, connection: Connection | None = None, **more: Any
 ) -> JobDocument:
     return job_document(job, awaited=_awaited_by(service, [job], connection)[job.id], **more)
 
 
 def _awaited_by(
-    service: Service, jobs: Sequence[Job], connection: Connection | None = None
+    service: Service, jobs: Sequence[JobRecord], connection: Connection | None = None
 ) -> Mapping[UUID, Sequence[Dependency]]:
     """What each of these jobs waits for; most wait for nothing, and then nothing is asked."""
     waiting = [job.id for job in jobs if job.schedule_kind == "after"]

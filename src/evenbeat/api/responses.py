@@ -13,7 +13,7 @@ from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import (
     BY_NAME,
     SETTINGS,
-    Job,
+    JobRecord,
     JobSpec,
     Setting,
     settings_of_row,
@@ -82,7 +82,7 @@ _INTERNAL = {
 
 
 @fields_of(
-    Job,
+    JobRecord,
     omit=_INTERNAL | {setting.column for setting in SETTINGS},
     more={setting.name: _setting_field(setting) for setting in SETTINGS},
 )
@@ -110,9 +110,9 @@ class JobDocument(_Identity):
 
 
 READ_ONLY.update(JobDocument.model_fields.keys() - JobEdit.model_fields.keys())
-_SAME_NAME = tuple((set(JobDocument.model_fields) & set(Job._fields)) - BY_NAME.keys())
+_SAME_NAME = tuple((set(JobDocument.model_fields) & set(JobRecord._fields)) - BY_NAME.keys())
 
-JOB_EXTRAS: list[Callable[[Job], Json]] = []
+JOB_EXTRAS: list[Callable[[JobRecord], Json]] = []
 """More fields of a job's response, in other ways to write the same."""
 
 
@@ -121,7 +121,7 @@ class JobList(EstimatedPage):
 
 
 def job_document(
-    job: Job,
+    job: JobRecord,
     *,
     warnings: Sequence[str] = (),
     duplicate: bool = False,

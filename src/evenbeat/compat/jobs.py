@@ -28,7 +28,7 @@ from evenbeat.api.queries import JobOffset, Words, words_schema
 from evenbeat.api.requests import MAX_BULK, Request
 from evenbeat.api.responses import JobDocument, job_document
 from evenbeat.compat.words import WORD_OF, WORDS, states_of, verb_to
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.domain.states import FINISHED, JobStatus, Verb
 from evenbeat.errors import IllegalTransition, NotFound
 from evenbeat.store.lists import JobFilter
@@ -131,7 +131,7 @@ def admin_fields(document: JobDocument) -> Json:
     }
 
 
-def admin_jobs(service: Service, jobs: Sequence[Job]) -> list[AdminJob]:
+def admin_jobs(service: Service, jobs: Sequence[JobRecord]) -> list[AdminJob]:
     """Jobs as this API shows them."""
     past = service.store.read.last_outcomes([job.id for job in jobs], 2)  # one may still run
     documents = [admin_fields(job_document(job)) for job in jobs]
@@ -141,7 +141,7 @@ def admin_jobs(service: Service, jobs: Sequence[Job]) -> list[AdminJob]:
     return [AdminJob.model_validate(document) for document in documents]
 
 
-def admin_job(service: Service, job: Job) -> AdminJob:
+def admin_job(service: Service, job: JobRecord) -> AdminJob:
     """One of them."""
     return admin_jobs(service, [job])[0]
 
@@ -172,7 +172,7 @@ def admin_bulk_status(
 ) -> AdminBulkChanged:
     """As for one job, each by its own state: what cannot be is refused, the others change."""
     ids = list(dict.fromkeys(body.job_ids))
-    rows = map(Job._make, service.store.database.rows("jobs", {"ids": ids}))
+    rows = map(JobRecord._make, service.store.database.rows("jobs", {"ids": ids}))
     jobs = {job.id: job for job in rows}
     errors: dict[UUID, Exception] = {id_: NotFound("job", id_) for id_ in ids if id_ not in jobs}
     ids_by_verb: dict[Verb | None, list[UUID]] = defaultdict(list)
@@ -212,7 +212,7 @@ def admin_set_status(
     return admin_job(service, job)
 
 
-def _verb_to(job: Job, word: str) -> Verb | None:
+def _verb_to(job: JobRecord, word: str) -> Verb | None:
     if word == "paused" and job.is_paused:
         return None  # it pauses after the run in progress
     return verb_to(JobStatus(job.status), word)

@@ -19,7 +19,7 @@ from evenbeat.api.jobs import CREATED, create, update_job
 from evenbeat.api.requests import CRAWL, JobCreate, JobEdit, Request, given_twice
 from evenbeat.api.responses import JobDocument, job_document
 from evenbeat.compat.jobs import AdminPageQuery, JobId, StatusWord, admin_fields
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.domain.schedule import RECURRING_KINDS, parse_schedule
 from evenbeat.domain.states import FINISHED, PAUSE, RESUME
 from evenbeat.errors import Conflict, NotFound
@@ -166,14 +166,14 @@ def admin_toggle_scheduled_job(
 # -- from the admin API's fields to those of /api/v1 ---------------------------------------------
 
 
-def _scheduled(service: Service, job_id: UUID) -> Job:
+def _scheduled(service: Service, job_id: UUID) -> JobRecord:
     job = service.store.read.job(job_id)
     if job.schedule_kind not in RECURRING_KINDS:
         raise NotFound("scheduled job", job_id)
     return job
 
 
-def _set_enabled(service: Service, job: Job, enabled: bool) -> Job:
+def _set_enabled(service: Service, job: JobRecord, enabled: bool) -> JobRecord:
     if enabled:
         _check_not_ended(job)
     if enabled == job.is_paused:
@@ -182,7 +182,7 @@ def _set_enabled(service: Service, job: Job, enabled: bool) -> Job:
     return job
 
 
-def _check_not_ended(job: Job) -> None:
+def _check_not_ended(job: JobRecord) -> None:
     if job.status in FINISHED:
         raise Conflict(
             f"This schedule has ended: the job is {job.status}, not paused. "

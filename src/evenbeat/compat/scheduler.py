@@ -6,12 +6,12 @@ from functools import update_wrapper
 from typing import Any
 
 from evenbeat.app import Evenbeat
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.errors import InvalidInput
 from evenbeat.task import Task
 from evenbeat.tasks.context import Context
 
-Handler = Callable[[dict[str, Any], Job], Any]
+Handler = Callable[[dict[str, Any], JobRecord], Any]
 
 
 class Scheduler(Evenbeat):

@@ -18,7 +18,7 @@ from typing import Any
 from evenbeat.api.queries import one_of
 from evenbeat.api.requests import CRAWL, DEDUP_KEYS, DIALECTS, WORDING
 from evenbeat.api.responses import JOB_EXTRAS
-from evenbeat.domain.job import Job, NewJob, dedup_key
+from evenbeat.domain.job import JobRecord, NewJob, dedup_key
 from evenbeat.domain.schedule import LONGEST_INTERVAL, parse_schedule
 from evenbeat.domain.setting_kinds import plain_number
 from evenbeat.domain.states import VERBS, JobStatus, Verb
@@ -85,7 +85,7 @@ def modern_fields(document: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def older_fields(job: Job) -> dict[str, Any]:
+def older_fields(job: JobRecord) -> dict[str, Any]:
     """The schedule as an older client wrote it, otherwise the pair that describes the interval."""
     fields: dict[str, Any] = {"schedule_time": job.cron_expression}
     fields |= _in_largest_unit(job.interval_seconds)

@@ -12,7 +12,7 @@ from evenbeat.dashboard import pages
 from evenbeat.dashboard.job_form import REFUSED, errors_of, local_minute, moment_of
 from evenbeat.dashboard.jobs import RunFigures, run_figures, tags_of, verbs_for
 from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of
-from evenbeat.domain.job import Job, recurring_of, spec_of
+from evenbeat.domain.job import JobRecord, recurring_of, spec_of
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.explain import describe_schedule, explain
 from evenbeat.store.backfill import MOST_PLANS
@@ -145,7 +145,7 @@ def _period(page: PageRequest, form: Form) -> dict[str, Any]:
 
 
 def _backfill_page(
-    page: PageRequest, job: Job, form: Form, errors: dict[str, str] | None = None
+    page: PageRequest, job: JobRecord, form: Form, errors: dict[str, str] | None = None
 ) -> Response:
     preview = "" if errors else _preview(page, job.id, form)
     status, errors = 422 if errors else 200, errors or {}

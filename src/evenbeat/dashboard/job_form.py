@@ -25,7 +25,7 @@ from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.duration import format_duration
 from evenbeat.domain.job import (
     SETTINGS,
-    Job,
+    JobRecord,
     JobSpec,
     Placement,
     Setting,
@@ -102,7 +102,10 @@ def preview_job(page: PageDep, _operator: Operator, form: FormDep) -> Response:
 
 
 def _page(
-    page: PageRequest, form: Form, job: Job | None = None, errors: dict[str, str] | None = None
+    page: PageRequest,
+    form: Form,
+    job: JobRecord | None = None,
+    errors: dict[str, str] | None = None,
 ) -> Response:
     errors, tasks, kind = dict(errors or {}), task_choices(page.service), form.text("kind")
     if "schedule" in errors and kind in ("every", "cron"):
@@ -143,7 +146,7 @@ def new_request(form: Form, zone: tzinfo) -> JobCreate:
     return JobCreate.model_validate(fields | _when(form, zone))
 
 
-def edit_request(form: Form, job: Job, zone: tzinfo) -> JobEdit:
+def edit_request(form: Form, job: JobRecord, zone: tzinfo) -> JobEdit:
     """The request for a change. Empty fields go back to the task's defaults."""
     fields = _fields(form)
     if not fields["name"] and job.name is None:
@@ -220,7 +223,7 @@ def errors_of(error: Exception) -> dict[str, str]:
     return {"name" if isinstance(error, NameTaken) else _SHOWN_AT.get(field, field): str(error)}
 
 
-def filled(job: Job, zone: tzinfo, awaited: Sequence[Dependency] = ()) -> Form:
+def filled(job: JobRecord, zone: tzinfo, awaited: Sequence[Dependency] = ()) -> Form:
     spec = spec_of(job)
     schedule = spec.schedule
     tags, description = job.metadata.get("tags"), job.metadata.get("description")

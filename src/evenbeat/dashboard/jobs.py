@@ -14,7 +14,7 @@ from evenbeat.api.dependencies import Operator, Viewer
 from evenbeat.api.queries import FilterFields
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of, parse
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.domain.states import VERBS, JobStatus, Verb
 from evenbeat.errors import InvalidInput, RoleTooLow
 from evenbeat.observe.explain import describe_schedule
@@ -118,13 +118,13 @@ def run_figures(past: list[PastRun]) -> RunFigures:
     )
 
 
-def tags_of(job: Job) -> list[str]:
+def tags_of(job: JobRecord) -> list[str]:
     """The tags in a job's metadata, which may hold anything."""
     tags = job.metadata.get("tags")
     return [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
 
 
-def verbs_for(job: Job) -> list[Verb]:
+def verbs_for(job: JobRecord) -> list[Verb]:
     return [verb for verb in VERBS.values() if verb.suits(job.status, job.is_paused)]
 
 

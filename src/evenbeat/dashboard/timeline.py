@@ -16,7 +16,7 @@ from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import PageDep, PageRequest
 from evenbeat.dashboard.workers import name_of
 from evenbeat.domain.decision import due_time
-from evenbeat.domain.job import Job, recurring_of
+from evenbeat.domain.job import JobRecord, recurring_of
 from evenbeat.errors import InvalidInput
 from evenbeat.store.part import MAX_PAGE
 from evenbeat.store.summaries import TimelineRun
@@ -39,7 +39,7 @@ class Planned(NamedTuple):
 
     at: datetime
     job_id: UUID
-    job: Job
+    job: JobRecord
     lasting: timedelta
 
 
@@ -99,11 +99,11 @@ def _ran(page: PageRequest, period: TimelinePeriod) -> list[TimelineRun]:
     return list(ran.values())
 
 
-def _first_due(job: Job, period: TimelinePeriod) -> datetime:
+def _first_due(job: JobRecord, period: TimelinePeriod) -> datetime:
     return max(job.next_run_at or period.now, period.now)
 
 
-def _plans(job: Job, period: TimelinePeriod) -> Iterator[Planned]:
+def _plans(job: JobRecord, period: TimelinePeriod) -> Iterator[Planned]:
     """Every run of a job that is expected within the period, in order."""
     expected_ms = job.average_duration_ms or job.cost_ms
     lasting = timedelta(milliseconds=expected_ms) if expected_ms else _UNKNOWN
@@ -122,7 +122,7 @@ def _plans(job: Job, period: TimelinePeriod) -> Iterator[Planned]:
             last = due
 
 
-def _number_of_plans(job: Job, period: TimelinePeriod) -> int:
+def _number_of_plans(job: JobRecord, period: TimelinePeriod) -> int:
     schedule, plan = recurring_of(job), max(job.plan_time or period.now, period.now)
     return 1 if schedule is None else 1 + schedule.count(plan, period.until)
 

@@ -9,7 +9,7 @@ from fastapi import Response
 from evenbeat.api.dependencies import Operator, Viewer
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import FormDep, Notice, PageDep, PageRequest, id_of
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.store.lists import JobFilter
@@ -32,7 +32,7 @@ class WorkerRow(NamedTuple):
     worker: WorkerRecord
     name: str
     state: str
-    jobs: list[Job]
+    jobs: list[JobRecord]
     running: int
 
 
@@ -71,7 +71,7 @@ def _rows(page: PageRequest) -> list[WorkerRow]:
     """Every known worker, the live ones first."""
     store, only_running = page.store, JobFilter(statuses=[JobStatus.RUNNING])
     running = store.read.jobs(only_running, limit=_MOST_RUNNING).jobs
-    jobs: defaultdict[UUID | None, list[Job]] = defaultdict(list)
+    jobs: defaultdict[UUID | None, list[JobRecord]] = defaultdict(list)
     for job in running:
         jobs[job.locked_by].append(job)
     # With more jobs than were read, the last heartbeats tell how many each worker runs.

@@ -8,7 +8,7 @@ from evenbeat.domain.catch_up import SKIP_GRACE, CatchUpMode, upcoming
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import (
     BY_NAME,
-    Job,
+    JobRecord,
     OnFailure,
     catch_up_of,
     dues_of,
@@ -58,7 +58,7 @@ class RunEnd(NamedTuple):
     fit has both: why, and when another worker may try.
     """
 
-    job: Job
+    job: JobRecord
     kind: EndKind
     outcome: Outcome | None = None
     decision: Decision | None = None
@@ -80,7 +80,7 @@ _AWAITING = Decision(JobStatus.PENDING)
 
 
 def decide(
-    job: Job,
+    job: JobRecord,
     outcome: Outcome,
     now: datetime,
     spread: float = 0.0,
@@ -122,7 +122,7 @@ def decide(
     return RunEnd(job, EndKind.FAILED, outcome, decision)
 
 
-def lost_lease(job: Job) -> Outcome:
+def lost_lease(job: JobRecord) -> Outcome:
     """The outcome of a run whose worker vanished: a failed attempt, or one that needs a person."""
     if job.allow_stale_reentry:
         return Outcome(
@@ -143,7 +143,7 @@ def lost_lease(job: Job) -> Outcome:
     )
 
 
-def beyond_limit(job: Job, limit: str, cpu_seconds: float, memory_bytes: int) -> str:
+def beyond_limit(job: JobRecord, limit: str, cpu_seconds: float, memory_bytes: int) -> str:
     """What a run is told that was ended for its `memory_limit` or `cpu_limit`."""
     took = f"took {memory_bytes / 2**20:,.0f} MB of memory"
     if limit == "cpu_limit":
@@ -164,7 +164,7 @@ class Revision(NamedTuple):
     skipped: int = 0
 
 
-def revise(job: Job, now: datetime) -> Revision | None:
+def revise(job: JobRecord, now: datetime) -> Revision | None:
     """What a claimed job should do instead of starting its stored plan now; None: just start.
 
     A `start_at` in the future means: start nothing now, wait until then.
@@ -198,7 +198,7 @@ class OwnPlans(NamedTuple):
         return plan in self.single or (self.onward is not None and plan >= self.onward)
 
 
-def own_plans(job: Job, now: datetime) -> OwnPlans:
+def own_plans(job: JobRecord, now: datetime) -> OwnPlans:
     """The past plans that a job will still run by itself if its catch-up policy decides now."""
     schedule, plan = recurring_of(job), job.plan_time
     if schedule is None or plan is None or JobStatus(job.status) not in LIVE:
@@ -216,12 +216,12 @@ def own_plans(job: Job, now: datetime) -> OwnPlans:
     return OwnPlans(frozenset(single), onward if job.catch_up == CatchUpMode.EVERY_PLAN else None)
 
 
-def due_time(job: Job, plan_time: datetime) -> datetime:
+def due_time(job: JobRecord, plan_time: datetime) -> datetime:
     """When a plan of this job is due: after its delay, inside its window."""
     return _inside(job, plan_time + _delay(job))
 
 
-def _next_occurrence(job: Job, now: datetime) -> Decision:
+def _next_occurrence(job: JobRecord, now: datetime) -> Decision:
     schedule = recurring_of(job)
     if job.schedule_kind == "after":
         return _AWAITING
@@ -239,7 +239,7 @@ def _next_occurrence(job: Job, now: datetime) -> Decision:
     return Decision(JobStatus.SCHEDULED, plan, due, 0, burst, skipped)
 
 
-def _start_time(job: Job, plan_time: datetime, now: datetime) -> datetime:
+def _start_time(job: JobRecord, plan_time: datetime, now: datetime) -> datetime:
     """When a plan may start: when it is due, or after a window that it has missed opens again."""
     window = window_of(job)
     if window is None:
@@ -248,9 +248,9 @@ def _start_time(job: Job, plan_time: datetime, now: datetime) -> datetime:
     return due if due > now or window.contains(now) else _inside(job, now)
 
 
-def _inside(job: Job, moment: datetime) -> datetime:
+def _inside(job: JobRecord, moment: datetime) -> datetime:
     return due_at(moment, timedelta(0), window_of(job), dues_of(job))
 
 
-def _delay(job: Job) -> timedelta:
+def _delay(job: JobRecord) -> timedelta:
     return timedelta(seconds=job.schedule_delay_seconds)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from evenbeat.domain.decision import due_time
-from evenbeat.domain.job import Job, JobSpec, Placement, recurring_of, spec_of
+from evenbeat.domain.job import JobRecord, JobSpec, Placement, recurring_of, spec_of
 from evenbeat.domain.schedule import After, Interval, Recurring
 from evenbeat.domain.states import JobStatus
 from evenbeat.domain.window import due_at
@@ -37,7 +37,7 @@ def first_run(spec: JobSpec, start: datetime | timedelta | None, now: datetime) 
     return FirstRun(JobStatus.PENDING if at_once else JobStatus.SCHEDULED, plan, due, anchor)
 
 
-def resumed_run(job: Job, now: datetime) -> FirstRun:
+def resumed_run(job: JobRecord, now: datetime) -> FirstRun:
     """Where a paused job enters again: where it waited, or, if a recurring one has missed that,
     at the next plan of its rhythm."""
     schedule = recurring_of(job)
@@ -52,7 +52,7 @@ def resumed_run(job: Job, now: datetime) -> FirstRun:
 # -- edits -----------------------------------------------------------------------------------------
 
 
-def schedule_changed(job: Job, spec: JobSpec) -> bool:
+def schedule_changed(job: JobRecord, spec: JobSpec) -> bool:
     """Whether an edited job must be planned again. One that runs after others has no plan but the
     run that was asked for, which stays; another delay counts from the next one on."""
     if isinstance(spec.schedule, After) and job.schedule_kind == After.kind:
@@ -66,7 +66,7 @@ def schedule_changed(job: Job, spec: JobSpec) -> bool:
     return anchor is not None and anchor != job.anchor_at
 
 
-def with_its_rhythm(job: Job, spec: JobSpec) -> JobSpec:
+def with_its_rhythm(job: JobRecord, spec: JobSpec) -> JobSpec:
     """The edited spec with the anchor it should have: an interval that stays what it was, or is
     pinned where it is, keeps its rhythm; one that becomes balanced or goes on the grid, or is
     balanced and gets another window, loses it."""

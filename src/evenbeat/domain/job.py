@@ -1,4 +1,4 @@
-"""A job: what a caller asks for (`JobSpec`, `NewJob`) and what stands in the database (`Job`).
+"""A job: what a caller asks for (`JobSpec`, `NewJob`), and its row in the database (`JobRecord`).
 
 `SETTINGS` is the one declaration of a job's settings. The columns, the API's requests and answers,
 `options()` and the decorators, the options of the command line, the dashboard's form, exported
@@ -256,7 +256,7 @@ def spec_from_settings(task: str, queue: str, settings: Mapping[str, Any]) -> Jo
     return with_settings(JobSpec(task), known | {"queue": queue})
 
 
-def settings_of_row(job: "Job") -> dict[str, Any]:
+def settings_of_row(job: "JobRecord") -> dict[str, Any]:
     """Every setting of a job as documents write it."""
     values = {s.name: s.kind.column_to_json(getattr(job, s.column)) for s in SETTINGS}
     return values | {"priority": job.priority - job.aging_bonus}
@@ -312,7 +312,7 @@ def dedup_key(kind: str, id_: str) -> str:
     return key if usable else f"{kind}:{hashlib.sha256(id_.encode()).hexdigest()}"
 
 
-class Job(NamedTuple):
+class JobRecord(NamedTuple):
     """A row of `jobs`, field by field. Times are UTC; the helpers below give its policies."""
 
     id: UUID
@@ -380,13 +380,13 @@ class Job(NamedTuple):
     created_by: str | None
 
 
-def recurring_of(job: Job) -> Recurring | None:
+def recurring_of(job: JobRecord) -> Recurring | None:
     """The schedule if it has plans of its own, otherwise None."""
     kind = KINDS[job.schedule_kind]
     return kind.from_row(job) if issubclass(kind, Recurring) else None
 
 
-def retry_of(job: Job) -> RetryPolicy:
+def retry_of(job: JobRecord) -> RetryPolicy:
     """The retry policy that the row describes."""
     return RetryPolicy(
         max_retries=job.max_retries,
@@ -397,19 +397,19 @@ def retry_of(job: Job) -> RetryPolicy:
     )
 
 
-def catch_up_of(job: Job) -> CatchUp:
+def catch_up_of(job: JobRecord) -> CatchUp:
     """The catch-up policy that the row describes."""
     seconds = job.catch_up_window_seconds
     window = None if seconds is None else timedelta(seconds=seconds)
     return CatchUp(CatchUpMode(job.catch_up), window, job.max_plans_per_tick)
 
 
-def window_of(job: Job) -> ExecutionWindow | None:
+def window_of(job: JobRecord) -> ExecutionWindow | None:
     """The execution window that the row describes, if any."""
     return None if job.execution_window is None else parse_window(job.execution_window)
 
 
-def dues_of(job: Job) -> Interval | None:
+def dues_of(job: JobRecord) -> Interval | None:
     """When the plans of a balanced interval are due, after their delay; None for other jobs."""
     if job.placement != Placement.BALANCED or job.interval_seconds is None:
         return None
@@ -417,12 +417,12 @@ def dues_of(job: Job) -> Interval | None:
     return Interval(timedelta(seconds=job.interval_seconds), (job.anchor_at or EPOCH) + delay)
 
 
-def scope_of(job: Job) -> Scope:
+def scope_of(job: JobRecord) -> Scope:
     """The scope that the row belongs to."""
     return Scope(job.scope_kind, job.scope_id)
 
 
-def spec_of(job: Job) -> JobSpec:
+def spec_of(job: JobRecord) -> JobSpec:
     """The spec that the row was made from; an edit starts here."""
     values: dict[str, Any] = {}
     for setting in SETTINGS:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from evenbeat.domain.decision import beyond_limit
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.outcome import ChildReport, completed, encode_progress, failed
 from evenbeat.engine.run import Run
@@ -55,7 +55,7 @@ class Assignment(NamedTuple):
     module: str
     qualname: str
     task: str
-    job: Job
+    job: JobRecord
     logging: tuple[LogFormat, str] | None
 
 
@@ -216,12 +216,12 @@ class PipedLeases:
         with self._sending:
             self._pipe.send((kind, content))
 
-    def report_progress(self, _job: Job, progress: dict[str, Any]) -> None:
+    def report_progress(self, _job: JobRecord, progress: dict[str, Any]) -> None:
         """Pass it on."""
         encode_progress(progress)  # what cannot be stored fails here, in the handler
         self.send("progress", progress)
 
-    def renew(self, _job: Job) -> bool:
+    def renew(self, _job: JobRecord) -> bool:
         """Ask the worker to renew."""
         with self._sending:
             self._pipe.send(("heartbeat", None))

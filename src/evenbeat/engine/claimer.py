@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from evenbeat.domain.decision import Revision, revise
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
@@ -252,13 +252,13 @@ class Claimer(Loop):
             )
             logger.warning("handed back %d jobs whose claim was not answered", len(jobs))
 
-    def _start_revised(self, runner: Runner, jobs: list[Job], asked_at: float) -> None:
+    def _start_revised(self, runner: Runner, jobs: list[JobRecord], asked_at: float) -> None:
         """Start jobs of which some may be too late for their plans. Those that just start go first:
         what goes wrong with the others must not hold them up."""
         now = self._clock.now()
-        in_time: list[Job] = []
-        revisions: list[tuple[Job, Revision]] = []
-        unreadable: list[Job] = []
+        in_time: list[JobRecord] = []
+        revisions: list[tuple[JobRecord, Revision]] = []
+        unreadable: list[JobRecord] = []
         for job in jobs:
             try:
                 revision = revise(job, now)
@@ -281,7 +281,9 @@ class Claimer(Loop):
                 now=self._clock.override(),
             )
 
-    def _catch_up(self, revisions: list[tuple[Job, Revision]], now: datetime) -> list[Job]:
+    def _catch_up(
+        self, revisions: list[tuple[JobRecord, Revision]], now: datetime
+    ) -> list[JobRecord]:
         """Give jobs another plan, as their catch-up policies say; returns those to start now."""
         for job, revision in revisions:
             self._telemetry.skipped(job.task, revision.skipped)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
 from evenbeat.engine.outcome import encode_progress
@@ -100,12 +100,12 @@ class LeaseKeeper(Loop):
             run.stop(StopReason.LOST)
         return expired
 
-    def report_progress(self, job: Job, progress: dict[str, Any]) -> None:
+    def report_progress(self, job: JobRecord, progress: dict[str, Any]) -> None:
         """Remember a run's newest progress; it is written with the next tick."""
         if job.lock_token is not None:
             self._progress[job.lock_token] = encode_progress(progress)
 
-    def renew(self, job: Job) -> bool:
+    def renew(self, job: JobRecord) -> bool:
         """Renew one lease now; whether it still holds."""
         return bool(self._store.renew([job], lease=self._lease, now=self._clock.override()))
 

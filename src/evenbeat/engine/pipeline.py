@@ -20,7 +20,7 @@ from uuid import UUID
 
 from evenbeat.domain.decision import EndKind, RunEnd, decide
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.clock import Clock
@@ -128,7 +128,7 @@ class Pipeline(Loop):
 
     # -- started ---------------------------------------------------------------------------------
 
-    def start_runs(self, jobs: Sequence[Job], leased_at: float | None = None) -> list[Run]:
+    def start_runs(self, jobs: Sequence[JobRecord], leased_at: float | None = None) -> list[Run]:
         """Claimed jobs become runs. From here on their leases are renewed."""
         task_of, leases = self._registry.get, self._leases
         runs = [Run(job, task_of(job.task), Context(job, leases), leased_at) for job in jobs]

@@ -7,7 +7,7 @@ from functools import partial
 import psutil  # type: ignore[import-untyped]
 
 from evenbeat.domain.decision import RunEnd, decide, lost_lease
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.registration import Identity, process_birth
 from evenbeat.errors import StoreError
@@ -57,7 +57,7 @@ class Reaper:
             self._store.upkeep.forget_workers(dead)
             logger.warning("A worker of this host died; %d of its leases were ended", ended)
 
-    def _reap(self, jobs: list[Job]) -> list[RunEnd]:
+    def _reap(self, jobs: list[JobRecord]) -> list[RunEnd]:
         try:
             return self._reap_together(jobs)
         except StoreError:
@@ -69,7 +69,7 @@ class Reaper:
             # One job that cannot be reaped must not hold up the others.
             return [end for job in jobs for end in self._reap([job])]
 
-    def _reap_together(self, jobs: list[Job]) -> list[RunEnd]:
+    def _reap_together(self, jobs: list[JobRecord]) -> list[RunEnd]:
         now = self._clock.override() or self._store.clock()
         ends = []
         for job in jobs:

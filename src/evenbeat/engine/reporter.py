@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from evenbeat.domain.decision import EndKind, RunEnd
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.run import Run
 from evenbeat.events import EVENT_OF_END, Event, EventBus, EventKind
@@ -18,7 +18,7 @@ logger = logging.getLogger("evenbeat.worker")
 class SkippedPlans(NamedTuple):
     """Plans that a catch-up policy gave up."""
 
-    job: Job
+    job: JobRecord
     plans: int
 
 
@@ -106,11 +106,11 @@ class Reporter:
             fields |= {"error": outcome.error_message, "error_code": outcome.error_code}
             logger.error("Job execution failed", extra=fields | {"retry_in": retry_in})
 
-    def _emit(self, kind: EventKind, job: Job, **details: Any) -> None:
+    def _emit(self, kind: EventKind, job: JobRecord, **details: Any) -> None:
         self._events.emit(Event(kind, job, self._clock.now(), **details))
 
 
-def _fields(job: Job) -> dict[str, Any]:
+def _fields(job: JobRecord) -> dict[str, Any]:
     fields: dict[str, Any] = {"job_id": str(job.id), "task": job.task}
     if job.name is not None:
         fields["job_name"] = job.name

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.errors import InvalidInput, LeaseLost
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition
@@ -43,7 +43,7 @@ class Run:
     )
 
     def __init__(
-        self, job: Job, task: TaskDefinition, context: Context, leased_at: float | None = None
+        self, job: JobRecord, task: TaskDefinition, context: Context, leased_at: float | None = None
     ) -> None:
         self.job = job
         self.token = context.execution_id

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.execution import Execution
-from evenbeat.domain.job import Job, OnFailure, recurring_of, window_of
+from evenbeat.domain.job import JobRecord, OnFailure, recurring_of, window_of
 from evenbeat.domain.schedule import Once, schedule_from_row
 from evenbeat.domain.states import FINISHED
 from evenbeat.errors import InvalidSchedule
@@ -44,7 +44,7 @@ def explain(known: Circumstances) -> Explanation:
     return Explanation(facts[0].text, facts, next_plans(known.job, known.now))
 
 
-def next_plans(job: Job, now: datetime, number: int = PLANS_SHOWN) -> list[datetime]:
+def next_plans(job: JobRecord, now: datetime, number: int = PLANS_SHOWN) -> list[datetime]:
     """The next plans of a job, its stored one first."""
     if job.status in FINISHED:
         return []
@@ -59,7 +59,7 @@ def next_plans(job: Job, now: datetime, number: int = PLANS_SHOWN) -> list[datet
         return stored
 
 
-def describe_schedule(job: Job, awaited: Sequence[Dependency] = ()) -> str:
+def describe_schedule(job: JobRecord, awaited: Sequence[Dependency] = ()) -> str:
     """When a job runs, with its delay and its window; after which others, if these are given."""
     schedule = schedule_from_row(job)
     text = describe_dependencies(awaited) if awaited else schedule.describe()

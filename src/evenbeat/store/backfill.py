@@ -16,7 +16,7 @@ from uuid import UUID
 
 from evenbeat.domain.decision import own_plans
 from evenbeat.domain.first_run import FirstRun
-from evenbeat.domain.job import Job, NewJob, recurring_of, scope_of, spec_of, window_of
+from evenbeat.domain.job import JobRecord, NewJob, recurring_of, scope_of, spec_of, window_of
 from evenbeat.domain.moments import BEGIN
 from evenbeat.domain.schedule import Once
 from evenbeat.domain.states import ExecutionStatus, JobStatus
@@ -66,7 +66,7 @@ class Backfill(StorePart):
         def work(connection: Connection) -> Backfilled:
             present = self._database.clock(now, connection)
             # Held, so that two backfills of a job come one after the other.
-            job = self._get(Job._make, "job_for_update", "job", job_id, connection=connection)
+            job = self._get(JobRecord._make, "job_for_update", "job", job_id, connection=connection)
             plans = plans_between(job, start, end, limit, present)
             taken = self._taken(job, plans, include_completed, connection)
             own = own_plans(job, present)
@@ -79,7 +79,7 @@ class Backfill(StorePart):
         return self._database.atomically(work)
 
     def _taken(
-        self, job: Job, plans: list[datetime], include_completed: bool, connection: Connection
+        self, job: JobRecord, plans: list[datetime], include_completed: bool, connection: Connection
     ) -> set[datetime]:
         """The plans that have a child, that run now or, unless these count, that have run."""
         if not plans:
@@ -99,7 +99,7 @@ class Backfill(StorePart):
 
     def _add(
         self,
-        job: Job,
+        job: JobRecord,
         plans: Sequence[datetime],
         created_by: str | None,
         now: datetime,
@@ -124,7 +124,7 @@ class Backfill(StorePart):
 
 
 def plans_between(
-    job: Job, start: datetime, end: datetime, limit: int, now: datetime
+    job: JobRecord, start: datetime, end: datetime, limit: int, now: datetime
 ) -> list[datetime]:
     """The plans of a job in [start, end), at most `limit`, none of them in the future."""
     schedule = recurring_of(job)
@@ -152,7 +152,7 @@ def plans_between(
     return schedule.preview(after, count)
 
 
-def slack(job: Job) -> timedelta:
+def slack(job: JobRecord) -> timedelta:
     """How long before a plan of today's rhythm the same occurrence may have run in an older one:
     an interval, if the job has been placed."""
     if job.placed_at is None or job.interval_seconds is None:
@@ -160,7 +160,9 @@ def slack(job: Job) -> timedelta:
     return timedelta(seconds=job.interval_seconds)
 
 
-def completed_of(job: Job, plans: Sequence[datetime], ran: Sequence[datetime]) -> set[datetime]:
+def completed_of(
+    job: JobRecord, plans: Sequence[datetime], ran: Sequence[datetime]
+) -> set[datetime]:
     """Which of these plans are among those that ran (both sorted). What ran before the job was
     placed where it is now ran at other times: it stands for the next plan of today's rhythm."""
     done, exactly, before = set(), set(ran), slack(job)

@@ -16,7 +16,15 @@ from evenbeat.domain.first_run import (
     unanchored,
     with_its_rhythm,
 )
-from evenbeat.domain.job import BY_NAME, Job, JobSpec, dues_of, scope_of, spec_columns, spec_of
+from evenbeat.domain.job import (
+    BY_NAME,
+    JobRecord,
+    JobSpec,
+    dues_of,
+    scope_of,
+    spec_columns,
+    spec_of,
+)
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.setting_kinds import Count, check_name
 from evenbeat.domain.states import (
@@ -87,10 +95,10 @@ class RefusedJob(NamedTuple):
 class Changes(NamedTuple):
     """What a verb did to the jobs it was given."""
 
-    changed: list[Job]
+    changed: list[JobRecord]
     refused: list[RefusedJob]
 
-    def only(self) -> Job:
+    def only(self) -> JobRecord:
         """The one job that was meant, or the error that explains why it was left alone."""
         if self.refused:
             raise self.refused[0].error()
@@ -136,8 +144,8 @@ class Control(StorePart):
         """Let paused jobs run again: balanced intervals where there is room for them now, other
         recurring jobs at the next plan of their rhythm."""
 
-        def work(connection: Connection) -> list[Job]:
-            paused = self._all(Job._make, "paused_for_update", {"ids": list(ids)}, connection)
+        def work(connection: Connection) -> list[JobRecord]:
+            paused = self._all(JobRecord._make, "paused_for_update", {"ids": list(ids)}, connection)
             moment = self._database.clock(now, connection)
             requests = [resume_request(job, moment) for job in paused]
             wishes = [request for request in requests if request is not None]
@@ -166,7 +174,7 @@ class Control(StorePart):
         waiting = [job.id for job in changed if job.schedule_kind == After.kind]
         if waiting:
             self._dependencies.start_if_possible(only=waiting, now=now)
-            changed = self._all(Job._make, "jobs", {"ids": [job.id for job in changed]})
+            changed = self._all(JobRecord._make, "jobs", {"ids": [job.id for job in changed]})
         return self._with_refused(ids, changed, RESUME)
 
     def cancel(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
@@ -192,13 +200,13 @@ class Control(StorePart):
         """Set the priority, 0 to 100."""
         BY_NAME["priority"].kind.parse("priority", priority)
         params = {"ids": list(ids), "priority": priority, "now": now}
-        return self._with_refused(ids, self._all(Job._make, "set_priority", params), DELETE)
+        return self._with_refused(ids, self._all(JobRecord._make, "set_priority", params), DELETE)
 
     def boost(self, ids: Sequence[UUID], by: int, *, now: datetime | None = None) -> Changes:
         """Raise the priority by `by`, at most to 100."""
         Count(1, 100).parse("boost", by)
         params = {"ids": list(ids), "by": by, "now": now}
-        return self._with_refused(ids, self._all(Job._make, "boost", params), DELETE)
+        return self._with_refused(ids, self._all(JobRecord._make, "boost", params), DELETE)
 
     def delete(
         self, ids: Sequence[UUID], *, force: bool = False, now: datetime | None = None
@@ -206,10 +214,10 @@ class Control(StorePart):
         """Remove jobs with their history, whatever their state. One that others, who stay, still
         wait for is left alone; with `force` it goes, and they wait until a person helps them."""
 
-        def work(connection: Connection) -> tuple[dict[UUID, tuple[str, ...]], list[Job]]:
+        def work(connection: Connection) -> tuple[dict[UUID, tuple[str, ...]], list[JobRecord]]:
             awaited = {} if force else self._dependencies.still_awaited(ids, connection)
             going = {"ids": [id_ for id_ in ids if id_ not in awaited]}
-            return awaited, self._all(Job._make, "delete", going, connection)
+            return awaited, self._all(JobRecord._make, "delete", going, connection)
 
         awaited, gone = self._database.atomically(work)
         self._limits.freed(gone, now=now)
@@ -227,7 +235,7 @@ class Control(StorePart):
         name: str | None = None,
         rewiring: bool = False,
         now: datetime | None = None,
-    ) -> Job:
+    ) -> JobRecord:
         """Edit a job in one transaction. An unchanged schedule keeps its plan; a changed one is
         planned again, and a run in progress ends under the old definition. `rewiring` announces an
         edit that changes for which jobs it waits: of these there is one at a time."""
@@ -238,10 +246,10 @@ class Control(StorePart):
             for field, value in (("payload", payload), ("metadata", metadata))
         }
 
-        def work(connection: Connection) -> Job:
+        def work(connection: Connection) -> JobRecord:
             if rewiring:
                 self._dependencies.lock(connection)
-            job = self._get(Job._make, "job_for_update", "job", job_id, connection=connection)
+            job = self._get(JobRecord._make, "job_for_update", "job", job_id, connection=connection)
             spec = with_hours(self._placer, edit(spec_of(job)))
             plan = self._replanned(job, spec, self._database.clock(now, connection))
             columns = {**spec_columns(spec), **plan, "id": job_id, "name": name or job.name}
@@ -261,7 +269,7 @@ class Control(StorePart):
                 return edited
             self._dependencies.tie_again(edited, awaited, connection, now=now)
             self._dependencies.start(only=[job_id], connection=connection, now=now)
-            return self._all(Job._make, "jobs", {"ids": [job_id]}, connection)[0]
+            return self._all(JobRecord._make, "jobs", {"ids": [job_id]}, connection)[0]
 
         # Before a transaction is open: the placer must not wait for a connection that waits for it.
         self._placer().refresh(now)
@@ -312,21 +320,21 @@ class Control(StorePart):
         selection = {"ids": list(ids), "sources": sorted(verb.sources)}
         params = {**selection, "channel": self._database.channel, "now": now}
         try:
-            changed = self._all(Job._make, statement, params, connection)
+            changed = self._all(JobRecord._make, statement, params, connection)
         except psycopg.errors.UniqueViolation as error:
             raise _stands_already(error) from error
         return self._with_refused(ids, changed, verb)
 
     def _with_hint(
         self, statement: str, params: Mapping[str, Any], connection: Connection
-    ) -> list[Job]:
+    ) -> list[JobRecord]:
         """Change jobs; idle workers look when they are due, and need not wait for a poll."""
-        jobs = self._all(Job._make, statement, params, connection)
+        jobs = self._all(JobRecord._make, statement, params, connection)
         waiting = (JobStatus.PENDING, JobStatus.SCHEDULED)
         self._notify({f"due:{job.queue}" for job in jobs if job.status in waiting}, connection)
         return jobs
 
-    def _with_refused(self, ids: Sequence[UUID], changed: list[Job], verb: Verb) -> Changes:
+    def _with_refused(self, ids: Sequence[UUID], changed: list[JobRecord], verb: Verb) -> Changes:
         done = {job.id for job in changed}
         rest = [id_ for id_ in dict.fromkeys(ids) if id_ not in done]
         if not rest:
@@ -341,7 +349,7 @@ class Control(StorePart):
             refused.append(RefusedJob(id_, state, verb, live))
         return Changes(changed, refused)
 
-    def _replanned(self, job: Job, spec: JobSpec, now: datetime) -> dict[str, Any]:
+    def _replanned(self, job: JobRecord, spec: JobSpec, now: datetime) -> dict[str, Any]:
         """Status, plan and version after an edit. A changed schedule begins where the edit says, in
         its old rhythm if it has that still, or where there is room."""
         if not schedule_changed(job, spec):
@@ -365,7 +373,7 @@ class Control(StorePart):
             run = FirstRun(run.status, None, None, run.anchor_at)
         return {**run._asdict(), "schedule_version": job.schedule_version + 1}
 
-    def _confirm(self, jobs: Sequence[Job]) -> None:
+    def _confirm(self, jobs: Sequence[JobRecord]) -> None:
         self._placer().confirm([job.id for job in jobs if job.placed_at is not None])
 
 

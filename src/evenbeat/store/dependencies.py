@@ -16,7 +16,7 @@ import psycopg
 
 from evenbeat.domain.decision import due_time
 from evenbeat.domain.dependencies import Dependency, circle
-from evenbeat.domain.job import Job, NewJob, scope_of
+from evenbeat.domain.job import JobRecord, NewJob, scope_of
 from evenbeat.domain.schedule import After
 from evenbeat.domain.scope import Scope
 from evenbeat.errors import InvalidSchedule, StoreError
@@ -70,7 +70,12 @@ class Dependencies(StorePart):
         self.start(only=list(waiting), connection=connection, now=now)
 
     def tie_again(
-        self, job: Job, schedule: After, connection: Connection, *, now: datetime | None = None
+        self,
+        job: JobRecord,
+        schedule: After,
+        connection: Connection,
+        *,
+        now: datetime | None = None,
     ) -> None:
         """Let a job wait for these and no others. `lock` comes before."""
         ties = self._looked_up({job.id: (schedule, scope_of(job))}, connection)
@@ -106,7 +111,7 @@ class Dependencies(StorePart):
         }
 
         def work(open_: Connection) -> tuple[int, int]:
-            idle = self._all(Job._make, "startable_dependents", selection, open_)
+            idle = self._all(JobRecord._make, "startable_dependents", selection, open_)
             if not idle:
                 return 0, 0
             # Read after the jobs are locked, so that what another has just used is not used again.

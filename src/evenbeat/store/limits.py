@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from psycopg.pq import TransactionStatus
 
-from evenbeat.domain.job import BY_NAME, Job
+from evenbeat.domain.job import BY_NAME, JobRecord
 from evenbeat.domain.limits import KeyLimit, Limits, RateLimit, parse_rate
 from evenbeat.domain.setting_kinds import check_name
 from evenbeat.errors import InvalidInput, NotFound, StoreError
@@ -136,7 +136,7 @@ class LimitTable(StorePart):
             now=now,
         )
 
-    def freed(self, jobs: Iterable[Job], *, now: datetime | None = None) -> set[str]:
+    def freed(self, jobs: Iterable[JobRecord], *, now: datetime | None = None) -> set[str]:
         """Runs of these jobs have ended: hint at what waits behind their keys, which are returned.
         A hint that cannot be sent is lost, as any may be; what has ended stays so."""
         keys = {job.concurrency_key for job in jobs if job.concurrency_key is not None}
@@ -197,7 +197,11 @@ class KeyedClaims:
         self._look_again()
 
     def claim_share(
-        self, jobs: list[Job], params: Mapping[str, Any], limit: int, connection: Connection | None
+        self,
+        jobs: list[JobRecord],
+        params: Mapping[str, Any],
+        limit: int,
+        connection: Connection | None,
     ) -> ClaimMemory:
         """Add up to half of `limit`, of one every other time, so that neither kind of job can keep
         the other waiting; nothing when it is not yet time to look."""
@@ -214,7 +218,7 @@ class KeyedClaims:
 
     def claim_remaining(
         self,
-        jobs: list[Job],
+        jobs: list[JobRecord],
         view: ClaimMemory,
         params: Mapping[str, Any],
         limit: int,
@@ -271,7 +275,7 @@ class KeyedClaims:
 
     def _look(
         self,
-        jobs: list[Job],
+        jobs: list[JobRecord],
         view: ClaimMemory,
         params: Mapping[str, Any],
         limit: int,
@@ -299,7 +303,7 @@ class KeyedClaims:
         params: Mapping[str, Any],
         limit: int,
         connection: Connection | None,
-    ) -> tuple[list[Job], list[str]]:
+    ) -> tuple[list[JobRecord], list[str]]:
         if limit <= 0:
             return [], []
         walks = not view.was_full or time.monotonic() >= view.walk_after
@@ -318,10 +322,12 @@ class KeyedClaims:
             }
             row = self._database.rows("limited_keys", search, own)[0]
             locked, held, more_due, walked_to, unknown = row
-            jobs: list[Job] = []
+            jobs: list[JobRecord] = []
             if locked:
                 taking = {**params, "limit": limit, "keys": locked}
-                jobs = [Job._make(r) for r in self._database.rows("claim_limited", taking, own)]
+                jobs = [
+                    JobRecord._make(r) for r in self._database.rows("claim_limited", taking, own)
+                ]
         view.held, view.was_full = bool(held), len(jobs) == limit
         if view.walk_from is None:
             view.walk_from = "" if more_due else None

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.errors import InvalidInput
 from evenbeat.store.part import StorePart, as_list, check_page, containing
 
@@ -171,7 +171,7 @@ class JobPage(NamedTuple):
     """Some jobs, and how many match in all. An estimated total is that of the moment `as_of`, or
     the planner's guess when there is none."""
 
-    jobs: list[Job]
+    jobs: list[JobRecord]
     total: int
     total_is_estimate: bool = False
     as_of: datetime | None = None
@@ -185,7 +185,7 @@ class JobLists(StorePart):
         check_page(limit, offset, MAX_OFFSET)
         order = order_by(sort)
         query = self._searched(FilterQuery.of(job_filter))
-        jobs = [Job._make(row) for row in self._rows(query, sort, order, limit, offset)]
+        jobs = [JobRecord._make(row) for row in self._rows(query, sort, order, limit, offset)]
         if len(jobs) < limit and (jobs or offset == 0):
             return JobPage(jobs, offset + len(jobs))
         page = self._total(query)

@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from evenbeat.domain.first_run import FirstRun, first_run, unanchored
-from evenbeat.domain.job import Job, JobSpec, Placement, spec_of
+from evenbeat.domain.job import JobRecord, JobSpec, Placement, spec_of
 from evenbeat.domain.load_entry import CronEntry, LoadEntry
 from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
@@ -97,7 +97,7 @@ def placement_request(
     return PlacementRequest(job_id, schedule.every, cost, "new", window, spec.schedule_delay)
 
 
-def resume_request(job: Job, now: datetime) -> PlacementRequest | None:
+def resume_request(job: JobRecord, now: datetime) -> PlacementRequest | None:
     """The request of a paused job that is to run again. One that has begun an occurrence, or whose
     plan has come and waits for its delay or window, stays: moved, that run would never happen."""
     if job.status != JobStatus.PAUSED or job.current_retry_count or job.release_count:
@@ -109,7 +109,7 @@ def resume_request(job: Job, now: datetime) -> PlacementRequest | None:
     return None if request is None else rescheduled(job, request)
 
 
-def rescheduled(job: Job, request: PlacementRequest) -> PlacementRequest:
+def rescheduled(job: JobRecord, request: PlacementRequest) -> PlacementRequest:
     """The same request of a job that exists: what it costs may be known by its runs."""
     cost = job.average_duration_ms if request.cost_ms is None else request.cost_ms
     return request._replace(cost_ms=cost, kind="reschedule")

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.execution import Execution, Outcome
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.domain.limits import KeyLimit
 from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.store.database import Database
@@ -56,7 +56,7 @@ class Circumstances(NamedTuple):
     """What decides whether a job runs: its recent runs (newest plan first), how many due jobs of
     its queue go first, the jobs that it runs after, and the limits of its concurrency key."""
 
-    job: Job
+    job: JobRecord
     now: datetime
     queue_paused_at: datetime | None = None
     live_workers: Sequence[WorkerRecord] = ()
@@ -75,15 +75,15 @@ class Reads(Summaries):
         self._dependencies = Dependencies(database)
         self._limits = LimitTable(database)
 
-    def job(self, job_id: UUID) -> Job:
+    def job(self, job_id: UUID) -> JobRecord:
         """One job, or `NotFound`."""
-        return self._get(Job._make, "job", "job", job_id)
+        return self._get(JobRecord._make, "job", "job", job_id)
 
-    def job_by_name(self, name: str, scope: Scope = GLOBAL) -> Job | None:
+    def job_by_name(self, name: str, scope: Scope = GLOBAL) -> JobRecord | None:
         """The job of this name in this scope."""
         params = {"name": name, "scope_kind": scope.kind, "scope_id": scope.id}
         row = self._database.row("job_by_name", params)
-        return Job._make(row) if row else None
+        return JobRecord._make(row) if row else None
 
     def jobs(
         self,
@@ -107,11 +107,11 @@ class Reads(Summaries):
         params = {**query.params, "after": after, "limit": limit}
         return [row[0] for row in self._database.query("jobs_list", text, params)]
 
-    def each(self, job_filter: JobFilter) -> Iterator[Job]:
+    def each(self, job_filter: JobFilter) -> Iterator[JobRecord]:
         """Every job that matches, by creation, without holding them all."""
         after: UUID | None = None
         while ids := self.ids(job_filter, after=after):
-            yield from self._all(Job._make, "jobs", {"ids": ids})
+            yield from self._all(JobRecord._make, "jobs", {"ids": ids})
             after = ids[-1]
 
     def execution(self, execution_id: UUID) -> Execution:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from evenbeat.domain.decision import RunEnd
 from evenbeat.domain.first_run import FirstRun
-from evenbeat.domain.job import Job, JobSpec, NewJob, spec_columns
+from evenbeat.domain.job import JobRecord, JobSpec, NewJob, spec_columns
 from evenbeat.domain.schedule import After
 from evenbeat.domain.scope import GLOBAL
 from evenbeat.domain.states import JobStatus
@@ -135,7 +135,7 @@ class Release(NamedTuple):
     """A claim to give back: as it was, or moved on to another plan that is due later, with a reason
     of its own or that of all."""
 
-    job: Job
+    job: JobRecord
     plan_time: datetime | None = None
     next_run_at: datetime | None = None
     error_message: str | None = None
@@ -191,7 +191,7 @@ def _storable(text: str | None) -> str | None:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def claim_keys(jobs: Iterable[Job]) -> dict[str, list[UUID | None]]:
+def claim_keys(jobs: Iterable[JobRecord]) -> dict[str, list[UUID | None]]:
     """The ids and tokens of claims, as two arrays."""
     held = list(jobs)
     return {"job_ids": [job.id for job in held], "tokens": [job.lock_token for job in held]}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evenbeat.domain.execution import Execution
-from evenbeat.domain.job import Job, JobSpec, spec_columns
+from evenbeat.domain.job import JobRecord, JobSpec, spec_columns
 from evenbeat.domain.webhooks import Webhook
 from evenbeat.plugins import folders
 
@@ -25,8 +25,8 @@ _SPEC_COLUMNS = tuple(spec_columns(JobSpec(task="any")))
 
 SNIPPETS = {
     "now": "coalesce(%(now)s::timestamptz, now())",
-    "job": ", ".join(f"j.{name}" for name in Job._fields),
-    "job_but_plan": ", ".join(f"j.{name}" for name in Job._fields if name != "plan_time"),
+    "job": ", ".join(f"j.{name}" for name in JobRecord._fields),
+    "job_but_plan": ", ".join(f"j.{name}" for name in JobRecord._fields if name != "plan_time"),
     "spec_changes": ", ".join(f"{c} = %({c})s" for c in _SPEC_COLUMNS if c != "priority"),
     "execution": ", ".join(f"e.{name}" for name in Execution._fields),
     "webhook": ", ".join(f"w.{name}" for name in Webhook._fields),

@@ -12,7 +12,7 @@ import psycopg
 from evenbeat.domain.decision import RunEnd
 from evenbeat.domain.first_run import FirstRun, first_run
 from evenbeat.domain.ids import uuid7
-from evenbeat.domain.job import Job, NewJob
+from evenbeat.domain.job import JobRecord, NewJob
 from evenbeat.domain.limits import Limits
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.states import JobStatus
@@ -186,7 +186,7 @@ class Store:
         since: datetime | None = None,
         connection: Connection | None = None,
         now: datetime | None = None,
-    ) -> list[Job]:
+    ) -> list[JobRecord]:
         """Take up to `limit` due jobs, most urgent first; each is this worker's until its lease
         runs out. None for `queues` or `tasks` means all. A `connection` of one's own (see
         `listen`) spares the pool. While jobs with and without a concurrency key wait, each kind
@@ -200,13 +200,13 @@ class Store:
             "now": now,
         }
         # Each step adds to `jobs`: what one has claimed stays claimed if another fails.
-        jobs: list[Job] = []
+        jobs: list[JobRecord] = []
         stays = connection is None or commits_at_once(connection)
         try:
             view = self._keyed.claim_share(jobs, params, limit, connection)
             if (room := limit - len(jobs)) > 0:
                 free = {**params, "limit": room, "since": since}
-                jobs += map(Job._make, self.database.rows("claim", free, connection))
+                jobs += map(JobRecord._make, self.database.rows("claim", free, connection))
             if len(jobs) < limit:
                 self._keyed.claim_remaining(jobs, view, params, limit, connection)
         except psycopg.errors.UniqueViolation:
@@ -240,7 +240,7 @@ class Store:
         return due, present
 
     def renew(
-        self, jobs: Iterable[Job], *, lease: timedelta = timedelta(seconds=30),
+        self, jobs: Iterable[JobRecord], *, lease: timedelta = timedelta(seconds=30),
         now: datetime | None = None,
     ) -> dict[UUID, bool]:  # fmt: skip
         """Extend the leases of these claims; returns the tokens that still hold, and whether they
@@ -255,7 +255,7 @@ class Store:
         *,
         older_than: timedelta = timedelta(0),
         now: datetime | None = None,
-    ) -> list[Job]:
+    ) -> list[JobRecord]:
         """Jobs that this worker has claimed without having heard of it."""
         params = {
             "worker_id": worker_id,
@@ -263,9 +263,9 @@ class Store:
             "older_than_seconds": older_than.total_seconds(),
             "now": now,
         }
-        return [Job._make(row) for row in self.database.rows("unknown_leases", params)]
+        return [JobRecord._make(row) for row in self.database.rows("unknown_leases", params)]
 
-    def unlocked(self, jobs: Iterable[Job]) -> set[UUID]:
+    def unlocked(self, jobs: Iterable[JobRecord]) -> set[UUID]:
         """The ids of those of these jobs that no other transaction has locked right now."""
         return self._tokens("unlocked", {"job_ids": [job.id for job in jobs]})
 
@@ -274,7 +274,7 @@ class Store:
         params = {"tokens": [r[0] for r in reports], "progress": [r[1] for r in reports]}
         return self._tokens("progress", params)
 
-    def revise(self, plans: Sequence[tuple[Job, datetime]]) -> set[UUID]:
+    def revise(self, plans: Sequence[tuple[JobRecord, datetime]]) -> set[UUID]:
         """Give claimed runs that have not started another plan time (catch-up)."""
         keys = claim_keys(job for job, _ in plans)
         return self._tokens("revise", {**keys, "plan_times": [plan for _, plan in plans]})
@@ -324,7 +324,9 @@ class Store:
         self.limits.freed((release.job for release in releases), now=now)
         return held
 
-    def refusals(self, jobs: Iterable[Job], *, now: datetime | None = None) -> dict[UUID, int]:
+    def refusals(
+        self, jobs: Iterable[JobRecord], *, now: datetime | None = None
+    ) -> dict[UUID, int]:
         """Of these claims, whose payloads do not fit: those that a live worker may yet take, and
         how often each was refused before."""
         params = {
@@ -335,10 +337,10 @@ class Store:
         }
         return dict(self.database.rows("refusals", params))
 
-    def expired(self, limit: int = 500, *, now: datetime | None = None) -> list[Job]:
+    def expired(self, limit: int = 500, *, now: datetime | None = None) -> list[JobRecord]:
         """Running jobs whose lease has run out, for the reaper to decide on."""
         rows = self.database.rows("expired", {"limit": limit, "now": now})
-        return [Job._make(row) for row in rows]
+        return [JobRecord._make(row) for row in rows]
 
     def expire_leases_of(self, worker_ids: Sequence[UUID], *, now: datetime | None = None) -> int:
         """End the leases of workers known to be gone; returns how many."""

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.store.part import MAX_PAGE, StorePart, check_page, check_period
 from evenbeat.store.upkeep import KnownTask
 
@@ -98,7 +98,7 @@ class Attention(NamedTuple):
     """What a person should look at, beside the broken rules of `observe.alerts`: jobs whose last
     run failed, and runs whose workers vanished."""
 
-    failing: list[Job]
+    failing: list[JobRecord]
     lost: list[TimelineRun]
 
 
@@ -120,10 +120,10 @@ class Summaries(StorePart):
         figure = self._database.row("kept_figure", {"name": "job_counts"})
         return self._all(JobCount._make, "kept_counts"), figure[1] if figure else None
 
-    def upcoming(self, limit: int = 10, *, after: datetime | None = None) -> list[Job]:
+    def upcoming(self, limit: int = 10, *, after: datetime | None = None) -> list[JobRecord]:
         """The jobs that run next over all queues; overdue ones first, unless `after` is later."""
         check_page(limit, 0)
-        return self._all(Job._make, "upcoming", {"limit": limit, "after": after})
+        return self._all(JobRecord._make, "upcoming", {"limit": limit, "after": after})
 
     def last_outcomes(self, job_ids: Sequence[UUID], n: int = 20) -> dict[UUID, list[PastRun]]:
         """The last `n` runs of each job, oldest first; a job that never ran has none."""
@@ -139,7 +139,7 @@ class Summaries(StorePart):
         check_page(limit, 0)
         recent = {"since": self._database.clock(now) - timedelta(hours=24), "limit": limit}
         return Attention(
-            self._all(Job._make, "failing_jobs", recent),
+            self._all(JobRecord._make, "failing_jobs", recent),
             self._all(TimelineRun._make, "lost_runs", recent),
         )
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from evenbeat.domain import alerts
-from evenbeat.domain.job import Job
+from evenbeat.domain.job import JobRecord
 from evenbeat.errors import InvalidInput
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.part import BATCH, Between, StorePart, as_list, go_on
@@ -58,11 +58,11 @@ class WorkerRecord(NamedTuple):
         """How people find it."""
         return f"{self.host.split('/')[0]} (pid {self.pid})"
 
-    def serves_queue(self, job: Job) -> bool:
+    def serves_queue(self, job: JobRecord) -> bool:
         """Whether it takes from the job's queue."""
         return self.queues is None or job.queue in self.queues
 
-    def knows_task(self, job: Job) -> bool:
+    def knows_task(self, job: JobRecord) -> bool:
         """Whether it has the job's handler."""
         return self.tasks is None or job.task in self.tasks
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from evenbeat.domain.job import Job, scope_of
+from evenbeat.domain.job import JobRecord, scope_of
 from evenbeat.domain.scope import Scope
 from evenbeat.errors import LeaseLost
 
@@ -16,10 +16,10 @@ _FIGURES = frozenset({"items_crawled", "items_indexed", "rows_affected"})
 class Leases(Protocol):
     """What a run's context asks for: the lease keeper, or the pipe to it from a child process."""
 
-    def report_progress(self, job: Job, progress: dict[str, Any]) -> None:
+    def report_progress(self, job: JobRecord, progress: dict[str, Any]) -> None:
         """Remember a run's newest progress, to be written soon."""
 
-    def renew(self, job: Job) -> bool:
+    def renew(self, job: JobRecord) -> bool:
         """Renew the lease now; whether the run still holds it."""
 
 
@@ -30,7 +30,7 @@ class Context:
     # One is made for every run, so it is small and shares what it calls with all the others.
     __slots__ = ("_cancelled", "_figures", "_leases", "job")
 
-    def __init__(self, job: Job, leases: Leases | None = None) -> None:
+    def __init__(self, job: JobRecord, leases: Leases | None = None) -> None:
         self.job = job
         self._figures: dict[str, Any] | None = None
         self._leases = leases

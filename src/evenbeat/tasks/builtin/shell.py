@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from evenbeat.domain.decision import beyond_limit
-from evenbeat.domain.job import Job, JobSpec
+from evenbeat.domain.job import JobRecord, JobSpec
 from evenbeat.errors import Fail, InvalidInput, Retry
 from evenbeat.external import fitting
 from evenbeat.external.processes import CommandResult, Launch, run
@@ -168,7 +168,7 @@ def clean_env(own: Mapping[str, str], ctx: Context) -> dict[str, str]:
     }
 
 
-def _judged(job: Job, command: CommandResult, expected: list[int]) -> dict[str, Any]:
+def _judged(job: JobRecord, command: CommandResult, expected: list[int]) -> dict[str, Any]:
     """The run's result, or the error that it ends with; the output is kept either way."""
     ending, errors = command.ending, command.stderr.text()
     exit_code = ending.exit_code

@@ -1,6 +1,5 @@
 """The application: tasks, schedules and enqueueing; where the parts are put together."""
 
-import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +44,10 @@ from evenbeat.observe.readiness import Readiness
 from evenbeat.observe.telemetry import Telemetry
 from evenbeat.plugins import DatabaseServer, provided
 from evenbeat.settings import Settings, load_settings
+from evenbeat.store.borrowed import on_borrowed
 from evenbeat.store.bulk import Added
+from evenbeat.store.on_loop import aside, async_form
+from evenbeat.store.placement import PlacedAside
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import ApplicationCode
 from evenbeat.task import (
@@ -53,7 +55,6 @@ from evenbeat.task import (
     TaskDecorator,
     TaskFunction,
     awaited_jobs,
-    psycopg_connection,
     spec_with,
     with_key,
 )
@@ -81,6 +82,10 @@ class _MadeOnce(Generic[R]):
         self.__doc__ = make.__doc__
 
     def __get__(self, app: "Evenbeat", _owner: object = None) -> R:
+        value: R | None = app.__dict__.get(self._make.__name__)
+        return aside(lambda: self._made(app)) if value is None else value
+
+    def _made(self, app: "Evenbeat") -> R:
         with app._opening:
             if (value := app.__dict__.get(self._make.__name__)) is None:
                 value = app.__dict__[self._make.__name__] = self._make(app)
@@ -229,7 +234,9 @@ class Evenbeat:
         """Add one job; with a connection, as part of the transaction that is open on it."""
         if job.spec.memory_limit or job.spec.cpu_limit:
             self.registry.check_limits(job.spec)
-        return self.store.add(job, connection=psycopg_connection(connection), now=self.now())
+        return on_borrowed(
+            connection, lambda own: self.store.add(job, connection=own, now=self.now())
+        )
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Added]:
         """Add many jobs, all or none: `app.enqueue_many(send.job(to=x) for x in people)`."""
@@ -244,11 +251,11 @@ class Evenbeat:
                 )
         for spec in {id(job.spec): job.spec for job in jobs}.values():
             self.registry.check_limits(spec)
-        return self.store.add_many(jobs, connection=psycopg_connection(connection), now=self.now())
+        return on_borrowed(
+            connection, lambda own: self.store.add_many(jobs, connection=own, now=self.now())
+        )
 
-    async def enqueue_many_async(self, jobs: Iterable[NewJob]) -> list[Added]:
-        """`enqueue_many` without holding up the event loop."""
-        return await asyncio.to_thread(self.enqueue_many, jobs)
+    enqueue_many_async = async_form(enqueue_many)
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -363,7 +370,7 @@ class Evenbeat:
             listen_url=settings.listen_url and settings.listen_url.get_secret_value(),
             read_url=settings.read_url and settings.read_url.get_secret_value(),
             max_json_bytes=settings.max_payload_bytes,
-            placer=lambda: self.balancer,
+            placer=lambda: PlacedAside(self.balancer),
         )
         store.migrate(only_check=not settings.migrate)
         return store

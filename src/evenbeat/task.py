@@ -1,13 +1,10 @@
 """A task as its author sees it: still callable, and able to enqueue itself."""
 
-import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
-
-import psycopg
 
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import (
@@ -25,7 +22,7 @@ from evenbeat.domain.schedule import After, AfterCondition, after_jobs
 from evenbeat.domain.scope import Scope
 from evenbeat.errors import InvalidInput
 from evenbeat.store.bulk import Added
-from evenbeat.store.database import Connection
+from evenbeat.store.on_loop import async_form
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition
 
@@ -64,16 +61,13 @@ class Task(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Added:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Added:
         """Add a job; its arguments are checked here and now. Returns its id."""
         return self._add(self.job(*args, **kwargs), self._connection)
 
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Added:
-        """`enqueue` without holding up the event loop."""
-        job = self.job(*args, **kwargs)
-        return await asyncio.to_thread(self._add, job, self._connection)
+    enqueue_async = async_form(enqueue)
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The job that `enqueue` would add, for `app.enqueue_many`."""
         payload = self.definition.signature.encode(args, kwargs)
         return NewJob(with_key(self.spec, payload), payload, **self._job_fields)
@@ -198,39 +192,3 @@ def with_key(spec: JobSpec, payload: Mapping[str, Any]) -> JobSpec:
         return spec
     key = filled_key(spec.concurrency_key, payload)
     return spec if key == spec.concurrency_key else replace(spec, concurrency_key=key)
-
-
-# -- whose transaction a job takes part in -------------------------------------------------------
-
-
-def psycopg_connection(source: Any) -> Connection | None:
-    """The psycopg 3 connection on which the caller's transaction is open."""
-    if source is None or isinstance(source, psycopg.Connection):
-        return source
-    connection = _from_sqlalchemy(source)
-    if connection is None and hasattr(source, "ensure_connection"):  # Django's
-        source.ensure_connection()
-        connection = source.connection
-    if isinstance(connection, psycopg.Connection):
-        return connection
-    kind = f"{type(source).__module__}.{type(source).__qualname__}"
-    driver = f" (its driver is {type(connection).__module__})" if connection is not None else ""
-    raise InvalidInput(
-        f"A job cannot be enqueued through {kind}{driver}. Pass a psycopg 3 connection, a "
-        "SQLAlchemy connection or session on postgresql+psycopg, or Django's connection on its "
-        "PostgreSQL backend with psycopg 3 installed.",
-        field="connection",
-    )
-
-
-def _from_sqlalchemy(source: Any) -> Any:
-    """A Session has `connection()`; a Connection has `connection`, which knows the driver's own."""
-    if callable(getattr(source, "connection", None)) and hasattr(source, "get_bind"):
-        source = source.connection()
-    elif (
-        hasattr(source, "in_transaction")
-        and hasattr(source, "begin")
-        and not source.in_transaction()
-    ):
-        source.begin()  # otherwise SQLAlchemy would not know that there is anything to commit
-    return getattr(getattr(source, "connection", None), "driver_connection", None)

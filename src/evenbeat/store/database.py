@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -17,6 +17,7 @@ from psycopg.types.json import set_json_loads
 from pydantic_core import from_json
 
 from evenbeat.errors import DatabaseUnavailable, InvalidInput, StatementTimeout, StoreError
+from evenbeat.store.borrowed import BorrowedAsync
 from evenbeat.store.pool import (
     OUTAGES,
     Availability,
@@ -225,6 +226,23 @@ class Database:
                 statement = statement._replace(hot=False)
         return self.rows(statement, {**columns, **params}, connection)
 
+    def copy(
+        self,
+        connection: Connection,
+        schema: str,
+        table: str,
+        columns: Iterable[str],
+        chunks: Iterable[str],
+    ) -> None:
+        """Write lines of COPY's text format into a table."""
+        if isinstance(connection, BorrowedAsync):
+            connection.copy(schema, table, columns, chunks)
+            return
+        text = f'/* evenbeat:copy */ COPY "{schema}".{table} ({", ".join(columns)}) FROM STDIN'
+        with psycopg.Cursor(connection) as cursor, cursor.copy(text.encode()) as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+
     def clock(self, now: datetime | None, connection: Connection | None = None) -> datetime:
         """The database's time, unless another `now` is given."""
         moment: datetime = now or self.rows("clock", {"now": now}, connection)[0][0]
@@ -358,12 +376,14 @@ def _loads(text: str | bytes) -> Any:
 
 
 def _execute(connection: Connection, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
-    if statement.hot and isinstance(connection, PreparedConnection):
+    if isinstance(connection, BorrowedAsync) or (
+        statement.hot and isinstance(connection, PreparedConnection)
+    ):
         return connection.run(statement, params)
     # Not `connection.cursor()`: a caller's own connection may make another kind.
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(statement.text, params, binary=True)
-        return cursor.fetchall()
+        return cursor.fetchall() if cursor.description else []
 
 
 @contextmanager

@@ -22,6 +22,14 @@ RETURNING id,
     CASE WHEN next_run_at < {now} + interval '5 seconds'
          THEN pg_notify(%(channel)s, 'due:' || queue) END;
 
+-- name: drop_stage
+-- A batch before may have left its table in the same transaction.
+DROP TABLE IF EXISTS pg_temp.evenbeat_stage;
+
+-- name: create_stage
+-- The table beside `jobs` that a batch is copied into first, if keys or names of it may be taken.
+CREATE TEMPORARY TABLE evenbeat_stage (LIKE evenbeat.jobs INCLUDING DEFAULTS) ON COMMIT DROP;
+
 -- name: add_from_stage
 -- Moves copied rows from the temporary table into jobs; rows whose key or name is taken stay out.
 -- The order keeps two batches with the same keys from waiting for each other.

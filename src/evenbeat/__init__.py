@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from evenbeat.domain.retry import RetryPolicy
     from evenbeat.domain.schedule import AfterCondition, Awaited
     from evenbeat.domain.scope import Scope
-    from evenbeat.errors import EvenbeatError, Fail, LeaseLost, Retry
+    from evenbeat.errors import EvenbeatError, Fail, JobCancelled, JobFailed, LeaseLost, Retry
     from evenbeat.events import BalanceEvent, Event, EventKind
+    from evenbeat.job import Job
     from evenbeat.task import Task
     from evenbeat.tasks.context import CURRENT, Context
 
@@ -30,6 +31,9 @@ __all__ = [
     "Event",
     "EventKind",
     "Fail",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
     "JobRecord",
     "LeaseLost",
     "OnFailure",
@@ -54,6 +58,9 @@ _HOMES = {
     "Event": "events",
     "EventKind": "events",
     "Fail": "errors",
+    "Job": "job",
+    "JobCancelled": "errors",
+    "JobFailed": "errors",
     "JobRecord": "domain.job",
     "LeaseLost": "errors",
     "OnFailure": "domain.job",

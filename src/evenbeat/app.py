@@ -36,17 +36,19 @@ from evenbeat.domain.job import DurationLike, JobSpec, NewJob
 from evenbeat.domain.limits import arguments_in
 from evenbeat.domain.schedule import AfterCondition, Awaited, Cron, Interval, Schedule
 from evenbeat.engine.clock import Clock
+from evenbeat.engine.ends import EndWatch
 from evenbeat.engine.maintenance import Chore, SimpleChore
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.events import EventBus, EventName, Listener
+from evenbeat.job import Job
 from evenbeat.observe.readiness import Readiness
 from evenbeat.observe.telemetry import Telemetry
 from evenbeat.plugins import DatabaseServer, provided
 from evenbeat.settings import Settings, load_settings
 from evenbeat.store.borrowed import on_borrowed
 from evenbeat.store.bulk import Added
-from evenbeat.store.on_loop import aside, async_form
+from evenbeat.store.on_loop import aside, async_form, is_on_loop
 from evenbeat.store.placement import PlacedAside
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import ApplicationCode
@@ -234,11 +236,13 @@ class Evenbeat:
         """Add one job; with a connection, as part of the transaction that is open on it."""
         if job.spec.memory_limit or job.spec.cpu_limit:
             self.registry.check_limits(job.spec)
+        if connection is None:
+            return self.store.add(job, now=self.now())
         return on_borrowed(
             connection, lambda own: self.store.add(job, connection=own, now=self.now())
         )
 
-    def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Added]:
+    def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Job[Any]]:
         """Add many jobs, all or none: `app.enqueue_many(send.job(to=x) for x in people)`."""
         jobs = list(jobs)
         for job in jobs:
@@ -251,9 +255,17 @@ class Evenbeat:
                 )
         for spec in {id(job.spec): job.spec for job in jobs}.values():
             self.registry.check_limits(spec)
-        return on_borrowed(
+        added = on_borrowed(
             connection, lambda own: self.store.add_many(jobs, connection=own, now=self.now())
         )
+        return [Job(self, one.id, created=one.created) for one in added]
+
+    def job(self, job_id: UUID | str) -> Job[Any]:
+        """A handle for the job of this id, whoever added it."""
+        try:
+            return Job(self, UUID(str(job_id)))
+        except ValueError:
+            raise InvalidInput(f"A job's id is a UUID, got {job_id!r}.", field="job_id") from None
 
     enqueue_many_async = async_form(enqueue_many)
 
@@ -370,10 +382,15 @@ class Evenbeat:
             listen_url=settings.listen_url and settings.listen_url.get_secret_value(),
             read_url=settings.read_url and settings.read_url.get_secret_value(),
             max_json_bytes=settings.max_payload_bytes,
-            placer=lambda: PlacedAside(self.balancer),
+            placer=lambda: PlacedAside(self.balancer) if is_on_loop() else self.balancer,
         )
         store.migrate(only_check=not settings.migrate)
         return store
+
+    @_MadeOnce
+    def ends(self) -> EndWatch:
+        """Who waits for the ends of jobs, for `job.result()`."""
+        return EndWatch(self.store)
 
     @_MadeOnce
     def metrics(self) -> "Metrics":
@@ -403,6 +420,8 @@ class Evenbeat:
     def close(self) -> None:
         """Give connections back and leave the embedded server."""
         self.__dict__.pop("balancer", None)
+        if (ends := self.__dict__.pop("ends", None)) is not None:
+            ends.close()
         if (store := self.__dict__.pop("store", None)) is not None:
             store.close()
         self.stop_server()
@@ -438,7 +457,7 @@ class Evenbeat:
         definition = define(function, spec, isolate=isolate, never_retry=never)
         _check_key(definition)
         self.registry.add(definition)
-        return TaskFunction(self.add, definition, function)
+        return TaskFunction(self, definition, function)
 
     def _scheduled(self, schedule: Schedule, options: Mapping[str, Any]) -> TaskDecorator:
         def declare(function: Callable[..., Any]) -> AnyTask:

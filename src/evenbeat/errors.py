@@ -18,6 +18,8 @@
     │   └── ForeignRequest             another site's page, or a foreign host name, is behind it
     ├── LeaseLost                      the claim belongs to someone else now; stop and write nothing
     ├── TaskUnknown                    no task of this name in this process
+    ├── JobFailed                      the job whose result is asked for has failed
+    │   └── JobCancelled               it was cancelled
     └── StoreError
         ├── DatabaseUnavailable        no connection in time
         ├── StatementTimeout           another transaction holds a lock; nothing was done
@@ -149,6 +151,32 @@ class LeaseLost(EvenbeatError):
 
 class TaskUnknown(EvenbeatError, LookupError):
     """No task of this name is registered in this process."""
+
+
+class JobFailed(EvenbeatError):
+    """A job whose result somebody wants has failed. `error_code`, `error` and `trace` are those of
+    its last run, as its worker wrote them."""
+
+    def __init__(
+        self,
+        job_id: UUID,
+        task: str,
+        error_code: str | None,
+        error: str | None,
+        trace: str | None = None,
+    ) -> None:
+        self.job_id = job_id
+        self.task = task
+        self.error_code = error_code
+        self.error = error
+        self.trace = trace
+        super().__init__(f"The job {job_id} ({task}) has ended as {error_code}: {error}")
+        if trace:
+            self.add_note(f"In its worker:\n{trace.rstrip()}")
+
+
+class JobCancelled(JobFailed):
+    """The job was cancelled before it completed."""
 
 
 class StoreError(EvenbeatError):

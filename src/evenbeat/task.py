@@ -21,7 +21,7 @@ from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, AfterCondition, after_jobs
 from evenbeat.domain.scope import Scope
 from evenbeat.errors import InvalidInput
-from evenbeat.store.bulk import Added
+from evenbeat.job import Application, Job
 from evenbeat.store.on_loop import async_form
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition
@@ -41,7 +41,7 @@ class Task(Generic[P, R_co]):
 
     def __init__(
         self,
-        add: Callable[[NewJob, Any], Added],
+        app: Application,
         definition: TaskDefinition,
         function: Callable[..., Any],
         *,
@@ -53,7 +53,7 @@ class Task(Generic[P, R_co]):
         self.name = definition.name
         self.spec = spec or definition.spec
         update_wrapper(cast("Any", self), function, updated=())
-        self._add = add
+        self._app = app
         self._function = function
         self._connection = connection
         self._job_fields = job_fields or {}
@@ -61,9 +61,10 @@ class Task(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
-    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Added:
-        """Add a job; its arguments are checked here and now. Returns its id."""
-        return self._add(self.job(*args, **kwargs), self._connection)
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        """Add a job; its arguments are checked here and now. Returns a handle with its id."""
+        added = self._app.add(self.job(*args, **kwargs), self._connection)
+        return Job(self._app, added.id, created=added.created, signature=self.definition.signature)
 
     enqueue_async = async_form(enqueue)
 
@@ -119,7 +120,7 @@ class Task(Generic[P, R_co]):
                 "after_on says how jobs must end; name them by after.", field="after_on"
             )
         return Task(
-            self._add,
+            self._app,
             self.definition,
             self._function,
             spec=spec,
@@ -163,11 +164,9 @@ class TaskDecorator(Protocol):
 def awaited_jobs(jobs: Any, on: AfterCondition | str | None = None) -> After:
     """The schedule of a job that waits for these: tasks (by their names), jobs, what `enqueue`
     gave, ids, names or `Awaited`; one of them or several."""
-    one = isinstance(jobs, Added | JobRecord) or not isinstance(
-        jobs, list | tuple | set | frozenset
-    )
+    one = isinstance(jobs, Job | JobRecord) or not isinstance(jobs, list | tuple | set | frozenset)
     references = [
-        job.name if isinstance(job, Task) else job.id if isinstance(job, Added | JobRecord) else job
+        job.name if isinstance(job, Task) else job.id if isinstance(job, Job | JobRecord) else job
         for job in ([jobs] if one else jobs)
     ]
     return after_jobs(references, on or AfterCondition.SUCCESS)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from evenbeat import CURRENT, Context, Evenbeat, Event, RetryPolicy, Task
+from evenbeat import CURRENT, Context, Evenbeat, Event, Job, RetryPolicy, Task
 
 app = Evenbeat(name="typed")
 
@@ -65,6 +65,18 @@ def direct_calls(ctx: Context) -> None:
 async def awaited_calls(ctx: Context) -> None:
     assert_type(await fetch("https://example.org"), dict[str, int])
     await sync_inventory(ctx)
+
+
+async def handles() -> None:
+    job = fetch.enqueue("https://example.org")
+    assert_type(job, Job[dict[str, int]])
+    assert_type(job.result(timeout="5s"), dict[str, int])
+    assert_type(await job, dict[str, int])
+    assert_type(await job.result_async(5), dict[str, int])
+    assert_type(await store.enqueue_async([1]), Job[int])
+    assert_type(app.job(job.id), Job[Any])
+    assert_type(sync_inventory.options(delay=5).enqueue().result(), None)
+    await job.cancel_async()
 
 
 async def enqueueing() -> None:

@@ -57,3 +57,8 @@ def wrong(ctx: Context) -> None:
 async def wrong_too() -> None:
     await fetch.enqueue_async(3)  # error: a number for a text
     (await fetch("a")).append(1)  # error: it returns a mapping
+    (await fetch.enqueue("a")).append(1)  # error: its result is a mapping
+    store.enqueue([1]).result(timeout=b"5s")  # error: bytes for a duration
+    store.enqueue([1]).result().upper()  # error: its result is a number
+    await store.enqueue([1]).result_async(when="5s")  # error: no such argument
+    await app.enqueue_many_async(["a"])  # error: a text for a job

@@ -108,6 +108,7 @@ class Database:
         self.url = url
         self.schema = schema
         self.channel = schema
+        self.ends_channel = f"ends:{schema}"[:63]
         self.statements = load_statements(schema)
         self._inserts: dict[tuple[str, ...], Statement] = {}
         self._numbers = count()

@@ -23,17 +23,21 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
-class Call(greenlet):
-    """A call that runs on a loop. SQLAlchemy's async engines work in it too: they look for the mark
-    of their own greenlets, which wait alike."""
+ON_LOOP = "__sqlalchemy_greenlet_provider__"
+"""The mark of a greenlet in which `wait_here` works. It is SQLAlchemy's, whose greenlets wait as
+ours do: its async engines work within our calls, and our calls within its `run_sync`."""
 
-    __sqlalchemy_greenlet_provider__ = True
+
+class Call(greenlet):
+    """A call that runs on a loop."""
+
+
+setattr(Call, ON_LOOP, True)
 
 
 def is_on_loop() -> bool:
-    """Whether the code that asks may wait by `wait_here`: called by `on_loop`, or by the `run_sync`
-    of an SQLAlchemy session."""
-    return hasattr(getcurrent(), "__sqlalchemy_greenlet_provider__")
+    """Whether the code that asks may wait by `wait_here`."""
+    return hasattr(getcurrent(), ON_LOOP)
 
 
 def wait_here(awaitable: Awaitable[R]) -> R:

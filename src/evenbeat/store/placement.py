@@ -78,7 +78,7 @@ class NoPlacer:
 
 
 class PlacedAside:
-    """Asks a placer in a thread where the caller runs on an event loop: it reads, under locks."""
+    """Asks a placer in a thread, for callers on an event loop: it reads, under locks."""
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer

@@ -11,12 +11,13 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
+from greenlet import getcurrent
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from evenbeat.errors import DatabaseUnavailable
-from evenbeat.store.on_loop import aside, is_on_loop, wait_here
+from evenbeat.store.on_loop import ON_LOOP, aside, wait_here
 from evenbeat.store.timed import TimedConnection
 
 logger = logging.getLogger(__name__)
@@ -183,26 +184,65 @@ class Pool(Generic[Lent]):
             open=False,  # its threads start with the first connection
         )
 
-    def take(self, timeout: float) -> Lent:
-        """A connection, or `NoConnection` after `timeout` seconds."""
+    def take(self, timeout: float, get: Callable[[float], Lent] | None = None) -> Lent:
+        """A connection, or `NoConnection` after `timeout` seconds. `get` waits for one that is
+        free in another way than the pool does."""
         deadline = time.monotonic() + timeout
-        if not is_on_loop():
-            return self._take(deadline, self._get)
-        # Callers on one loop queue up here, so that few of them ask the pool again and again.
-        turns = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._size))
+        if get is None and hasattr(getcurrent(), ON_LOOP):
+            return self._take_in_turn(deadline)
+        if self._pid != os.getpid():
+            self._leave_to_parent()
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                if self._pool.closed and not self.closed:
+                    self._pool.open()
+                connection = (get or self._pool.getconn)(min(left, RETRY_SECONDS))
+                # A server that closed it while it lay idle has left something to read: so the
+                # first statement after a restart does not fail on what can be known to be dead.
+                idle = select.poll()
+                idle.register(connection.pgconn.socket, select.POLLIN)
+                if idle.poll(0):
+                    self._try_out(connection)
+                if not connection.closed:
+                    return connection
+                self._pool.putconn(connection)
+                self.drain()
+            except PoolTimeout:
+                if left <= RETRY_SECONDS:
+                    self._failed += 1
+                    raise NoConnection(aside(self._reason)) from None
+                if self._cannot_connect and self._availability.reason is None:
+                    aside(self._reason)  # the outage is known from now on, while this caller waits
+            except psycopg.OperationalError as error:
+                raise NoConnection("This application has closed its database.") from error
+
+    def give(self, connection: Lent) -> None:
+        """Take one back, in whatever state it is."""
+        status = connection.pgconn.transaction_status
+        broken = status == TransactionStatus.UNKNOWN and not connection.given_up
+        turn, connection.turn = connection.turn, None
+        self._pool.putconn(connection)
+        if broken:  # the others have probably broken with it
+            self.drain()
+        if turn is not None:
+            turn.release()
+
+    def _take_in_turn(self, deadline: float) -> Lent:
+        """Callers on one loop queue up here, so that few of them ask the pool again and again."""
+        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._size))
         try:
-            wait_here(asyncio.wait_for(turns.acquire(), timeout))
+            wait_here(asyncio.wait_for(turn.acquire(), deadline - time.monotonic()))
         except TimeoutError:
             self._failed += 1
             raise NoConnection(aside(self._reason)) from None
         try:
-            return self._take(deadline, self._get_on_loop)
+            connection = self.take(deadline - time.monotonic(), self._get_on_loop)
         except BaseException:
-            turns.release()
+            turn.release()
             raise
-
-    def _get(self, seconds: float) -> Lent:
-        return self._pool.getconn(seconds)
+        connection.turn = turn
+        return connection
 
     def _get_on_loop(self, seconds: float) -> Lent:
         """The pool's own wait would hold up the loop. A short one tells it to connect."""
@@ -215,46 +255,6 @@ class Pool(Generic[Lent]):
                     raise
             wait_here(asyncio.sleep(pause))
             pause = min(2 * pause, 0.02)
-
-    def _take(self, deadline: float, get: Callable[[float], Lent]) -> Lent:
-        if self._pid != os.getpid():
-            self._leave_to_parent()
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                if self._pool.closed and not self.closed:
-                    self._pool.open()
-                connection = get(min(left, RETRY_SECONDS))
-                # A server that closed it while it lay idle has left something to read: so the
-                # first statement after a restart does not fail on what can be known to be dead.
-                idle = select.poll()
-                idle.register(connection.pgconn.socket, select.POLLIN)
-                if idle.poll(0):
-                    self._try_out(connection)
-                if not connection.closed:
-                    return connection
-                self._put(connection)
-            except PoolTimeout:
-                if left <= RETRY_SECONDS:
-                    self._failed += 1
-                    raise NoConnection(aside(self._reason)) from None
-                if self._cannot_connect and self._availability.reason is None:
-                    aside(self._reason)  # the outage is known from now on, while this caller waits
-            except psycopg.OperationalError as error:
-                raise NoConnection("This application has closed its database.") from error
-
-    def give(self, connection: Lent) -> None:
-        """Take one back, in whatever state it is."""
-        self._put(connection)
-        if is_on_loop():
-            self._turns[asyncio.get_running_loop()].release()
-
-    def _put(self, connection: Lent) -> None:
-        status = connection.pgconn.transaction_status
-        broken = status == TransactionStatus.UNKNOWN and not connection.given_up
-        self._pool.putconn(connection)
-        if broken:  # the others have probably broken with it
-            self.drain()
 
     def drain(self) -> None:
         """Close what is free, and the others when they are given back: new ones are opened."""

@@ -3,6 +3,7 @@ that is gone, or have lost it without a word: to TCP all is well, and a caller w
 """
 
 import time
+from asyncio import Semaphore
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from math import inf
 from typing import Any, TypeVar
 
 import psycopg
+from greenlet import getcurrent
 from psycopg import abc, waiting
 
-from evenbeat.store.on_loop import aside, is_on_loop, wait_here
+from evenbeat.store.on_loop import ON_LOOP, aside, wait_here
 
 Row = tuple[Any, ...]
 _Result = TypeVar("_Result")
@@ -45,6 +47,8 @@ class TimedConnection(psycopg.Connection[Row]):
         super().__init__(*args, **options)
         self.answer_seconds = inf
         self.patient = False
+        self.turn: Semaphore | None = None
+        """Of the event loop's callers, as long as it is lent to one of them."""
         self.given_up = False
         """Closed by us, in the middle of a statement that nobody waits for any more."""
 
@@ -52,7 +56,9 @@ class TimedConnection(psycopg.Connection[Row]):
         """The driver's wait, with an end; on an event loop others go on meanwhile."""
         gen = self._in_time(gen)
         try:
-            return self._wait_here(gen) if is_on_loop() else super().wait(gen, *args, **options)
+            if hasattr(getcurrent(), ON_LOOP):
+                return self._wait_here(gen)
+            return super().wait(gen, *args, **options)
         except psycopg.InternalError as error:
             if not self.closed:
                 raise

@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PydanticSchemaGenerationError,
+    TypeAdapter,
     ValidationError,
     create_model,
 )
@@ -46,6 +47,8 @@ class Signature:
         self.task = task
         signature = inspect.signature(handler)
         hints = _readable_hints(task, handler)
+        self._returns = hints.get("return", Any)
+        self._result: TypeAdapter[Any] | None = None
         self.context_name: str | None = None
         for name in signature.parameters:
             hint = hints.get(name, Context if name == "ctx" else None)
@@ -93,6 +96,24 @@ class Signature:
         fields, values = checked.model_fields_set, checked.__dict__
         named = {name: values[field] for field, name in self._names.items() if field in fields}
         return named | checked.model_extra if checked.model_extra else named
+
+    def result(self, value: Any) -> Any:
+        """What a run returned, made of JSON again by the annotation of what the handler returns."""
+        if self._returns is Any:
+            return value
+        try:
+            if self._result is None:
+                self._result = TypeAdapter(self._returns)
+            return self._result.validate_python(value)
+        except PydanticSchemaGenerationError:  # no JSON has this type
+            return value
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise InvalidInput(
+                f"{self.task}: what the run returned does not fit {self._returns}, which the "
+                f"handler is said to return: {validation_message(first)}",
+                field="result",
+            ) from None
 
     def json_schema(self) -> dict[str, Any]:
         """The payload's JSON schema, for documentation and forms."""

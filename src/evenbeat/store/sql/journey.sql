@@ -52,6 +52,11 @@ WHERE name = %(name)s AND scope_kind = %(scope_kind)s AND scope_id = %(scope_id)
 -- A hint to all listeners; losing one costs a poll, never a job.
 SELECT pg_notify(%(channel)s, signal) FROM unnest(%(signals)s::text[]) AS signal;
 
+-- name: unended
+-- Those of these jobs that will or may still run.
+SELECT id FROM evenbeat.jobs
+WHERE id = ANY (%(ids)s::uuid[]) AND status IN ('pending', 'scheduled', 'running', 'paused');
+
 -- name: claim
 -- Takes up to `limit` due jobs, most urgent first, and opens an execution for each. No two callers
 -- get the same job, and the cost depends neither on how many jobs wait nor on how many are due.

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import replace as copied
 from datetime import datetime, timedelta
 from typing import (
     TYPE_CHECKING,
@@ -42,6 +42,7 @@ from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.events import EventBus, EventName, Listener
 from evenbeat.job import Job
+from evenbeat.jobs import Jobs, Schedules, schedule_from
 from evenbeat.observe.readiness import Readiness
 from evenbeat.observe.telemetry import Telemetry
 from evenbeat.plugins import DatabaseServer, provided
@@ -117,7 +118,9 @@ class Evenbeat:
         self.events = EventBus()
         self.counters = Telemetry()
         self.readiness = Readiness(lambda: self.store, self.counters)
-        self.schedules: dict[str, DeclaredSchedule] = {}
+        self.declared: dict[str, DeclaredSchedule] = {}
+        self.jobs = Jobs(self)
+        self.schedules = Schedules(self)
         self.clock: Clock | None = None
         self._started_at: datetime | None = None
         self._workers: list[UUID] = []
@@ -269,6 +272,78 @@ class Evenbeat:
 
     enqueue_many_async = async_form(enqueue_many)
 
+    def schedule(
+        self,
+        task: Task[..., Any] | NewJob | str,
+        /,
+        *,
+        every: DurationLike | None = None,
+        cron: str | None = None,
+        at: datetime | None = None,
+        after: Any = None,
+        on: AfterCondition | str | None = None,
+        timezone: str | None = None,
+        name: str | None = None,
+        replace: bool = False,
+        connection: Any = None,
+        **arguments: Any,
+    ) -> Job[Any]:
+        """Add a schedule at run time: `app.schedule(sync, every="30m", name="sync-7", shop=7)`. A
+        task takes any number of them; `task.options(...)` gives it other settings, and a job made
+        by `task.job(...)` may stand for task and arguments. A `name` that is taken is an error,
+        or with `replace` that schedule becomes this one."""
+        if isinstance(task, str):
+            task = self.task_named(task)
+        job: Any = task.job(**arguments) if isinstance(task, Task) else task
+        schedule = schedule_from(
+            every=every, cron=cron, at=at, after=after, on=on, timezone=timezone
+        )
+        if schedule is None:
+            raise InvalidInput(
+                'Say when to run: every="30m", cron="0 9 * * *", at=datetime(...) or after=other.',
+                field="every",
+            )
+        if not isinstance(job, NewJob) or (job is task and arguments):
+            raise InvalidInput(
+                "schedule takes a task and its arguments, or a job made by task.job(...), which "
+                f"has its arguments already; got {task!r}.",
+                field="task",
+            )
+        job = copied(job, spec=copied(job.spec, schedule=schedule), name=name or job.name)
+        standing = None
+        if replace:
+            if job.name is None:
+                raise InvalidInput("Only a schedule with a name can be replaced.", field="name")
+            standing = self.store.read.job_by_name(job.name, job.scope)
+        if standing is None:
+            added = self.add(job, connection)
+            return Job(self, added.id, created=added.created)
+        self.registry.check_limits(job.spec)
+        self.store.control.update(
+            standing.id,
+            lambda _: job.spec,
+            payload=job.payload,
+            metadata=job.metadata,
+            rewiring=after is not None,
+            now=self.now(),
+        )
+        return Job(self, standing.id)
+
+    schedule_async = async_form(schedule)
+
+    def task_named(self, name: str) -> Task[..., Any]:
+        """The task of this name, to enqueue jobs without its code: what workers have registered of
+        it gives its settings, and the schema by which arguments are checked."""
+        if name in self.registry:
+            definition = self.registry.get(name)
+        else:
+            from evenbeat.named_task import recorded_definition  # noqa: PLC0415 - loads jsonschema
+
+            definition = recorded_definition(name, self.store, self.now())
+        return Task(self, definition, definition.handler)
+
+    task_named_async = async_form(task_named)
+
     # -- running ---------------------------------------------------------------------------------
 
     def worker(
@@ -291,7 +366,7 @@ class Evenbeat:
         watch = SimpleChore("balance", timedelta(minutes=5), lambda: self.balancer.watch())  # noqa: PLW0108
         chores: list[Chore] = [watch]
         code = self._code()
-        if self.schedules:
+        if self.declared:
             # Scopes come and go, and so do other releases, each of which has its own turn.
             turn, sync = f"schedule_sync:{code.name}:{code.schedules}", self.sync_schedules
             minute = timedelta(minutes=1)
@@ -339,10 +414,10 @@ class Evenbeat:
             own_workers=self._workers,
             now=self.now(),
         )
-        return sync.run_once(self.schedules.values(), disable_removed=disable_removed)
+        return sync.run_once(self.declared.values(), disable_removed=disable_removed)
 
     def _code(self) -> ApplicationCode:
-        return ApplicationCode(self.name, self.version, fingerprint(self.schedules.values()))
+        return ApplicationCode(self.name, self.version, fingerprint(self.declared.values()))
 
     def now(self) -> datetime | None:
         """The time of its own that a test gave it; None means the database's."""
@@ -466,7 +541,7 @@ class Evenbeat:
                 own.pop(k, None) for k in ("schedule_name", "payload", "scopes")
             )
             task = self._declare(function, own)
-            spec = replace(task.spec, schedule=schedule)
+            spec = copied(task.spec, schedule=schedule)
             self._add_schedule(task, spec, name or task.name, payload, scopes)
             return task
 
@@ -482,7 +557,7 @@ class Evenbeat:
         *,
         periodic: bool = False,
     ) -> None:
-        other = self.schedules.get(name)
+        other = self.declared.get(name)
         if other is not None and other.spec.task != task.name:
             raise InvalidInput(
                 f"Two schedules are named {name!r}: of the tasks {other.spec.task!r} and "
@@ -491,7 +566,7 @@ class Evenbeat:
             )
         encoded = task.definition.signature.encode((), payload or {})
         spec = with_key(spec, encoded)
-        self.schedules[name] = DeclaredSchedule(name, spec, encoded, scopes, periodic)
+        self.declared[name] = DeclaredSchedule(name, spec, encoded, scopes, periodic)
 
 
 def _check_key(definition: TaskDefinition) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Generator
 from concurrent.futures import Future
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from uuid import UUID
 
@@ -37,6 +38,9 @@ class Application(Protocol):
 
     def add(self, job: NewJob, connection: Any = None) -> Added:
         """Add one job."""
+
+    def now(self) -> datetime | None:
+        """The time of its own that a test gave it; None means the database's."""
 
 
 class Job(Generic[R_co]):
@@ -88,7 +92,7 @@ class Job(Generic[R_co]):
 
     def cancel(self) -> None:
         """End it for good. A run in progress is stopped, and its result thrown away."""
-        self._app.store.control.cancel([self.id]).only()
+        self._app.store.control.cancel([self.id], now=self._app.now()).only()
 
     def wait(self, timeout: Timeout = None) -> JobStatus:
         """Wait until it has ended, however it did; `TimeoutError` after `timeout`, and the job goes

@@ -98,12 +98,8 @@ class Task(Generic[P, R_co]):
         """
         if delay is not None and run_at is not None:
             raise InvalidInput("Give either delay or run_at, not both.", field="delay")
-        if run_at is not None and getattr(run_at, "tzinfo", None) is None:
-            raise InvalidInput(
-                "run_at must be a datetime with a time zone, such as datetime(2030, 1, 31, 9, "
-                f"tzinfo=ZoneInfo('Europe/Berlin')); got {run_at!r}.",
-                field="run_at",
-            )
+        if run_at is not None:
+            aware(run_at, "run_at")
         fields: dict[str, Any] = {
             "start": parse_duration(delay, field="delay") if delay is not None else run_at,
             "name": name,
@@ -170,6 +166,17 @@ def awaited_jobs(jobs: Any, on: AfterCondition | str | None = None) -> After:
         for job in ([jobs] if one else jobs)
     ]
     return after_jobs(references, on or AfterCondition.SUCCESS)
+
+
+def aware(moment: Any, field: str) -> datetime:
+    """A moment that a caller gives, if it is one."""
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidInput(
+            f"{field} must be a datetime with a time zone, such as datetime(2030, 1, 31, 9, "
+            f"tzinfo=ZoneInfo('Europe/Berlin')); got {moment!r}.",
+            field=field,
+        )
+    return moment
 
 
 def spec_with(

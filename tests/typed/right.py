@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from evenbeat import CURRENT, Context, Evenbeat, Event, Job, RetryPolicy, Task
+from evenbeat import CURRENT, Context, Evenbeat, Event, Job, JobRecord, RetryPolicy, Task
 
 app = Evenbeat(name="typed")
 
@@ -77,6 +77,20 @@ async def handles() -> None:
     assert_type(app.job(job.id), Job[Any])
     assert_type(sync_inventory.options(delay=5).enqueue().result(), None)
     await job.cancel_async()
+
+
+async def at_run_time() -> None:
+    assert_type(app.schedule(fetch, every="30m", name="fetch-a", url="a"), Job[Any])
+    app.schedule(store.job([1]), cron="@daily", timezone="Europe/Berlin", name="s", replace=True)
+    app.schedule("fetch", at=datetime.now(UTC), url="a")
+    await app.schedule_async(report, after=[fetch, "s"], on="any")
+    assert_type(app.jobs.list(status=["failed"], queue="default"), list[JobRecord])
+    assert_type(await app.schedules.list_async(kind="cron"), list[JobRecord])
+    assert_type(await app.jobs.count_async(tag="mine"), int)
+    assert_type(app.schedules.update("s", every="2h", priority=80, payload={}), JobRecord)
+    assert_type(await app.jobs.pause_async("s"), JobRecord)
+    app.jobs.delete(fetch.enqueue("a"))
+    (await app.task_named_async("fetch")).enqueue(url="a")
 
 
 async def enqueueing() -> None:

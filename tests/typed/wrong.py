@@ -62,3 +62,8 @@ async def wrong_too() -> None:
     store.enqueue([1]).result().upper()  # error: its result is a number
     await store.enqueue([1]).result_async(when="5s")  # error: no such argument
     await app.enqueue_many_async(["a"])  # error: a text for a job
+    app.schedule(fetch, every=b"30m", url="a")  # error: bytes for a duration
+    app.schedule(3, every="30m")  # error: a number for a task
+    app.jobs.list(colour="red")  # error: no such filter
+    app.jobs.pause(3)  # error: a number for a job
+    await app.schedules.update_async("s", prio=3)  # error: no such setting

@@ -163,7 +163,7 @@ def test_two_schedules_of_one_name_are_refused(app):
     text = said(app.cron("@daily", schedule_name="nightly"), two)
     assert "'nightly'" in text
     assert "schedule_name" in text
-    assert app.schedules["nightly"].spec.task == "one"
+    assert app.declared["nightly"].spec.task == "one"
 
 
 # -- enqueueing ----------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""What the documents that Evenbeat grew from ask of runs, slots, order and windows, asked of a
-running service. `test_seeds.py` has the requests that they print."""
+"""What the documents that Evenbeat grew from ask beyond the requests that they print, asked of a
+running service. `test_seeds.py` has those requests."""
 
+import html
+import re
 import shlex
 import sys
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from itertools import pairwise
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import httpx
 import pytest
 from crawled_site import crawled_site
 from fresh_service import fresh_service
+from real_processes import Start
 
+from evenbeat.store.store import Store
 from waiting import wait_for
 
 APP = """
@@ -25,7 +28,7 @@ from evenbeat import Evenbeat
 
 app = Evenbeat(
     concurrency=2, allow_shell=True, shell_commands="*", allow_private_addresses=True,
-    poll_seconds=0.2,
+    poll_seconds=0.2, renew_seconds=1,
 )
 app.include_builtins()
 
@@ -78,6 +81,25 @@ for name in ("first", "second", "third"):
 def quick():
     pass
 
+@app.task(max_retries=2, retry_backoff=0)
+def stumbles():
+    raise OSError("no line")
+
+@app.task
+async def answers():
+    return {"pages": 3}
+
+@app.on("job:complete")
+def completed(event):
+    if event.job.task == "answers":
+        note("completed", repr(event.result))
+
+@app.periodic(
+    "rollup", cadence="1h", run_timeout="1m", stale_timeout="2m", heartbeat_interval="10s"
+)
+async def rollup(ctx):
+    return str(ctx.plan_time)
+
 for hour in (*range(13), *range(17, 24)):
     app.cron(f"30 {hour} * * *", name=f"busy-{hour}", cost="50m")(quick)
 """
@@ -87,10 +109,15 @@ RUN_LIMITS = {"cpu_limit": "1s", "memory_limit": "100MB"}
 
 
 class Service:
-    """A client of the service, as an admin."""
+    """A client of the service, as an admin, and the directory in which it was started."""
 
-    def __init__(self, client: httpx.Client) -> None:
+    def __init__(self, client: httpx.Client, directory: Path) -> None:
         self.client = client
+        self.directory = directory
+
+    @property
+    def log(self) -> str:
+        return (self.directory / "serve.log").read_text()
 
     def add(self, task: str, payload: Any = None, **fields: Any) -> dict[str, Any]:
         body = {"task": task, "payload": payload or {}} | fields
@@ -117,7 +144,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with fresh_service(directory, "--app", "rows.py:app") as fresh:
         headers = {"Authorization": f"Bearer {fresh.token('admin')}"}
         with httpx.Client(base_url=fresh.url, headers=headers, trust_env=False) as client:
-            yield Service(client)
+            yield Service(client, directory)
 
 
 def test_runs_that_take_too_much_are_ended_with_a_code_of_their_own(service: Service):
@@ -198,6 +225,111 @@ def due_at(job: dict[str, Any]) -> str:
     return str(job["next_run_at"])
 
 
+# -- what is answered ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_a_disabled_schedule_is_paused_and_keeps_its_interval(service: Service, method: str):
+    job = service.add("quick", interval_minutes=30)
+    place = f"/api/v1/jobs/{job['id']}"
+    for enabled, status in ((False, "paused"), (True, "scheduled")):
+        edited = service.client.request(method, place, json={"schedule_enabled": enabled}).json()
+        assert (edited["status"], edited["interval_minutes"]) == (status, 30)
+        assert edited["run_count"] == 0
+
+
+def test_intervals_are_answered_as_written_and_lead_back_to_cron(service: Service):
+    moved = {
+        "0 * * * *": {"interval_minutes": 60, "interval_type": "minutes"},
+        "0 0 * * *": {"interval_minutes": 1440, "interval_type": "minutes"},
+        "0 */6 * * *": {"interval_minutes": 360, "interval_type": "minutes"},
+    }
+    for cron, interval in moved.items():
+        place = f"/api/v1/jobs/{service.add('quick', schedule_time=cron)['id']}"
+        edit = interval | {"schedule_time": cron}
+        job = service.client.put(place, json=edit).json()
+        assert {name: job[name] for name in edit} == edit
+        assert job["schedule_kind"] == "interval"
+        back = dict.fromkeys(interval) | {"schedule_time": cron}
+        assert service.client.put(place, json=back).json()["cron_expression"] == cron
+
+
+def test_a_failed_job_shows_its_retries_until_a_person_retries_it(service: Service):
+    id_ = service.add("stumbles")["id"]
+
+    def failed() -> Any:
+        page = service.client.get("/api/admin/jobs", params={"status": "failed"}).json()
+        return next((job for job in page["jobs"] if job["id"] == id_), None)
+
+    assert wait_for(failed, "the last retry to fail")["retry_count"] == 2
+    retried = service.client.post(f"/api/admin/jobs/{id_}/retry").json()
+    assert retried["retry_count"] == 0
+
+
+def test_polls_results_and_sources_are_told(service: Service):
+    def checked() -> str:
+        return service.client.get("/api/v1/scheduler/metrics").json()["last_check_at"]
+
+    begun = checked()
+    service.run(service.add("answers"))
+    completed = service.directory / "completed"
+    wait_for(lambda: completed.exists() and completed.read_text(), "the event")
+    assert completed.read_text() == "{'pages': 3}\n"
+    wait_for(lambda: checked() > begun, "the next poll")
+    with crawled_site() as site:
+        service.run(service.add("crawl", {"url": site.url, "source_name": "moon", "max_pages": 1}))
+    assert re.search(r"Executing job .*source_name=moon", service.log)
+
+
+def test_a_periodic_job_begins_with_the_bucket_of_the_present(service: Service):
+    (job,) = service.client.get("/api/v1/jobs?search=rollup").json()["jobs"]
+    wait_for(lambda: service.runs(job), "the first bucket")
+    run = service.runs(job)[-1]
+    begun = datetime.fromisoformat(run["started_at"])
+    assert datetime.fromisoformat(run["result"]) == begun.replace(minute=0, second=0, microsecond=0)
+
+
+def test_weeks_on_the_grid_begin_on_monday(service: Service):
+    job = service.add("quick", schedule="@every 168h", placement="grid")
+    at = datetime.fromisoformat(job["next_run_at"])
+    assert (at.weekday(), at.hour, at.minute, at.second) == (0, 0, 0, 0)
+
+
+def test_a_one_off_behind_a_closed_window_waits_like_a_delayed_one(service: Service):
+    hour = datetime.now(UTC).hour
+    window = f"{(hour + 4) % 24:02}:00-{(hour + 6) % 24:02}:00"
+    assert service.add("quick", window=window)["status"] == "scheduled"
+    assert service.add("quick", delay="1h")["status"] == "scheduled"
+
+
+TENANTS = """
+from evenbeat import Evenbeat
+app = Evenbeat(name="shop")
+
+def no_tenants(ctx, now):
+    raise ConnectionError(f"no tenants for {ctx.schedule}")
+
+app.every("1h", name="bill", scopes=no_tenants)(lambda: None)
+app.every("1h", name="report")(lambda: None)
+"""
+
+
+def test_a_provider_of_scopes_that_fails_harms_nothing_else(
+    start: Start, tmp_path: Path, database_url: str, store: Store
+):
+    (tmp_path / "tenants.py").write_text(TENANTS)
+    running = start(
+        *("-m", "evenbeat", "serve", "--app", "tenants:app", "--port", "0"),
+        EVENBEAT_DATABASE_URL=database_url,
+        EVENBEAT_DATA_DIR=str(tmp_path / "data"),
+    )
+    running.wait_for_line("Starting interval scheduler")
+    reason = "no_tenants of the schedule 'bill' failed (ConnectionError: no tenants for bill)"
+    assert f"The application's scope provider tenants.{reason}" in running.text
+    assert store.read.job_by_name("report").status == "scheduled"
+    assert running.stop() == 0
+
+
 # -- windows -------------------------------------------------------------------------------------
 
 
@@ -210,13 +342,14 @@ def test_balanced_jobs_are_placed_inside_their_window_by_load(service: Service):
     daily = {"schedule": "@every 24h", "window": "01:00-05:00", "cost": "5m"}
     times = first_runs(service, [service.add("quick", **daily) for _ in range(24)])
     assert all(1 <= at.hour < 5 for at in times)
-    assert min(later - at for at, later in pairwise(times)) >= timedelta(minutes=5)
+    at_once = [sum(at <= other < at + timedelta(minutes=5) for other in times) for at in times]
+    assert max(at_once) <= 2  # where nothing else runs, two are as good as one beside another
 
 
 def test_a_rebalance_moves_windowed_jobs_inside_their_window(service: Service):
-    at = (datetime.now().astimezone() + timedelta(days=3)).replace(hour=20, minute=0)
+    at = (datetime.now(UTC) + timedelta(days=3)).replace(hour=20, minute=0)
     weekly = {"schedule": "@every 168h", "window": "19:00-23:00", "cost": "20m"}
-    jobs = [service.add("quick", **weekly, anchor_at=at.isoformat()) for _ in range(6)]
+    jobs = [service.add("quick", **weekly, anchor_at=at.isoformat()) for _ in range(12)]
     assert len(set(first_runs(service, jobs))) == 1
     done = service.client.post("/api/v1/scheduler/rebalance").json()
     moved = {one["job_id"] for one in done["moved"]}
@@ -224,9 +357,38 @@ def test_a_rebalance_moves_windowed_jobs_inside_their_window(service: Service):
     times = first_runs(service, jobs)
     assert all(19 <= time.hour < 23 for time in times)
     assert len(set(times)) >= 5
+    score = float(re.findall(r"(?m)^scheduler_distribution_score (.*)$", metrics(service))[0])
+    assert score == pytest.approx(done["new_distribution_score"], abs=0.001)
 
 
 def test_off_peak_is_where_the_least_load_is(service: Service):
     job = service.add("quick", schedule="@every 24h", window="off_peak")
     assert job["window"] == "off_peak 13:00-17:00 UTC"
     assert 13 <= datetime.fromisoformat(job["next_run_at"]).hour < 17
+
+
+# -- what needs a person -------------------------------------------------------------------------
+
+
+def metrics(service: Service) -> str:
+    answer = service.client.get("/metrics")
+    assert answer.status_code == 200
+    return answer.text
+
+
+def test_a_long_queue_is_seen_wherever_people_look(service: Service):
+    for many in (1000, 1):
+        jobs = [{"task": "of_another_worker", "queue": "far"}] * many
+        assert service.client.post("/api/v1/jobs/bulk", json={"jobs": jobs}).status_code < 300
+    findings = service.client.get("/api/v1/scheduler/doctor").json()["findings"]
+    assert "Long queue: 1,001 jobs due in 'far'" in {finding["title"] for finding in findings}
+
+    def attention() -> bool:
+        return "1,001 jobs due in 'far'" in html.unescape(service.client.get("/").text)
+
+    wait_for(attention, "the dashboard")
+    wait_for(lambda: 'evenbeat_queue_due{queue="far"} 1001.0' in metrics(service), "the gauge")
+    shown = metrics(service)
+    assert "# TYPE evenbeat_due_priority histogram" in shown
+    for name in ("long_runs", "missed_starts", "unreliable_jobs", "slower_jobs"):
+        assert f"# TYPE evenbeat_{name} gauge" in shown

@@ -172,7 +172,7 @@ def test_runs_that_take_too_much_are_ended_with_a_code_of_their_own(service: Ser
         assert run[figure] > (20 if task == "crawl" else 100), (limit, task)
 
 
-def test_what_children_take_is_measured(service: Service):
+def test_what_children_take_is_measured_and_what_shares_a_process_is_not(service: Service):
     with crawled_site() as site:
         crawl = {"url": site.url, "delay": 0, "max_pages": 1}
         jobs = [service.add("shell", {"command": "sleep 0.1"}), service.add("crawl", crawl)]
@@ -181,6 +181,11 @@ def test_what_children_take_is_measured(service: Service):
             assert run["status"] == "completed"
             assert run["cpu_time_ms"] > 0
             assert 0 < run["memory_peak_mb"] < 300
+    in_thread, on_loop = (service.run(service.add(task)) for task in ("quick", "answers"))
+    assert in_thread["cpu_time_ms"] is not None
+    assert (
+        in_thread["memory_peak_mb"] is on_loop["memory_peak_mb"] is on_loop["cpu_time_ms"] is None
+    )
 
 
 def test_two_at_once_are_two_whatever_their_kind(service: Service, tmp_path: Path):
@@ -271,6 +276,7 @@ def test_polls_results_and_sources_are_told(service: Service):
         return service.client.get("/api/v1/scheduler/metrics").json()["last_check_at"]
 
     begun = checked()
+    (service.directory / "completed").unlink(missing_ok=True)
     service.run(service.add("answers"))
     completed = service.directory / "completed"
     wait_for(lambda: completed.exists() and completed.read_text(), "the event")

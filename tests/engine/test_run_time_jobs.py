@@ -28,7 +28,7 @@ class Shop:
         self.app = app
 
         @app.task(queue="shops")
-        def sync(shop: int, *, ctx: Any = None) -> int:  # noqa: ARG001
+        def sync(shop: int) -> int:
             self.done.append((shop, app.now() or START))
             return shop
 

@@ -96,16 +96,19 @@ def stopped(run: Run) -> Outcome | None:
 def encode_result(value: Any) -> str:
     """A handler's return value as JSON text. One that cannot be stored is replaced by a note."""
     try:
-        text = encode_json("result", to_jsonable_python(value), limit=MAX_RESULT_BYTES)
+        text = encode_json(
+            "result", to_jsonable_python(value), limit=MAX_RESULT_BYTES, storable=False
+        )
     except Exception as error:  # a value may raise anything when it is looked at
         note = {"omitted": _message(error), "type": type(value).__name__}
-        text = encode_json("result", note)
+        text = encode_json("result", note, storable=False)
     return _storable(text)
 
 
 def encode_progress(progress: dict[str, Any]) -> str:
     """A progress report as JSON text."""
-    return _storable(encode_json("progress", progress, limit=MAX_PROGRESS_BYTES))
+    text = encode_json("progress", progress, limit=MAX_PROGRESS_BYTES, storable=False)
+    return _storable(text)
 
 
 def _storable(text: str) -> str:

@@ -235,6 +235,10 @@ class Mailer:
     def send(self, to: str) -> None: ...
 
 
+class Letter:
+    def __call__(self, to: str) -> None: ...
+
+
 def test_a_handler_without_a_name_of_its_own_gets_one(app):
     assert "name=" in said(app.task, lambda: None)
     assert "name=" in said(app.task, functools.partial(tell, "Ada"))
@@ -249,8 +253,10 @@ def test_a_method_is_no_handler(app):
 def test_an_isolated_handler_must_be_found_by_its_child(app):
     def nested() -> None: ...
 
-    assert "top level" in said(app.task, nested, isolate=True)
+    for handler in (nested, lambda: None, functools.partial(tell, "Ada"), Mailer().send, Letter()):
+        assert "top level" in said(app.task, handler, name="handler", isolate=True)
     assert app.task(nested).name == "nested"
+    assert app.task(tell, isolate=True).name == "tell"
 
 
 def test_two_schedules_of_one_name_are_refused(app):
@@ -263,6 +269,43 @@ def test_two_schedules_of_one_name_are_refused(app):
     assert "'nightly'" in text
     assert "schedule_name" in text
     assert app.schedules["nightly"].spec.task == "one"
+
+
+def test_one_task_cannot_have_two_schedules_of_one_name(app):
+    @app.every("1h", schedule_name="nightly")
+    def one() -> None: ...
+
+    text = said(app.cron("@daily", schedule_name="nightly"), one)
+    assert "'nightly'" in text
+    assert "schedule_name" in text
+    assert len(app.schedules) == 1
+
+
+def test_decorators_can_be_stacked_and_each_schedule_has_a_name(app):
+    @app.every("1h", priority=80, payload={"why": "hourly"})
+    @app.every("1d", schedule_name="daily")
+    @app.cron("0 3 * * *", priority=20)
+    def both(why: str = "?") -> str:
+        return why
+
+    assert both("me") == "me"
+    assert [*app.schedules] == ["both", "daily", "both-2"]
+    assert {one.spec.task for one in app.schedules.values()} == {"both"}
+    assert [one.spec.priority for one in app.schedules.values()] == [20, 20, 80]
+    assert app.schedules["both-2"].payload == {"why": "hourly"}
+    assert both.spec.priority == 20
+
+
+@pytest.mark.parametrize("option", [{"name": "x"}, {"isolate": True}, {"never_retry": [OSError]}])
+def test_what_belongs_to_the_task_goes_to_the_innermost_decorator(app, option):
+    @app.cron("0 3 * * *")
+    def both() -> None: ...
+
+    text = said(app.every("1h", **option), both)
+    assert repr(next(iter(option))) in text
+    assert "innermost" in text
+    assert "innermost" in said(app.task, both)
+    assert "another application" in said(Evenbeat("postgresql:///other").every("1h"), both)
 
 
 # -- enqueueing ----------------------------------------------------------------------------------
@@ -284,6 +327,10 @@ def test_enqueue_many_takes_jobs_that_are_not_added_yet(app):
     text = said(app.enqueue_many, [send])
     assert "send.job(" in text
     assert "job(...)" in said(app.enqueue_many, ["send"])
+    assert "job(...)" in said(app.enqueue_many, [uuid4()])
+    assert "a list" in said(app.enqueue_many, send.job())
+    assert "a list" in said(app.enqueue_many, send)
+    assert "send.job(" in said(app.add, send)
 
 
 # -- workers and connections ---------------------------------------------------------------------

@@ -308,11 +308,11 @@ def define(
             "function, or make a task of an object's method: app.task(thing.method).",
             field="handler",
         )
-    if isolate and "<" in where:
+    if isolate and ("<" in where or not inspect.isfunction(handler)):
         raise InvalidInput(
             f"The task {spec.task!r} has isolate=True, so a child process must find it by its "
-            f"name, but {where} is made while another function runs. Define it at the top level of "
-            "a module.",
+            f"name in its module, which {where or handler!r} has not. Make it a function that is "
+            "defined (def) at the top level of a module.",
             field="handler",
         )
     is_async = any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__)))

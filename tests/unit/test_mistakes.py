@@ -352,10 +352,27 @@ def test_a_url_of_another_kind_is_explained(url, words):
     assert words in said(lambda: Evenbeat(url).settings)
 
 
-def test_an_at_sign_in_the_password_is_explained_and_not_shown():
-    text = said(Database, "postgresql://me:secr@word@localhost/x")
+@pytest.mark.parametrize(
+    "password",
+    ["secr@word", "secr@word/x", "secr@word#x", "secr@word:x", "se/cr@word", "se%zzword"],
+)
+def test_a_password_that_would_be_read_as_something_else_is_explained_and_not_shown(password):
+    text = said(Database, f"postgresql://me:{password}@localhost:5432/x")
     assert "%40" in text
     assert "word" not in text.replace("password", "")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:///x?host=/tmp/x&user=me",
+        "postgresql://me:p%40ss%2Fword@h1:1,h2:2/x?application_name=a@b",
+        "postgres://me@/x",
+        "postgres://me:a?b#c:d@localhost/a%40b",
+    ],
+)
+def test_what_libpq_understands_is_taken(url):
+    Database(url).close()
 
 
 def test_a_broken_dependency_is_not_hidden(tmp_path):

@@ -1,6 +1,7 @@
 """The application: tasks, schedules and enqueueing; where the parts are put together."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
 
     from evenbeat.balance.balancer import Balancer
     from evenbeat.observe.metrics import Metrics
+
+logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -352,6 +355,13 @@ class Evenbeat:
             (start,) = provided("server")
             self._server = server = start(settings.server_dir)
             url = server.url
+            if any(self.registry):  # commands, which have no tasks, need not say it each time
+                logger.warning(
+                    "No database is named, so jobs are kept by a private PostgreSQL server in %s, "
+                    "which other machines do not see. Set EVENBEAT_DATABASE_URL in production; "
+                    "with EVENBEAT_EMBEDDED=off a missing one is an error.",
+                    settings.server_dir,
+                )
         store = Store(
             url,
             schema=settings.db_schema,

@@ -245,6 +245,10 @@ def _find(assignment: Assignment) -> TaskDefinition:
 
 
 def _report(outcome: Outcome | None) -> ChildReport:
+    if outcome is not None:
+        outcome.error = (
+            None  # its trace goes with it as text; an exception may not let itself pickle
+        )
     used = resource.getrusage(resource.RUSAGE_SELF)
     below = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = sum(u.ru_utime + u.ru_stime for u in (used, below))

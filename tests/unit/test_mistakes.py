@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from socket import socket
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID, uuid4
 
@@ -216,6 +217,26 @@ def test_an_annotation_that_cannot_be_read_leaves_the_others_checked(app, caplog
     assert task.definition.signature.context_name == "ctx"
     assert "'OrderedDict[str, int]'" in caplog.text
     assert "'table'" in caplog.text
+
+
+class Parcel(BaseModel):
+    items: "OrderedDict[str, int]"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (list[socket], "'thing': list[socket.socket]. Take what the handler can load it by"),
+        (Parcel, "'thing': test_mistakes.Parcel. 'OrderedDict' in it is not known"),
+    ],
+)
+def test_an_annotation_that_json_cannot_carry_is_named_with_its_argument(app, annotation, words):
+    def keep(n: int, thing, other: str = ""): ...
+
+    keep.__annotations__["thing"] = annotation
+    text = said(app.task, keep)
+    assert words in text
+    assert "model_" not in text
 
 
 def test_a_context_by_another_name_is_one(app):

@@ -16,6 +16,8 @@ from pydantic import (
     ConfigDict,
     Field,
     PydanticSchemaGenerationError,
+    PydanticUndefinedAnnotation,
+    TypeAdapter,
     ValidationError,
     create_model,
 )
@@ -223,13 +225,27 @@ def _argument_model(
             fields[f"argument_{number}"] = (hints.get(name, Any), Field(default, alias=name))
     config = ConfigDict(extra=extra, arbitrary_types_allowed=False, allow_inf_nan=False)  # type: ignore[typeddict-item]
     try:
-        return create_model(f"{task} payload", __config__=config, **fields)
-    except PydanticSchemaGenerationError as error:
-        reason = str(error).splitlines()[0]
+        model: type[BaseModel] = create_model(f"{task} payload", __config__=config, **fields)
+        model.model_rebuild()  # a type that is not known yet is only noticed here
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation) as error:
+        for hint, field in fields.values():
+            try:
+                TypeAdapter(hint).rebuild(raise_errors=True)
+            except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation):
+                wrong = field.alias
+                break
+        problem = "Take what the handler can load it by, such as an id or a path"
+        if isinstance(error, PydanticUndefinedAnnotation):
+            problem = (
+                f"{error.name!r} in it is not known when the program runs: import it also outside "
+                "TYPE_CHECKING"
+            )
         raise InvalidInput(
-            f"The task {task!r} takes an argument that cannot be carried as JSON: {reason}",
+            f"The task {task!r} takes an argument that cannot be carried as JSON, {wrong!r}: "
+            f"{inspect.formatannotation(hint)}. {problem}.",
             field="payload",
         ) from None
+    return model
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
 """The application: tasks, schedules and enqueueing; where the parts are put together."""
 
+import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace as copied
 from datetime import datetime, timedelta
+from itertools import chain, count
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -32,7 +34,7 @@ from evenbeat.declared import (
     periodic_spec,
 )
 from evenbeat.domain.duration import parse_duration
-from evenbeat.domain.job import DurationLike, JobSpec, NewJob
+from evenbeat.domain.job import DurationLike, JobOptions, JobSpec, NewJob
 from evenbeat.domain.limits import arguments_in
 from evenbeat.domain.schedule import AfterCondition, Awaited, Cron, Interval, Schedule
 from evenbeat.engine.clock import Clock
@@ -70,8 +72,11 @@ if TYPE_CHECKING:
     from evenbeat.balance.balancer import Balancer
     from evenbeat.observe.metrics import Metrics
 
+logger = logging.getLogger(__name__)
+
 P = ParamSpec("P")
 R = TypeVar("R")
+_OF_THE_TASK = TaskOptions.__annotations__.keys() - {*JobOptions.__annotations__, "retry"}
 ListenerT = TypeVar("ListenerT", bound=Listener)
 AnyTask = TaskFunction[..., Any, ..., Any]
 
@@ -237,6 +242,7 @@ class Evenbeat:
 
     def add(self, job: NewJob, connection: Any = None) -> Added:
         """Add one job; with a connection, as part of the transaction that is open on it."""
+        _check_new("add", job)
         if job.spec.memory_limit or job.spec.cpu_limit:
             self.registry.check_limits(job.spec)
         if connection is None:
@@ -247,15 +253,11 @@ class Evenbeat:
 
     def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Job[Any]]:
         """Add many jobs, all or none: `app.enqueue_many(send.job(to=x) for x in people)`."""
+        if isinstance(jobs, NewJob) or not isinstance(jobs, Iterable):
+            raise InvalidInput(f"enqueue_many takes a list of jobs, got {jobs!r}.", field="jobs")
         jobs = list(jobs)
         for job in jobs:
-            if not isinstance(job, NewJob):
-                raise InvalidInput(
-                    f"enqueue_many takes jobs that are yet to be added, got {job!r}. Make them by "
-                    f"{job.name if isinstance(job, Task) else 'task'}.job(...), which takes the "
-                    "same arguments as enqueue(...).",
-                    field="jobs",
-                )
+            _check_new("enqueue_many", job)
         for spec in {id(job.spec): job.spec for job in jobs}.values():
             self.registry.check_limits(spec)
         added = on_borrowed(
@@ -447,6 +449,13 @@ class Evenbeat:
             (start,) = provided("server")
             self._server = server = start(settings.server_dir)
             url = server.url
+            if any(self.registry):  # commands, which have no tasks, need not say it each time
+                logger.warning(
+                    "No database is named, so jobs are kept by a private PostgreSQL server in %s, "
+                    "which other machines do not see. Set EVENBEAT_DATABASE_URL in production; "
+                    "with EVENBEAT_EMBEDDED=off a missing one is an error.",
+                    settings.server_dir,
+                )
         store = Store(
             url,
             schema=settings.db_schema,
@@ -518,6 +527,12 @@ class Evenbeat:
     # --------------------------------------------------------------------------------------------
 
     def _declare(self, function: Callable[..., Any], options: Mapping[str, Any]) -> AnyTask:
+        if isinstance(function, Task):
+            raise InvalidInput(
+                f"{function!r} is a task already. Of stacked decorators, only every, cron and "
+                "after can stand above another; the innermost makes the task.",
+                field="handler",
+            )
         settings = dict(options)
         name = settings.pop("name", None) or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
@@ -540,12 +555,33 @@ class Evenbeat:
             name, payload, scopes = (
                 own.pop(k, None) for k in ("schedule_name", "payload", "scopes")
             )
-            task = self._declare(function, own)
-            spec = copied(task.spec, schedule=schedule)
-            self._add_schedule(task, spec, name or task.name, payload, scopes)
+            if isinstance(function, TaskFunction):  # a decorator above another
+                task: AnyTask = function
+                spec = self._spec_over(task, own)
+            else:
+                task = self._declare(function, own)
+                spec = task.spec
+            if name is None:
+                others = [s.name for s in self.declared.values() if s.spec.task == task.name]
+                numbered = (f"{task.name}-{number}" for number in count(2))
+                name = next(n for n in chain([task.name], numbered) if n not in others)
+            self._add_schedule(task, copied(spec, schedule=schedule), name, payload, scopes)
             return task
 
         return cast("TaskDecorator", declare)
+
+    def _spec_over(self, task: AnyTask, options: dict[str, Any]) -> JobSpec:
+        """The spec of one more schedule of a task, with settings of its own."""
+        if task.name not in self.registry or self.registry.get(task.name) is not task.definition:
+            raise InvalidInput(f"{task!r} belongs to another application.", field="handler")
+        if of_task := options.keys() & _OF_THE_TASK:
+            raise InvalidInput(
+                f"The option {min(of_task)!r} belongs to the task: give it to the innermost of its "
+                "decorators.",
+                field=min(of_task),
+            )
+        retry = options.pop("retry", None)
+        return spec_with(task.spec, options, retry, "A schedule")
 
     def _add_schedule(
         self,
@@ -557,16 +593,26 @@ class Evenbeat:
         *,
         periodic: bool = False,
     ) -> None:
-        other = self.declared.get(name)
-        if other is not None and other.spec.task != task.name:
+        if (other := self.declared.get(name)) is not None:
             raise InvalidInput(
-                f"Two schedules are named {name!r}: of the tasks {other.spec.task!r} and "
+                f"Two schedules are named {name!r}: one of the task {other.spec.task!r} and one of "
                 f"{task.name!r}. Give one of them another schedule_name.",
                 field="schedule_name",
             )
         encoded = task.definition.signature.encode((), payload or {})
         spec = with_key(spec, encoded)
         self.declared[name] = DeclaredSchedule(name, spec, encoded, scopes, periodic)
+
+
+def _check_new(taker: str, job: Any) -> None:
+    """Refuse what is no job that could be added, such as a task, or what `enqueue` gave."""
+    if not isinstance(job, NewJob):
+        raise InvalidInput(
+            f"{taker} takes jobs that are yet to be added, got {job!r}. Make them by "
+            f"{job.name if isinstance(job, Task) else 'task'}.job(...), which takes the same "
+            "arguments as enqueue(...).",
+            field="jobs",
+        )
 
 
 def _check_key(definition: TaskDefinition) -> None:

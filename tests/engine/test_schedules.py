@@ -40,6 +40,26 @@ def test_schedules_are_added_once_and_kept(evenbeat_harness):
     assert {job.name: job for job in app.store.read.jobs().jobs} == before
 
 
+def test_a_task_with_two_schedules_runs_by_both(evenbeat_harness):
+    app = fresh_app()
+
+    @app.every("1h", payload={"by": "interval"})
+    @app.cron("30 3 * * *", payload={"by": "cron"})
+    def both(by: str) -> str:
+        return by
+
+    harness = evenbeat_harness(app, START)
+    assert {job.name: job.task for job in app.store.read.jobs().jobs} == {
+        "both": "both",
+        "both-2": "both",
+    }
+    harness.advance("1d")
+    (nightly,) = harness.executions("both")
+    assert (nightly.result, nightly.plan_time) == ("cron", START.replace(hour=3, minute=30))
+    assert len(harness.executions("both-2")) == 24
+    assert app.sync_schedules().changed == 0
+
+
 def test_a_changed_schedule_is_updated_in_place_and_keeps_its_rhythm(evenbeat_harness):
     app = fresh_app()
 

@@ -16,7 +16,7 @@ import psutil
 import psycopg
 import pytest
 
-from evenbeat import embedded
+from evenbeat import Evenbeat, embedded
 from evenbeat.embedded import cluster as embedded_cluster
 from evenbeat.errors import EmbeddedUnavailable
 from waiting import PATIENCE, wait_for
@@ -434,6 +434,19 @@ def test_a_directory_of_something_else_is_left_alone(home: Path) -> None:
     with pytest.raises(EmbeddedUnavailable, match="not empty"):
         embedded.start(home)
     assert stat.S_IMODE(home.stat().st_mode) == 0o755
+
+
+def test_an_application_says_that_nobody_else_sees_its_jobs(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for tasks in (0, 1):
+        with Evenbeat(data_dir=home.parent) as app:
+            if tasks:
+                app.task(lambda: None, name="send")
+            assert app.store.read.jobs().total == 0
+    (warning,) = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert str(home.parent) in warning.getMessage()
+    assert "EVENBEAT_DATABASE_URL" in warning.getMessage()
 
 
 def test_ctrl_c_reaches_the_user_and_not_the_server(made: Path) -> None:

@@ -34,6 +34,12 @@ def report() -> str:
     return "done"
 
 
+@app.every("1h", priority=80)
+@app.cron("0 3 * * *", schedule_name="nightly")
+async def both(ctx: Context, days: int = 1) -> int:
+    return days
+
+
 @app.after(report, on="failure")
 def call_somebody() -> None: ...
 
@@ -58,6 +64,7 @@ def on_failure(event: Event) -> None:
 def direct_calls(ctx: Context) -> None:
     assert_type(store(ctx, [1, 2]), int)
     assert_type(store(ctx, rows=[1, 2]), int)
+    both.enqueue(days=2)
     assert_type(store_later([1]), int)
     assert_type(report(), str)
 

@@ -229,20 +229,26 @@ class PipedLeases:
 
 
 def _find(assignment: Assignment) -> TaskDefinition:
-    """The task behind the name that the decorator left in its module."""
-    task: Any = importlib.import_module(assignment.module)
+    """The task that the decorator left in its module: by the function's name, or by another."""
+    module = importlib.import_module(assignment.module)
+    named: Any = module
     for part in assignment.qualname.split("."):
-        task = getattr(task, part, None)
-    definition = getattr(task, "definition", None)
-    if not isinstance(definition, TaskDefinition):
-        raise TaskUnknown(
-            f"The isolated task {assignment.task!r} must stand at the top level of a module: "
-            f"{assignment.module}.{assignment.qualname} is not a task there."
-        )
-    return definition
+        named = getattr(named, part, None)
+    for one in (named, *vars(module).values()):
+        definition = getattr(one, "__dict__", {}).get("definition")
+        if isinstance(definition, TaskDefinition) and definition.name == assignment.task:
+            return definition
+    raise TaskUnknown(
+        f"The isolated task {assignment.task!r} must stand at the top level of a module: "
+        f"{assignment.module}.{assignment.qualname} is not a task there."
+    )
 
 
 def _report(outcome: Outcome | None) -> ChildReport:
+    if outcome is not None:
+        outcome.error = (
+            None  # its trace goes with it as text; an exception may not let itself pickle
+        )
     used = resource.getrusage(resource.RUSAGE_SELF)
     below = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = sum(u.ru_utime + u.ru_stime for u in (used, below))

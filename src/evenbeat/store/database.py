@@ -11,13 +11,13 @@ from math import inf
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 from psycopg.types.json import set_json_loads
 from pydantic_core import from_json
 
-from evenbeat.errors import DatabaseUnavailable, InvalidInput, StatementTimeout, StoreError
+from evenbeat.errors import DatabaseUnavailable, StatementTimeout, StoreError
 from evenbeat.store.borrowed import BorrowedAsync
+from evenbeat.store.explained import check_url, errors_explained
 from evenbeat.store.pool import (
     OUTAGES,
     Availability,
@@ -104,7 +104,7 @@ class Database:
         lends a session for a transaction only, nothing is set or prepared that outlasts one:
         `pooling` says "transaction" then, or "auto" to find out. Reports may come from the replica
         at `read_url`."""
-        _check_url(url)
+        check_url(url)
         self.url = url
         self.schema = schema
         self.channel = schema
@@ -136,7 +136,7 @@ class Database:
 
         self.replica = None
         if read_url is not None:
-            _check_url(read_url)
+            check_url(read_url)
             self.replica = Replica(read_url, pool_size, _CONNECTING, self._configure_cold)
 
     @property
@@ -167,7 +167,7 @@ class Database:
         server refused that takes no writes any more."""
         statement = self.statements[name] if isinstance(name, str) else name
         if connection is not None:
-            with _bad_input_explained():
+            with errors_explained(self.url, self.schema, connection):
                 return _execute(connection, statement, params)
         if statement.report and self.replica is not None:
             from_replica = self.replica.rows(lambda replica: _execute(replica, statement, params))
@@ -178,8 +178,9 @@ class Database:
             connection = pool.take(min(connection_timeout.get(), self._timeout))
             try:
                 rows = _execute(connection, statement, params)
-            except psycopg.DataError as error:
-                raise _explained(error) from error
+            except (psycopg.DataError, psycopg.errors.InsufficientPrivilege):
+                with errors_explained(self.url, self.schema, connection):
+                    raise
             except psycopg.errors.DeadlockDetected:
                 if attempt == _ATTEMPTS:
                     raise
@@ -267,12 +268,13 @@ class Database:
         """A connection with an open transaction; the caller's own when one is given. A `hot` one is
         for the journey's statements."""
         if connection is not None:
-            yield connection
+            with errors_explained(self.url, self.schema, connection):
+                yield connection
             return
         pool: Pool[Any] = self._hot_pool if hot else self._pool
         own = pool.take(min(connection_timeout.get(), self._timeout))
         try:
-            with _bad_input_explained(), own.transaction():
+            with errors_explained(self.url, self.schema), own.transaction():
                 yield own
             if self.availability.reason is not None:
                 self.availability.answered(wrote=True)
@@ -385,39 +387,3 @@ def _execute(connection: Connection, statement: Statement, params: Mapping[str, 
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(statement.text, params, binary=True)
         return cursor.fetchall() if cursor.description else []
-
-
-@contextmanager
-def _bad_input_explained() -> Iterator[None]:
-    """What PostgreSQL cannot hold (a NUL in a text, a number out of range) is the caller's."""
-    try:
-        yield
-    except psycopg.DataError as error:
-        raise _explained(error) from error
-
-
-def _explained(error: psycopg.DataError) -> InvalidInput:
-    reason = error.diag.message_primary or str(error)
-    if isinstance(error, psycopg.errors.UntranslatableCharacter):
-        reason = "a text has a NUL character (\\x00) in it, which PostgreSQL cannot store"
-    return InvalidInput(f"The database cannot hold this value: {reason}.")
-
-
-def _check_url(url: str) -> None:
-    try:
-        host = str(conninfo_to_dict(url).get("host", ""))
-    except psycopg.ProgrammingError:
-        host = "@"
-    if "@" in host:  # a part of the password; libpq's reason, too, would quote it
-        raise InvalidInput(
-            "The database URL cannot be read. Write it as postgresql://user:password@host:5432/name"
-            ", with special characters in the password percent-encoded ('@' as '%40').",
-            field="database_url",
-        )
-
-
-def place_of(url: str) -> str:
-    """Where a database is, without who may enter it and how."""
-    parts = conninfo_to_dict(url)
-    host = parts.get("host") or parts.get("hostaddr") or "localhost"
-    return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"

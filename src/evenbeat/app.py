@@ -1,7 +1,7 @@
 """The application: tasks, schedules and enqueueing; where the parts are put together."""
 
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import (
@@ -31,6 +31,7 @@ from evenbeat.declared import (
     fingerprint,
     periodic_spec,
 )
+from evenbeat.domain.caller import Caller
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobSpec, NewJob
 from evenbeat.domain.limits import arguments_in
@@ -64,10 +65,13 @@ from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import Registry, TaskDefinition, define
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
     from starlette.types import ASGIApp
 
     from evenbeat.balance.balancer import Balancer
     from evenbeat.observe.metrics import Metrics
+
+    SignIn = Callable[[Request], Caller | Awaitable[Caller | None] | None]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -312,10 +316,11 @@ class Evenbeat:
         self._workers.append(worker.identity.id)
         return worker
 
-    def asgi(self, *, auth: bool = True) -> "ASGIApp":
+    def asgi(self, *, auth: "bool | SignIn" = True) -> "ASGIApp":
         """API and dashboard, to mount in an ASGI application of yours:
-        `site.mount("/evenbeat", app.asgi())`. With `auth=False`, whoever reaches it over a loopback
-        address is admin. No worker runs in it; see `worker`."""
+        `site.mount("/evenbeat", app.asgi())`. Your own sign-in lets people in with a function
+        `auth(request)`, plain or async, that returns their `Caller`, or None. With `auth=False`,
+        whoever reaches it over a loopback address is admin. No worker runs in it; see `worker`."""
         from evenbeat.asgi import LazyService  # noqa: PLC0415 - those who never serve never load it
 
         return LazyService(self, auth=auth)

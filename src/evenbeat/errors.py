@@ -134,11 +134,19 @@ class NotAuthenticated(AccessDenied):
     """No token, or one that does not count. The message never repeats any of it."""
 
 
+class NotSignedIn(NotAuthenticated):
+    """Nobody is signed in to the application that this service is mounted in."""
+
+
+class SignInFailed(EvenbeatError):
+    """The `auth` function of `app.asgi(auth=…)` raised an error, or returned what it may not."""
+
+
 class RoleTooLow(AccessDenied):
     """The caller is known, but has `held` where `needed` is the least."""
 
     def __init__(self, needed: str, held: str) -> None:
-        super().__init__(f"This takes the role {needed} or above; this token has {held}.")
+        super().__init__(f"This takes the role {needed} or above; you have {held}.")
 
 
 class ForeignRequest(AccessDenied):

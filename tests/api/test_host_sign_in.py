@@ -52,6 +52,8 @@ def test_whoever_is_signed_in_at_the_host_is_signed_in_here(
     assert [link for link in links if not link.startswith("/ops/")] == []
     assert client.get("/login?next=/ops/jobs").headers["location"] == "/ops/jobs"
     assert "there are no tokens" in hosted_client_for("admin").get("/settings").text
+    assert "Bearer" not in client.get("/docs").text
+    assert "Bearer" not in client.get("/openapi.json").json()["info"]["description"]
 
 
 def test_nobody_else_is_and_is_told_where_to_sign_in(hosted_client_for: ClientFor) -> None:

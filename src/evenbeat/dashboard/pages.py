@@ -335,7 +335,7 @@ async def error_page(request: Request, error: Exception) -> Response:
     """The page for an error: the sign-in if nobody is signed in, otherwise what went wrong."""
     page, answer = await PageRequest.of(request), problem_for(request, error)
     status, problem = answer.status_code, json.loads(bytes(answer.body))
-    if "location" in answer.headers:  # a host leads to its sign-in
+    if status < 400:  # a host leads to its sign-in
         return answer
     if status == 401 and page.service.access.has_tokens:
         to = page.here if request.method == "GET" else ""

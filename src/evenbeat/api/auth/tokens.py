@@ -121,6 +121,9 @@ class Access:
     has_tokens = True
     """Whether callers show tokens of this service, or of an identity provider."""
 
+    reason = ""
+    """Why they need none, if they do not."""
+
     def __init__(self, tables: AccessTables, keys: TokenKeys) -> None:
         self._tables = tables
         self._keys = keys
@@ -233,8 +236,6 @@ class TokenlessAccess(Access):
 
     has_tokens = False
     can_issue = False
-    reason: str
-    """Why this service needs no tokens."""
 
     def __init__(self) -> None:
         """Needs neither database nor key."""

@@ -1,7 +1,8 @@
 """The application: tasks, schedules and enqueueing; where the parts are put together."""
 
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import (
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from evenbeat.balance.balancer import Balancer
+    from evenbeat.eager import Eager
     from evenbeat.observe.metrics import Metrics
 
     SignIn = Callable[[Request], Caller | Awaitable[Caller | None] | None]
@@ -128,6 +130,7 @@ class Evenbeat:
         self._overrides = settings | {"database_url": database_url}
         self._settings: Settings | None = None
         self._server: DatabaseServer | None = None
+        self._eager: Eager | None = None
         self._opening = threading.RLock()
 
     # -- declaring -------------------------------------------------------------------------------
@@ -236,10 +239,12 @@ class Evenbeat:
 
     # -- enqueueing ------------------------------------------------------------------------------
 
-    def add(self, job: NewJob, connection: Any = None) -> Added:
+    def add(self, job: NewJob, connection: Any = None) -> Added | Job[Any]:
         """Add one job; with a connection, as part of the transaction that is open on it."""
         if job.spec.memory_limit or job.spec.cpu_limit:
             self.registry.check_limits(job.spec)
+        if self._eager is not None:
+            return self._eager.add(job)
         if connection is None:
             return self.store.add(job, now=self.now())
         return on_borrowed(
@@ -259,6 +264,8 @@ class Evenbeat:
                 )
         for spec in {id(job.spec): job.spec for job in jobs}.values():
             self.registry.check_limits(spec)
+        if self._eager is not None:
+            return [self._eager.add(job) for job in jobs]
         added = on_borrowed(
             connection, lambda own: self.store.add_many(jobs, connection=own, now=self.now())
         )
@@ -267,11 +274,34 @@ class Evenbeat:
     def job(self, job_id: UUID | str) -> Job[Any]:
         """A handle for the job of this id, whoever added it."""
         try:
-            return Job(self, UUID(str(job_id)))
+            id_ = UUID(str(job_id))
+            return (self._eager and self._eager.find(id_)) or Job(self, id_)
         except ValueError:
             raise InvalidInput(f"A job's id is a UUID, got {job_id!r}.", field="job_id") from None
 
     enqueue_many_async = async_form(enqueue_many)
+
+    @contextmanager
+    def eager(self, *, raise_errors: bool = True) -> "Iterator[Eager]":
+        """For tests without a database: while the block lasts, `enqueue` runs the handler at once,
+        in this process, and gives a job whose `result()` can be read. What the handler raises comes
+        out of `enqueue`, or with `raise_errors=False` out of `result()`. Schedules, delays, retries
+        and limits are those of a worker: for them, there is the harness."""
+        from evenbeat.eager import Eager  # noqa: PLC0415 - for tests only
+
+        before, self._eager = (
+            self._eager,
+            Eager(
+                self,
+                raise_errors=raise_errors,
+                max_json_bytes=self.settings.max_payload_bytes,
+                clock=self.now,
+            ),
+        )
+        try:
+            yield self._eager
+        finally:
+            self._eager = before
 
     # -- running ---------------------------------------------------------------------------------
 

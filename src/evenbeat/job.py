@@ -35,8 +35,8 @@ class Application(Protocol):
         @property
         def ends(self) -> EndWatch: ...
 
-    def add(self, job: NewJob, connection: Any = None) -> Added:
-        """Add one job."""
+    def add(self, job: NewJob, connection: Any = None) -> "Added | Job[Any]":
+        """Add one job; a handle of its own in eager mode (`eager.py`)."""
 
 
 class Job(Generic[R_co]):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evenbeat.app import Evenbeat
     from evenbeat.declared import ScopeContext, static_scopes
+    from evenbeat.domain.caller import Caller
     from evenbeat.domain.catch_up import CatchUpMode
     from evenbeat.domain.job import JobRecord, OnFailure, Placement
     from evenbeat.domain.retry import RetryPolicy
@@ -24,6 +25,7 @@ __all__ = [
     "AfterCondition",
     "Awaited",
     "BalanceEvent",
+    "Caller",
     "CatchUpMode",
     "Context",
     "Evenbeat",
@@ -51,6 +53,7 @@ _HOMES = {
     "AfterCondition": "domain.schedule",
     "Awaited": "domain.schedule",
     "BalanceEvent": "events",
+    "Caller": "domain.caller",
     "CatchUpMode": "domain.catch_up",
     "Context": "tasks.context",
     "Evenbeat": "app",

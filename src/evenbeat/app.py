@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace as copied
 from datetime import datetime, timedelta
 from itertools import chain, count
@@ -33,6 +34,7 @@ from evenbeat.declared import (
     fingerprint,
     periodic_spec,
 )
+from evenbeat.domain.caller import Caller
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobOptions, JobSpec, NewJob
 from evenbeat.domain.limits import arguments_in
@@ -67,10 +69,14 @@ from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import Registry, TaskDefinition, define
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
     from starlette.types import ASGIApp
 
     from evenbeat.balance.balancer import Balancer
+    from evenbeat.eager import Eager
     from evenbeat.observe.metrics import Metrics
+
+    SignIn = Callable[[Request], Caller | Awaitable[Caller | None] | None]
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +138,7 @@ class Evenbeat:
         self._overrides = settings | {"database_url": database_url}
         self._settings: Settings | None = None
         self._server: DatabaseServer | None = None
+        self._eager: Eager | None = None
         self._opening = threading.RLock()
 
     # -- declaring -------------------------------------------------------------------------------
@@ -240,11 +247,13 @@ class Evenbeat:
 
     # -- enqueueing ------------------------------------------------------------------------------
 
-    def add(self, job: NewJob, connection: Any = None) -> Added:
+    def add(self, job: NewJob, connection: Any = None) -> Added | Job[Any]:
         """Add one job; with a connection, as part of the transaction that is open on it."""
         _check_new("add", job)
         if job.spec.memory_limit or job.spec.cpu_limit:
             self.registry.check_limits(job.spec)
+        if self._eager is not None:
+            return self._eager.add(job)
         if connection is None:
             return self.store.add(job, now=self.now())
         return on_borrowed(
@@ -260,6 +269,8 @@ class Evenbeat:
             _check_new("enqueue_many", job)
         for spec in {id(job.spec): job.spec for job in jobs}.values():
             self.registry.check_limits(spec)
+        if self._eager is not None:
+            return [self._eager.add(job) for job in jobs]
         added = on_borrowed(
             connection, lambda own: self.store.add_many(jobs, connection=own, now=self.now())
         )
@@ -268,7 +279,8 @@ class Evenbeat:
     def job(self, job_id: UUID | str) -> Job[Any]:
         """A handle for the job of this id, whoever added it."""
         try:
-            return Job(self, UUID(str(job_id)))
+            id_ = UUID(str(job_id))
+            return (self._eager and self._eager.find(id_)) or Job(self, id_)
         except ValueError:
             raise InvalidInput(f"A job's id is a UUID, got {job_id!r}.", field="job_id") from None
 
@@ -346,6 +358,28 @@ class Evenbeat:
 
     task_named_async = async_form(task_named)
 
+    @contextmanager
+    def eager(self, *, raise_errors: bool = True) -> "Iterator[Eager]":
+        """For tests without a database: while the block lasts, `enqueue` runs the handler at once,
+        in this process, and gives a job whose `result()` can be read. What the handler raises comes
+        out of `enqueue`, or with `raise_errors=False` out of `result()`. Schedules, delays, retries
+        and limits are those of a worker: for them, there is the harness."""
+        from evenbeat.eager import Eager  # noqa: PLC0415 - for tests only
+
+        before, self._eager = (
+            self._eager,
+            Eager(
+                self,
+                raise_errors=raise_errors,
+                max_json_bytes=self.settings.max_payload_bytes,
+                clock=self.now,
+            ),
+        )
+        try:
+            yield self._eager
+        finally:
+            self._eager = before
+
     # -- running ---------------------------------------------------------------------------------
 
     def worker(
@@ -389,10 +423,11 @@ class Evenbeat:
         self._workers.append(worker.identity.id)
         return worker
 
-    def asgi(self, *, auth: bool = True) -> "ASGIApp":
+    def asgi(self, *, auth: "bool | SignIn" = True) -> "ASGIApp":
         """API and dashboard, to mount in an ASGI application of yours:
-        `site.mount("/evenbeat", app.asgi())`. With `auth=False`, whoever reaches it over a loopback
-        address is admin. No worker runs in it; see `worker`."""
+        `site.mount("/evenbeat", app.asgi())`. Your own sign-in lets people in with a function
+        `auth(request)`, plain or async, that returns their `Caller`, or None. With `auth=False`,
+        whoever reaches it over a loopback address is admin. No worker runs in it; see `worker`."""
         from evenbeat.asgi import LazyService  # noqa: PLC0415 - those who never serve never load it
 
         return LazyService(self, auth=auth)

@@ -14,12 +14,15 @@
     │   └── NameTaken                  another job has this name in this scope
     ├── AccessDenied                   this caller may not do this
     │   ├── NotAuthenticated           no token, or one that does not count
+    │   │   └── NotSignedIn            nobody is signed in to the host of this service
     │   ├── RoleTooLow                 names the role that is needed and the one that is held
     │   └── ForeignRequest             another site's page, or a foreign host name, is behind it
     ├── LeaseLost                      the claim belongs to someone else now; stop and write nothing
     ├── TaskUnknown                    no task of this name in this process
     ├── JobFailed                      the job whose result is asked for has failed
     │   └── JobCancelled               it was cancelled
+    ├── NotDrained (TimeoutError)      a test's jobs do not come to an end
+    ├── SignInFailed                   the host's `auth` function raised, or gave no caller
     └── StoreError
         ├── DatabaseUnavailable        no connection in time
         ├── StatementTimeout           another transaction holds a lock; nothing was done
@@ -134,11 +137,19 @@ class NotAuthenticated(AccessDenied):
     """No token, or one that does not count. The message never repeats any of it."""
 
 
+class NotSignedIn(NotAuthenticated):
+    """Nobody is signed in to the application that this service is mounted in."""
+
+
+class SignInFailed(EvenbeatError):
+    """The `auth` function of `app.asgi(auth=…)` raised an error, or returned what it may not."""
+
+
 class RoleTooLow(AccessDenied):
     """The caller is known, but has `held` where `needed` is the least."""
 
     def __init__(self, needed: str, held: str) -> None:
-        super().__init__(f"This takes the role {needed} or above; this token has {held}.")
+        super().__init__(f"This takes the role {needed} or above; you have {held}.")
 
 
 class ForeignRequest(AccessDenied):
@@ -201,6 +212,10 @@ class SchemaTooNew(StoreError):
 
 class EmbeddedUnavailable(StoreError):
     """The embedded PostgreSQL server cannot run here; the message says what to set instead."""
+
+
+class NotDrained(EvenbeatError, TimeoutError):
+    """A harness has run jobs for as long as it may, and there are still some to run."""
 
 
 class Retry(Exception):

@@ -36,8 +36,8 @@ class Application(Protocol):
         @property
         def ends(self) -> EndWatch: ...
 
-    def add(self, job: NewJob, connection: Any = None) -> Added:
-        """Add one job."""
+    def add(self, job: NewJob, connection: Any = None) -> "Added | Job[Any]":
+        """Add one job; a handle of its own in eager mode (`eager.py`)."""
 
     def now(self) -> datetime | None:
         """The time of its own that a test gave it; None means the database's."""

@@ -64,6 +64,8 @@ class Task(Generic[P, R_co]):
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Add a job; its arguments are checked here and now. Returns a handle with its id."""
         added = self._app.add(self.job(*args, **kwargs), self._connection)
+        if isinstance(added, Job):
+            return added
         return Job(self._app, added.id, created=added.created, signature=self.definition.signature)
 
     enqueue_async = async_form(enqueue)

@@ -3,7 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from evenbeat import CURRENT, Context, Evenbeat, Event, Job, JobRecord, RetryPolicy, Task
+from starlette.requests import Request
+
+from evenbeat import CURRENT, Caller, Context, Evenbeat, Event, Job, JobRecord, RetryPolicy, Task
 
 app = Evenbeat(name="typed")
 
@@ -127,3 +129,16 @@ def task_of_one_text(task: Task[[str], Any]) -> None:
 any_task(fetch)
 any_task(store)
 any_task(app.task(max, name="largest"))
+
+
+def signed_in(request: Request) -> Caller | None:
+    return Caller("ann", "admin") if "cookie" in request.headers else None
+
+
+async def signed_in_later(request: Request) -> Caller:
+    return Caller(request.headers["x-user"], "viewer")
+
+
+app.asgi(auth=signed_in)
+app.asgi(auth=signed_in_later)
+app.asgi(auth=False)

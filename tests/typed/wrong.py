@@ -49,6 +49,8 @@ def wrong(ctx: Context) -> None:
     app.cron("@daily", zone="Europe/Berlin")  # error: no such option
     app.after(3)  # error: a number for a job
     app.on("job:faild")  # error: no such event
+    app.asgi(auth="admin")  # error: a text for a function
+    app.asgi(auth=str)  # error: it returns a text, and no caller
     app.enqueue_many(["a"])  # error: a text for a job
     takes_a_number: Task[[int], Any] = fetch  # error: it takes a text
     store(ctx, [1]).upper()  # error: it returns a number

@@ -53,7 +53,8 @@ ROUTERS = (
 _DESCRIPTION = """A durable, self-balancing job scheduler.
 
 Errors are RFC 9457 problem documents. Lists page with `limit` and `offset` and give a `total`.
-Send `Authorization: Bearer <token>`; `evenbeat token create` makes one."""
+"""
+_BY_HEADER = "Send `Authorization: Bearer <token>`; `evenbeat token create` makes one."
 
 
 def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> FastAPI:
@@ -61,7 +62,7 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
     api = _Api(
         title="Evenbeat",
         version=__version__,
-        description=_DESCRIPTION,
+        description=_DESCRIPTION + (_BY_HEADER if access.has_tokens else f"{access.reason}."),
         responses=responses(400, 413, 422, 429, 500, 503),
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,

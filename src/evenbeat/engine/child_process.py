@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from datetime import datetime
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -100,6 +101,8 @@ class ProcessRunner(SlotRunner):
                     run.context.progress(**content)
                 elif kind == "heartbeat":
                     ours.send(run.context.renew())
+                elif kind == "now":
+                    ours.send(run.context.now)
                 else:
                     report: ChildReport = content
                     return report._replace(
@@ -223,9 +226,17 @@ class PipedLeases:
 
     def renew(self, _job: JobRecord) -> bool:
         """Ask the worker to renew."""
+        return bool(self._ask("heartbeat"))
+
+    def now(self) -> datetime:
+        """Ask the worker what time it is."""
+        moment: datetime = self._ask("now")
+        return moment
+
+    def _ask(self, kind: str) -> Any:
         with self._sending:
-            self._pipe.send(("heartbeat", None))
-            return bool(self._pipe.recv())
+            self._pipe.send((kind, None))
+            return self._pipe.recv()
 
 
 def _find(assignment: Assignment) -> TaskDefinition:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from evenbeat.domain.schedule import AfterCondition, Awaited
     from evenbeat.domain.scope import Scope
     from evenbeat.errors import EvenbeatError, Fail, LeaseLost, Retry
-    from evenbeat.events import BalanceEvent, Event, EventKind
+    from evenbeat.events import BalanceEvent, Event, EventKind, WorkerEvent
     from evenbeat.task import Task
-    from evenbeat.tasks.context import CURRENT, Context
+    from evenbeat.tasks.context import CURRENT, Context, State
 
 __all__ = [
     "CURRENT",
@@ -38,7 +38,9 @@ __all__ = [
     "RetryPolicy",
     "Scope",
     "ScopeContext",
+    "State",
     "Task",
+    "WorkerEvent",
     "static_scopes",
 ]
 
@@ -62,7 +64,9 @@ _HOMES = {
     "RetryPolicy": "domain.retry",
     "Scope": "domain.scope",
     "ScopeContext": "declared",
+    "State": "tasks.context",
     "Task": "task",
+    "WorkerEvent": "events",
     "static_scopes": "declared",
 }
 

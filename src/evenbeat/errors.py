@@ -18,6 +18,7 @@
     │   └── ForeignRequest             another site's page, or a foreign host name, is behind it
     ├── LeaseLost                      the claim belongs to someone else now; stop and write nothing
     ├── TaskUnknown                    no task of this name in this process
+    ├── LifespanFailed                 a worker could not start: one of its lifespans raised
     └── StoreError
         ├── DatabaseUnavailable        no connection in time
         ├── StatementTimeout           another transaction holds a lock; nothing was done
@@ -149,6 +150,10 @@ class LeaseLost(EvenbeatError):
 
 class TaskUnknown(EvenbeatError, LookupError):
     """No task of this name is registered in this process."""
+
+
+class LifespanFailed(EvenbeatError):
+    """A worker has not started, because a lifespan raised; that error is the cause."""
 
 
 class StoreError(EvenbeatError):

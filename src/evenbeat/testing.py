@@ -60,6 +60,7 @@ class Harness:
         self.clock = VirtualClock(start)
         app.clock = self.clock
         self.worker: Worker = app.worker()
+        self.worker.loop.open()
         for runner in self.worker.runners:
             runner.start()
 
@@ -112,8 +113,10 @@ class Harness:
 
     def close(self) -> None:
         """End the worker's threads and give the database back."""
+        self.worker.loop.leave()
         for runner in self.worker.runners:
             runner.close()
+        self.worker.loop.close()
         self.app.events.stop()
         self.app.close()
         self.app.clock = None

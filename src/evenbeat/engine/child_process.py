@@ -1,6 +1,7 @@
 """Isolated handlers, each in a child process of its own: killable, and measured. First the runner,
 then what happens inside the child."""
 
+import asyncio
 import importlib
 import multiprocessing
 import os
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,7 +24,7 @@ from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.outcome import ChildReport, completed, encode_progress, failed
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners import SlotRunner
-from evenbeat.errors import TaskUnknown
+from evenbeat.errors import Fail, TaskUnknown
 from evenbeat.external.supervisor import (
     Meter,
     adopt_orphans,
@@ -33,6 +35,7 @@ from evenbeat.external.supervisor import (
 )
 from evenbeat.observe.logs import LogFormat, configure_logging, current_logging
 from evenbeat.tasks.context import Context
+from evenbeat.tasks.hooks import call_inside
 from evenbeat.tasks.registry import TaskDefinition
 
 TERM_SECONDS = 0.4
@@ -57,6 +60,7 @@ class Assignment(NamedTuple):
     task: str
     job: JobRecord
     logging: tuple[LogFormat, str] | None
+    hooks: list[str]
 
 
 class ProcessRunner(SlotRunner):
@@ -72,7 +76,12 @@ class ProcessRunner(SlotRunner):
         """Let a child run the handler, and pass its messages on until it reports or is gone."""
         handler = run.task.handler
         assignment = Assignment(
-            handler.__module__, handler.__qualname__, run.task.name, run.job, current_logging()
+            handler.__module__,
+            handler.__qualname__,
+            run.task.name,
+            run.job,
+            current_logging(),
+            run.task.hooks.names(),
         )
         ours, theirs = _SPAWN.Pipe()
         child = _SPAWN.Process(
@@ -196,7 +205,8 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
         task = _find(assignment)
         run = Run(assignment.job, task, context)
         run.started_at = time.monotonic()
-        outcome = completed(run, task.call(run.arguments()))
+        handle = partial(task.call, run.arguments())
+        outcome = completed(run, call_inside(task.middleware, context, handle, _own_loop))
     except BaseException as error:
         no_task: Any = type("NoTask", (), {"never_retry": ()})
         outcome = failed(run or Run(assignment.job, no_task, context), error)
@@ -239,7 +249,22 @@ def _find(assignment: Assignment) -> TaskDefinition:
             f"The isolated task {assignment.task!r} must stand at the top level of a module: "
             f"{assignment.module}.{assignment.qualname} is not a task there."
         )
+    known = definition.hooks.names()
+    if missing := [name for name in assignment.hooks if name not in known]:
+        raise Fail(
+            f"The worker has {', '.join(missing)} around its runs, which the process of this "
+            f"isolated run does not: it imports {assignment.module} only. Register them in a "
+            "module that this one imports.",
+            code="hooks_missing",
+        )
     return definition
+
+
+def _own_loop() -> asyncio.AbstractEventLoop:
+    """For async middleware of a plain handler."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
 
 
 def _report(outcome: Outcome | None) -> ChildReport:

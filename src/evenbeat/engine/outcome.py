@@ -134,7 +134,8 @@ def _message(error: BaseException) -> str:
         text = str(error)
     except BaseException:
         text = ""
-    return (text or type(error).__name__)[:MAX_MESSAGE]
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return f"{text or type(error).__name__}{notes}"[:MAX_MESSAGE]
 
 
 def _trace(error: BaseException) -> str | None:

@@ -25,7 +25,8 @@ from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import ActiveRuns, StopReason
 from evenbeat.engine.runners import LoopRunner, Runner, ThreadRunner
 from evenbeat.engine.slots import SharedSlots
-from evenbeat.events import EventBus
+from evenbeat.engine.worker_loop import WorkerLoop
+from evenbeat.events import EventBus, EventKind, WorkerEvent
 from evenbeat.observe.telemetry import NO_TELEMETRY, RunnerStatus, Telemetry, WorkerStatus
 from evenbeat.settings import Settings
 from evenbeat.store.store import Store
@@ -70,6 +71,7 @@ class Worker:
         self._telemetry = telemetry
         lease = timedelta(seconds=settings.lease_seconds)
         alarm = Alarm(self.clock)
+        self.loop = WorkerLoop(registry.hooks.lifespans)
         reporter = Reporter(self.events, self.clock)
         self.runs = ActiveRuns()
         self.runners: list[Runner] = []
@@ -100,6 +102,7 @@ class Worker:
             clock=self.clock,
             alarm=alarm,
             reporter=reporter,
+            state=self.loop.state,
             telemetry=telemetry,
         )
         most = settings.concurrency
@@ -111,7 +114,10 @@ class Worker:
         shared = SharedSlots(most)
         for runner, slots, place in places:
             if tasks := registry.named(place):
-                self.runners.append(runner(min(slots, most), shared, tasks, self.pipeline, alarm))
+                fits, loop = min(slots, most), self.loop
+                self.runners.append(
+                    runner(fits, shared, tasks, self.pipeline, alarm, worker_loop=loop)
+                )
         self.claimer = Claimer(
             store,
             self.runners,
@@ -150,10 +156,15 @@ class Worker:
         self._last_loops = [self.pipeline, self.keeper, LeaseWatch(self.keeper)]
 
     def start(self) -> None:
-        """Register and set everything going."""
+        """Enter the lifespans, register and set everything going."""
         asked_at = time.monotonic()
         self.clock.observe(self._store.clock(self.clock.override()), asked_at=asked_at)
-        self.registration.register()
+        self.loop.open()
+        try:
+            self.registration.register()
+        except BaseException:
+            self.loop.leave()
+            raise
         self.events.start()
         for runner in self.runners:
             runner.start()
@@ -162,6 +173,7 @@ class Worker:
         self._beginner = threading.Thread(target=self._beside_start, daemon=True)
         self._beginner.start()
         self._telemetry.watch(self.identity.id, self.status)
+        self._emit(EventKind.WORKER_START)
         logger.info(
             "Starting interval scheduler",
             extra={
@@ -196,8 +208,11 @@ class Worker:
             loop.join(timeout=max(0.0, deadline - time.monotonic()))
         if self._beginner is not None:
             self._beginner.join(timeout=max(0.0, deadline - time.monotonic()))
+        self.loop.leave()
         for runner in self.runners:
             runner.close()
+        self.loop.close()
+        self._emit(EventKind.WORKER_STOP)
         self.events.stop()
         self._telemetry.unwatch(self.identity.id)
         # In a thread, since the database may be down; then the reaper cleans up.
@@ -240,6 +255,10 @@ class Worker:
             beat_age=beat_age,
             trouble=trouble,
         )
+
+    def _emit(self, kind: EventKind) -> None:
+        me, queues = self.identity, None if self.queues is None else tuple(self.queues)
+        self.events.emit(WorkerEvent(kind, self.clock.now(), me.id, me.host, me.pid, queues))
 
     def _wait_until_idle(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -57,6 +57,7 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
         error_code=type(error).__name__,
         error_message=_message(error),
         stack_trace=_trace(error),
+        final=run.task.is_final(error),
     )
     if isinstance(error, Retry | Fail):
         outcome.error_code = "retry" if isinstance(error, Retry) else "fail"
@@ -70,12 +71,12 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
                 outcome.retry_after = None if error.after is None else parse_duration(error.after)
             except Exception as problem:  # a wait that makes no sense: the job's policy decides
                 outcome.error_message = f"{_message(error)} ({_message(problem)})"[:MAX_MESSAGE]
-        else:
-            outcome.final = True
-    elif isinstance(error, run.task.never_retry):
-        outcome.final = True
-    elif isinstance(error, InvalidInput) and error.field == "payload":
-        outcome.error_code, outcome.final = "invalid_payload", True
+    elif (
+        isinstance(error, InvalidInput)
+        and error.field == "payload"
+        and not isinstance(error, run.task.never_retry)
+    ):
+        outcome.error_code = "invalid_payload"
         outcome.unfit = run.unfit
     return _measured(run, outcome)
 

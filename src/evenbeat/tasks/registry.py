@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import to_jsonable_python
 
 from evenbeat.domain.job import JobSpec
-from evenbeat.errors import Fail, InvalidInput, TaskUnknown, validation_message
+from evenbeat.errors import Fail, InvalidInput, Retry, TaskUnknown, validation_message
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.hooks import NO_HOOKS, Hooks, Middleware, check_hook, where
 
@@ -276,6 +276,13 @@ class TaskDefinition:
             reason = "memory_limit and cpu_limit can be kept on Linux only; leave them out."
         if reason is not None:
             raise Fail(reason, code="limit_not_kept")
+
+    def is_final(self, error: BaseException) -> bool:
+        """Whether trying again after this error is pointless."""
+        if isinstance(error, Retry):
+            return False
+        unfit = isinstance(error, InvalidInput) and error.field == "payload"
+        return unfit or isinstance(error, (Fail, *self.never_retry))
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the handler outside an event loop, to its end: an async function under a plain

@@ -61,6 +61,7 @@ class Assignment(NamedTuple):
     job: JobRecord
     logging: tuple[LogFormat, str] | None
     hooks: list[str]
+    imports: list[str]
 
 
 class ProcessRunner(SlotRunner):
@@ -82,6 +83,7 @@ class ProcessRunner(SlotRunner):
             run.job,
             current_logging(),
             run.task.hooks.names(),
+            run.task.hooks.imports,
         )
         ours, theirs = _SPAWN.Pipe()
         child = _SPAWN.Process(
@@ -240,6 +242,8 @@ class PipedLeases:
 
 def _find(assignment: Assignment) -> TaskDefinition:
     """The task behind the name that the decorator left in its module."""
+    for module in assignment.imports:
+        importlib.import_module(module)
     task: Any = importlib.import_module(assignment.module)
     for part in assignment.qualname.split("."):
         task = getattr(task, part, None)

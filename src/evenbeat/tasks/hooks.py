@@ -41,6 +41,8 @@ class Hooks:
         self.around: list[Middleware] = []
         self.lifespans: list[Lifespan] = []
         self.enqueueing: list[EnqueueHook] = []
+        self.imports: list[str] = []
+        """Modules that the process of an isolated run imports before the task's own."""
         self._carried: dict[str, ContextVar[Any]] = {}
 
     def carry(self, variables: Sequence[ContextVar[Any]]) -> None:

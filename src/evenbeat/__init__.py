@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from evenbeat.domain.schedule import AfterCondition, Awaited
     from evenbeat.domain.scope import Scope
     from evenbeat.errors import EvenbeatError, Fail, JobCancelled, JobFailed, LeaseLost, Retry
-    from evenbeat.events import BalanceEvent, Event, EventKind
+    from evenbeat.events import BalanceEvent, Event, EventKind, WorkerEvent
     from evenbeat.job import Job
     from evenbeat.task import Task
-    from evenbeat.tasks.context import CURRENT, Context
+    from evenbeat.tasks.context import CURRENT, Context, State
 
 __all__ = [
     "CURRENT",
@@ -44,7 +44,9 @@ __all__ = [
     "RetryPolicy",
     "Scope",
     "ScopeContext",
+    "State",
     "Task",
+    "WorkerEvent",
     "static_scopes",
 ]
 
@@ -72,7 +74,9 @@ _HOMES = {
     "RetryPolicy": "domain.retry",
     "Scope": "domain.scope",
     "ScopeContext": "declared",
+    "State": "tasks.context",
     "Task": "task",
+    "WorkerEvent": "events",
     "static_scopes": "declared",
 }
 

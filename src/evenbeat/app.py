@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace as copied
 from datetime import datetime, timedelta
 from itertools import chain, count
@@ -66,6 +67,7 @@ from evenbeat.task import (
     with_key,
 )
 from evenbeat.tasks.context import Context
+from evenbeat.tasks.hooks import EnqueueHook, Lifespan, Middleware, check_hook
 from evenbeat.tasks.registry import Registry, TaskDefinition, define
 
 if TYPE_CHECKING:
@@ -84,6 +86,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _OF_THE_TASK = TaskOptions.__annotations__.keys() - {*JobOptions.__annotations__, "retry"}
 ListenerT = TypeVar("ListenerT", bound=Listener)
+MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
+LifespanT = TypeVar("LifespanT", bound=Lifespan)
+EnqueueHookT = TypeVar("EnqueueHookT", bound=EnqueueHook)
 AnyTask = TaskFunction[..., Any, ..., Any]
 
 
@@ -245,6 +250,34 @@ class Evenbeat:
 
         return register
 
+    # -- hooks -----------------------------------------------------------------------------------
+
+    def around(self, middleware: MiddlewareT) -> MiddlewareT:
+        """Put a context manager around every run: a function of the run's `Context` that returns
+        one, plain or async. The first one is the outermost; `around=[…]` of a task is inside."""
+        self.registry.hooks.around.append(
+            check_hook(middleware, "middleware", takes="the run's Context")
+        )
+        return middleware
+
+    def lifespan(self, lifespan: LifespanT) -> LifespanT:
+        """Put a context manager around each worker: a function of the worker's `State`, which runs
+        have as `ctx.state`. It is entered and left on the worker's event loop."""
+        self.registry.hooks.lifespans.append(
+            check_hook(lifespan, "lifespan", takes="the worker's State")
+        )
+        return lifespan
+
+    def carry(self, *variables: ContextVar[Any]) -> None:
+        """Carry context variables from enqueueing to the run, where they are set and JSON."""
+        self.registry.hooks.carry(variables)
+
+    def on_enqueue(self, hook: EnqueueHookT) -> EnqueueHookT:
+        """Add what a function returns to the metadata of each job that is enqueued. What the caller
+        gives as metadata counts more."""
+        self.registry.hooks.enqueueing.append(hook)
+        return hook
+
     # -- enqueueing ------------------------------------------------------------------------------
 
     def add(self, job: NewJob, connection: Any = None) -> Added | Job[Any]:
@@ -252,6 +285,7 @@ class Evenbeat:
         _check_new("add", job)
         if job.spec.memory_limit or job.spec.cpu_limit:
             self.registry.check_limits(job.spec)
+        job = self.registry.hooks.enqueued(job)
         if self._eager is not None:
             return self._eager.add(job)
         if connection is None:
@@ -269,6 +303,7 @@ class Evenbeat:
             _check_new("enqueue_many", job)
         for spec in {id(job.spec): job.spec for job in jobs}.values():
             self.registry.check_limits(spec)
+        jobs = [self.registry.hooks.enqueued(job) for job in jobs]
         if self._eager is not None:
             return [self._eager.add(job) for job in jobs]
         added = on_borrowed(
@@ -577,9 +612,17 @@ class Evenbeat:
                 field="name",
             )
         isolate, never = settings.pop("isolate", False), tuple(settings.pop("never_retry", ()))
+        around = settings.pop("around", ())
         retry = settings.pop("retry", None)
         spec = spec_with(JobSpec(task=name), settings, retry, "A task")
-        definition = define(function, spec, isolate=isolate, never_retry=never)
+        definition = define(
+            function,
+            spec,
+            isolate=isolate,
+            never_retry=never,
+            around=around,
+            hooks=self.registry.hooks,
+        )
         _check_key(definition)
         self.registry.add(definition)
         return TaskFunction(self, definition, function)

@@ -33,6 +33,7 @@ from evenbeat.store.lists import JobFilter
 from evenbeat.store.store import Store
 from evenbeat.store.summaries import SILENT_AFTER
 from evenbeat.store.upkeep import ApplicationCode
+from evenbeat.tasks.hooks import Middleware
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class TaskOptions(JobOptions, total=False):
     isolate: bool
     never_retry: Sequence[type[BaseException]]
     retry: RetryPolicy
+    around: Sequence[Middleware]
 
 
 class PeriodicOptions(CommonOptions, total=False):
@@ -84,6 +86,7 @@ class PeriodicOptions(CommonOptions, total=False):
 
     isolate: bool
     never_retry: Sequence[type[BaseException]]
+    around: Sequence[Middleware]
 
 
 class ScheduleOptions(TaskOptions, total=False):

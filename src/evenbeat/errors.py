@@ -23,6 +23,7 @@
     │   └── JobCancelled               it was cancelled
     ├── NotDrained (TimeoutError)      a test's jobs do not come to an end
     ├── SignInFailed                   the host's `auth` function raised, or gave no caller
+    ├── LifespanFailed                 a worker could not start: one of its lifespans raised
     └── StoreError
         ├── DatabaseUnavailable        no connection in time
         ├── StatementTimeout           another transaction holds a lock; nothing was done
@@ -162,6 +163,10 @@ class LeaseLost(EvenbeatError):
 
 class TaskUnknown(EvenbeatError, LookupError):
     """No task of this name is registered in this process."""
+
+
+class LifespanFailed(EvenbeatError):
+    """A worker has not started, because a lifespan raised; that error is the cause."""
 
 
 class JobFailed(EvenbeatError):

@@ -74,6 +74,7 @@ class Harness:
         self.clock = VirtualClock(start)
         app.clock = self.clock
         self.worker: Worker = app.worker()
+        self.worker.loop.open()
         for runner in self.worker.runners:
             runner.start()
 
@@ -219,8 +220,10 @@ class Harness:
         """End the worker's threads and give the database back."""
         for run in self.worker.runs.all():  # of a drain that was given up
             run.stop(StopReason.SHUTDOWN)
+        self.worker.loop.leave()
         for runner in self.worker.runners:
             runner.close()
+        self.worker.loop.close()
         self.app.events.stop()
         self.app.close()
         self.app.clock = None

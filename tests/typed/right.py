@@ -1,11 +1,26 @@
 """Right calls of the Python API: neither mypy --strict nor pyright has anything to say here."""
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from starlette.requests import Request
 
-from evenbeat import CURRENT, Caller, Context, Evenbeat, Event, Job, JobRecord, RetryPolicy, Task
+from evenbeat import (
+    CURRENT,
+    Caller,
+    Context,
+    Evenbeat,
+    Event,
+    Job,
+    JobRecord,
+    RetryPolicy,
+    State,
+    Task,
+    WorkerEvent,
+)
 
 app = Evenbeat(name="typed")
 
@@ -56,6 +71,33 @@ def call_somebody() -> None: ...
 )
 def rollup(ctx: Context) -> None:
     assert_type(ctx.plan_time, datetime)
+
+
+tenant: ContextVar[str] = ContextVar("tenant")
+app.carry(tenant)
+
+
+@app.around
+@contextmanager
+def measured(ctx: Context) -> Iterator[None]:
+    yield
+
+
+@app.lifespan
+@asynccontextmanager
+async def resources(state: State) -> AsyncIterator[None]:
+    state.pool = "pool"
+    yield
+
+
+@app.task(around=[measured])
+def audited(ctx: Context, amount: int) -> str:
+    return str(ctx.state.pool)
+
+
+@app.on("worker:start")
+def on_start(event: WorkerEvent) -> None:
+    print(event.worker_id)
 
 
 @app.on("job:failed")

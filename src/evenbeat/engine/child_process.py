@@ -1,6 +1,7 @@
 """Isolated handlers, each in a child process of its own: killable, and measured. First the runner,
 then what happens inside the child."""
 
+import asyncio
 import importlib
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import threading
 import time
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,12 +20,12 @@ from typing import Any, NamedTuple, cast
 
 from evenbeat.domain.decision import beyond_limit
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import JobRecord
+from evenbeat.domain.job import JobRecord, JobSpec
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.outcome import ChildReport, completed, encode_progress, failed
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners import SlotRunner
-from evenbeat.errors import TaskUnknown
+from evenbeat.errors import Fail, TaskUnknown
 from evenbeat.external.supervisor import (
     Meter,
     adopt_orphans,
@@ -34,7 +36,8 @@ from evenbeat.external.supervisor import (
 )
 from evenbeat.observe.logs import LogFormat, configure_logging, current_logging
 from evenbeat.tasks.context import Context
-from evenbeat.tasks.registry import TaskDefinition
+from evenbeat.tasks.hooks import call_inside
+from evenbeat.tasks.registry import TaskDefinition, define
 
 TERM_SECONDS = 0.4
 """How long a child may clean up after SIGTERM before it and all it started are killed."""
@@ -58,6 +61,8 @@ class Assignment(NamedTuple):
     task: str
     job: JobRecord
     logging: tuple[LogFormat, str] | None
+    hooks: list[str]
+    imports: list[str]
 
 
 class ProcessRunner(SlotRunner):
@@ -73,7 +78,13 @@ class ProcessRunner(SlotRunner):
         """Let a child run the handler, and pass its messages on until it reports or is gone."""
         handler = run.task.handler
         assignment = Assignment(
-            handler.__module__, handler.__qualname__, run.task.name, run.job, current_logging()
+            handler.__module__,
+            handler.__qualname__,
+            run.task.name,
+            run.job,
+            current_logging(),
+            run.task.hooks.names(),
+            run.task.hooks.imports,
         )
         ours, theirs = _SPAWN.Pipe()
         child = _SPAWN.Process(
@@ -199,9 +210,10 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
         task = _find(assignment)
         run = Run(assignment.job, task, context)
         run.started_at = time.monotonic()
-        outcome = completed(run, task.call(run.arguments()))
+        handle = partial(task.call, run.arguments())
+        outcome = completed(run, call_inside(task.middleware, context, handle, _own_loop))
     except BaseException as error:
-        no_task: Any = type("NoTask", (), {"never_retry": ()})
+        no_task = define(lambda: None, JobSpec(assignment.task))
         outcome = failed(run or Run(assignment.job, no_task, context), error)
     leases.send("ended", _report(outcome))
     pipe.close()
@@ -241,18 +253,37 @@ class PipedLeases:
 
 def _find(assignment: Assignment) -> TaskDefinition:
     """The task that the decorator left in its module: by the function's name, or by another."""
-    module = importlib.import_module(assignment.module)
-    named: Any = module
+    for module in assignment.imports:
+        importlib.import_module(module)
+    home = importlib.import_module(assignment.module)
+    named: Any = home
     for part in assignment.qualname.split("."):
         named = getattr(named, part, None)
-    for one in (named, *vars(module).values()):
+    for one in (named, *vars(home).values()):
         definition = getattr(one, "__dict__", {}).get("definition")
         if isinstance(definition, TaskDefinition) and definition.name == assignment.task:
-            return definition
-    raise TaskUnknown(
-        f"The isolated task {assignment.task!r} must stand at the top level of a module: "
-        f"{assignment.module}.{assignment.qualname} is not a task there."
-    )
+            break
+    else:
+        raise TaskUnknown(
+            f"The isolated task {assignment.task!r} must stand at the top level of a module: "
+            f"{assignment.module}.{assignment.qualname} is not a task there."
+        )
+    known = definition.hooks.names()
+    if missing := [name for name in assignment.hooks if name not in known]:
+        raise Fail(
+            f"The worker has {', '.join(missing)} around its runs, which the process of this "
+            f"isolated run does not: it imports {assignment.module} only. Register them in a "
+            "module that this one imports.",
+            code="hooks_missing",
+        )
+    return definition
+
+
+def _own_loop() -> asyncio.AbstractEventLoop:
+    """For async middleware of a plain handler."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
 
 
 def _report(outcome: Outcome | None) -> ChildReport:

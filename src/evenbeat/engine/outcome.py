@@ -65,6 +65,7 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
         error_code=type(error).__name__,
         error_message=_message(error),
         stack_trace=_trace(error),
+        final=run.task.is_final(error),
     )
     if isinstance(error, Retry | Fail):
         outcome.error_code = "retry" if isinstance(error, Retry) else "fail"
@@ -78,12 +79,12 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
                 outcome.retry_after = None if error.after is None else parse_duration(error.after)
             except Exception as problem:  # a wait that makes no sense: the job's policy decides
                 outcome.error_message = f"{_message(error)} ({_message(problem)})"[:MAX_MESSAGE]
-        else:
-            outcome.final = True
-    elif isinstance(error, run.task.never_retry):
-        outcome.final = True
-    elif isinstance(error, InvalidInput) and error.field == "payload":
-        outcome.error_code, outcome.final = "invalid_payload", True
+    elif (
+        isinstance(error, InvalidInput)
+        and error.field == "payload"
+        and not isinstance(error, run.task.never_retry)
+    ):
+        outcome.error_code = "invalid_payload"
         outcome.unfit = run.unfit
     if outcome.stack_trace is not None:
         outcome.error = error
@@ -149,7 +150,8 @@ def _message(error: BaseException) -> str:
         text = str(error)
     except BaseException:
         text = ""
-    return (text or type(error).__name__)[:MAX_MESSAGE]
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return f"{text or type(error).__name__}{notes}"[:MAX_MESSAGE]
 
 
 def _trace(error: BaseException) -> str | None:

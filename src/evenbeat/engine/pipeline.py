@@ -33,7 +33,7 @@ from evenbeat.errors import InvalidInput, StatementTimeout, StoreError
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.rows import REFUSED, Release
 from evenbeat.store.store import Store
-from evenbeat.tasks.context import Context, Leases
+from evenbeat.tasks.context import Context, Leases, State
 from evenbeat.tasks.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -107,9 +107,12 @@ class Pipeline(Loop):
         clock: Clock,
         alarm: Alarm,
         reporter: Reporter,
+        state: State,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
+        """`state` is what the runs' contexts have of the worker's lifespans."""
         super().__init__(telemetry)
+        self._state = state
         self._store = store
         self._registry = registry
         self._runs = runs
@@ -132,8 +135,8 @@ class Pipeline(Loop):
 
     def start_runs(self, jobs: Sequence[JobRecord], leased_at: float | None = None) -> list[Run]:
         """Claimed jobs become runs. From here on their leases are renewed."""
-        task_of, leases = self._registry.get, self._leases
-        runs = [Run(job, task_of(job.task), Context(job, leases), leased_at) for job in jobs]
+        task_of, leases, state = self._registry.get, self._leases, self._state
+        runs = [Run(job, task_of(job.task), Context(job, leases, state), leased_at) for job in jobs]
         self._runs.add(runs)
         self._reporter.started(runs)
         return runs

@@ -62,8 +62,9 @@ class Run:
         self.unfit = False
 
     def arguments(self) -> dict[str, Any]:
-        """The handler's arguments from the payload, with the context where it asks for one. A run
-        that was stopped while it waited for its slot does not start."""
+        """The handler's arguments from the payload, with the context where it asks for one, and the
+        context variables that the job carries. A run that was stopped while it waited for its slot
+        does not start."""
         if self.stop_reason is not None:
             raise LeaseLost("The run was stopped before it started.")
         if self.job.memory_limit or self.job.cpu_limit_seconds:
@@ -76,6 +77,7 @@ class Run:
             raise
         if signature.context_name is not None:
             values[signature.context_name] = self.context
+        self.task.hooks.restore(self.job.metadata)
         return values
 
     def stop(self, reason: StopReason) -> None:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -26,15 +27,31 @@ class Leases(Protocol):
         """The present, as the worker has it."""
 
 
+class State(SimpleNamespace):
+    """What the lifespans of a worker put there for its runs: `state.db = …` in one, `ctx.state.db`
+    in the other."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Only for what is not there."""
+        known = ", ".join(vars(self)) or "nothing"
+        raise AttributeError(
+            f"No lifespan of this worker has set state.{name}; it has {known}. An isolated run is "
+            "in another process and has none of it."
+        )
+
+
 class Context:
     """A run, seen from inside. Handlers get it as the parameter annotated `Context` (or named
     `ctx`); a plain call in a test passes one made of a job."""
 
     # One is made for every run, so it is small and shares what it calls with all the others.
-    __slots__ = ("_cancelled", "_figures", "_leases", "job")
+    __slots__ = ("_cancelled", "_figures", "_leases", "job", "state")
 
-    def __init__(self, job: JobRecord, leases: Leases | None = None) -> None:
+    def __init__(
+        self, job: JobRecord, leases: Leases | None = None, state: State | None = None
+    ) -> None:
         self.job = job
+        self.state = State() if state is None else state
         self._figures: dict[str, Any] | None = None
         self._leases = leases
         self._cancelled = False

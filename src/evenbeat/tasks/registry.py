@@ -5,7 +5,7 @@ import asyncio
 import inspect
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,8 +25,9 @@ from pydantic_core import to_jsonable_python
 
 from evenbeat.domain.job import JobSpec
 from evenbeat.domain.json_values import changed, culprit
-from evenbeat.errors import Fail, InvalidInput, TaskUnknown, validation_message
+from evenbeat.errors import Fail, InvalidInput, Retry, TaskUnknown, validation_message
 from evenbeat.tasks.context import Context
+from evenbeat.tasks.hooks import NO_HOOKS, Hooks, Middleware, check_hook, where
 
 logger = logging.getLogger(__name__)
 
@@ -281,15 +282,23 @@ class TaskDefinition:
     description: str = ""
     supervised: bool = False
     """Whether it only waits for a command, which a supervisor holds to the job's limits."""
+    around: tuple[Middleware, ...] = ()
+    hooks: Hooks = NO_HOOKS
+    """Those of its application."""
+
+    @property
+    def middleware(self) -> list[Middleware]:
+        """What runs around its handler, from the outside to the inside."""
+        return [*self.hooks.around, *self.around]
 
     @property
     def cannot_limit(self) -> str | None:
         """Why runs cannot be held to `memory_limit` and `cpu_limit` where this handler runs."""
         if self.supervised or self.runs is RunnerKind.ISOLATED:
             return None
-        where = "in a thread" if self.runs is RunnerKind.IN_THREAD else "on the event loop"
+        place = "in a thread" if self.runs is RunnerKind.IN_THREAD else "on the event loop"
         return (
-            f"The task {self.name!r} runs {where} of its worker, where neither memory_limit nor "
+            f"The task {self.name!r} runs {place} of its worker, where neither memory_limit nor "
             "cpu_limit can be kept: that takes a process of its own. Declare the task with "
             "isolate=True, or leave the limits out."
         )
@@ -309,6 +318,13 @@ class TaskDefinition:
         if reason is not None:
             raise Fail(reason, code="limit_not_kept")
 
+    def is_final(self, error: BaseException) -> bool:
+        """Whether trying again after this error is pointless."""
+        if isinstance(error, Retry):
+            return False
+        unfit = isinstance(error, InvalidInput) and error.field == "payload"
+        return unfit or isinstance(error, (Fail, *self.never_retry))
+
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the handler outside an event loop, to its end: an async function under a plain
         decorator gives something to await, which would otherwise never run."""
@@ -327,6 +343,8 @@ def define(
     isolate: bool = False,
     never_retry: tuple[type[BaseException], ...] = (),
     supervised: bool = False,
+    around: Sequence[Middleware] = (),
+    hooks: Hooks = NO_HOOKS,
 ) -> TaskDefinition:
     """Look at a handler once, when it is declared, so that mistakes show at import."""
     if not callable(handler):
@@ -337,18 +355,18 @@ def define(
             "work and return a value.",
             field="handler",
         )
-    where = getattr(handler, "__qualname__", "")
-    if next(iter(inspect.signature(handler).parameters), None) == "self" and "." in where:
+    qualname = getattr(handler, "__qualname__", "")
+    if next(iter(inspect.signature(handler).parameters), None) == "self" and "." in qualname:
         raise InvalidInput(
-            f"The task {spec.task!r} is a method, {where}, whose 'self' no worker knows. Make it a "
-            "function, or make a task of an object's method: app.task(thing.method).",
+            f"The task {spec.task!r} is a method, {qualname}, whose 'self' no worker knows. Make "
+            "it a function, or make a task of an object's method: app.task(thing.method).",
             field="handler",
         )
-    if isolate and ("<" in where or not inspect.isfunction(handler)):
+    if isolate and ("<" in qualname or not inspect.isfunction(handler)):
         raise InvalidInput(
             f"The task {spec.task!r} has isolate=True, so a child process must find it by its "
-            f"name in its module, which {where or handler!r} has not. Make it a function that is "
-            "defined (def) at the top level of a module.",
+            f"name in its module, which {qualname or handler!r} has not. Make it a function that "
+            "is defined (def) at the top level of a module.",
             field="handler",
         )
     is_async = any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__)))
@@ -362,6 +380,8 @@ def define(
         never_retry=never_retry,
         description=inspect.getdoc(handler) or "",
         supervised=supervised,
+        around=tuple(check_hook(one, "middleware", takes="the run's Context") for one in around),
+        hooks=hooks,
     )
     task.check_limits(spec)
     return task
@@ -372,14 +392,15 @@ class Registry:
 
     def __init__(self) -> None:
         self._tasks: dict[str, TaskDefinition] = {}
+        self.hooks = Hooks()
 
     def add(self, task: TaskDefinition) -> None:
         """Register a task; two handlers of one name are refused."""
         known = self._tasks.get(task.name)
         if known is not None and known.handler is not task.handler:
             raise InvalidInput(
-                f"Two handlers are named {task.name!r}: {_where(known.handler)} and "
-                f"{_where(task.handler)}. Give one of them another name: @app.task(name=...).",
+                f"Two handlers are named {task.name!r}: {where(known.handler)} and "
+                f"{where(task.handler)}. Give one of them another name: @app.task(name=...).",
                 field="name",
             )
         self._tasks[task.name] = task
@@ -406,7 +427,3 @@ class Registry:
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks
-
-
-def _where(handler: Handler) -> str:
-    return f"{getattr(handler, '__module__', '?')}.{getattr(handler, '__qualname__', handler)}"

@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[..., Any]
 
+_PLAIN = (str, int, bool)
+"""Annotations by which nothing else can arrive than what was sent."""
+
 
 class RunnerKind(StrEnum):
     """Where a handler runs."""
@@ -64,6 +67,9 @@ class Signature:
         self._check = self._model.__pydantic_validator__.validate_python
         self._dump = self._model.__pydantic_serializer__.to_python
         self._takes_nothing = not arguments
+        self._is_plain = all(
+            hints.get(p.name) in _PLAIN and p.kind is not p.VAR_KEYWORD for p in arguments
+        )
         self._positional = [p.name for p in arguments if p.kind is p.POSITIONAL_OR_KEYWORD]
         self._names = {
             field: info.alias or field for field, info in self._model.model_fields.items()
@@ -83,7 +89,8 @@ class Signature:
             raise InvalidInput(self._unserialisable(values), field="payload") from None
         if len(payload) != len(values):
             payload = {name: payload[name] for name in payload if name in values}
-        self._check_arrival(checked, payload)
+        if not self._is_plain:
+            self._check_arrival(checked, payload)
         return payload
 
     def decode(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,9 +101,6 @@ class Signature:
             checked = self._check(payload)
         except ValidationError as error:
             raise InvalidInput(self._explain(error), field="payload") from None
-        return self._named(checked)
-
-    def _named(self, checked: BaseModel) -> dict[str, Any]:
         fields, values = checked.model_fields_set, checked.__dict__
         named = {name: values[field] for field, name in self._names.items() if field in fields}
         return named | checked.model_extra if checked.model_extra else named
@@ -145,8 +149,13 @@ class Signature:
         with suppress(Exception):  # an array's comparison, for example, says nothing
             if (checked.__dict__, checked.model_extra) == (arriving.__dict__, arriving.model_extra):
                 return
-        arrived = self._named(arriving)
-        for name, value in self._named(checked).items():
+
+        def named(model: BaseModel) -> dict[str, Any]:
+            fields = {name: model.__dict__[field] for field, name in self._names.items()}
+            return fields | (model.model_extra or {})
+
+        arrived = named(arriving)
+        for name, value in named(checked).items():
             if (change := changed(value, arrived[name], name)) is not None:
                 raise InvalidInput(
                     f"{self.task}: argument {change}. {self._usage()}", field="payload"

@@ -23,8 +23,11 @@ from evenbeat.store.timed import Asker, asker
 ROOM_FOR_OTHER_FIELDS = 65_536
 """Bytes that a body may have beyond its payload and its metadata."""
 
-READ_UNSEEN = 65_536
-"""Bytes of a body that are read before it is known who sends it. More is for operators only."""
+READ_UNSEEN = 8192
+"""Bytes of a body that are read before it is known who sends it: thousands of strangers may each
+send all but the last of them."""
+READ_OF_VIEWERS = 65_536
+"""Bytes that a request may have without being an operator's."""
 
 MAX_BULK_BYTES = 8 * 1024 * 1024
 """Bytes that a request to add many jobs may have."""
@@ -128,17 +131,19 @@ class RequestGuard:
         request = Request(scope)
         try:
             principal = await caller_of(request)
-            if not principal.role.covers(Role.OPERATOR):
-                raise RoleTooLow(Role.OPERATOR, principal.role)
         except (EvenbeatError, HTTPException) as error:
-            refusal, is_unknown = problem_for(request, error), not isinstance(error, RoleTooLow)
-            most = 0 if is_unknown and is_chunked else DROPPED_UNSEEN
+            refusal, most = problem_for(request, error), 0 if is_chunked else DROPPED_UNSEEN
         else:
+            is_operator = principal.role.covers(Role.OPERATOR)
+            limit = limit if is_operator else min(limit, READ_OF_VIEWERS)
             if length <= limit:
                 await body.read(limit)
                 if body.complete:
                     return None
             refusal, most = problem(413, f"The body is larger than {limit:,} bytes."), DROPPED
+            if not is_operator:
+                too_low = RoleTooLow(Role.OPERATOR, principal.role)
+                refusal, most = problem_for(request, too_low), DROPPED_UNSEEN
         if b"expect" not in headers:  # a client that asks first has sent nothing
             await body.drop(most)
         return refusal

@@ -274,7 +274,9 @@ def test_a_job_that_waits_for_others_or_recurs_does_not_run(app: Evenbeat) -> No
         assert (waiting.executions(), waiting.progress()) == ([], None)
         waiting.cancel()
         assert waiting.status() == "cancelled"
-        assert len(eager.jobs) == 3
+        scheduled = app.schedule(second, every="1h", name="hourly")
+        assert (scheduled.status(), scheduled.record().name) == ("scheduled", "hourly")
+        assert len(eager.jobs) == 4
 
 
 def test_it_ends_with_its_block(app: Evenbeat, database_url: str) -> None:

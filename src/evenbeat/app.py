@@ -366,7 +366,7 @@ class Evenbeat:
             standing = self.store.read.job_by_name(job.name, job.scope)
         if standing is None:
             added = self.add(job, connection)
-            return Job(self, added.id, created=added.created)
+            return added if isinstance(added, Job) else Job(self, added.id, created=added.created)
         self.registry.check_limits(job.spec)
         self.store.control.update(
             standing.id,

@@ -12,11 +12,11 @@ import asyncio
 import inspect
 import json
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import Context as Variables
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
@@ -44,6 +44,9 @@ MOST_NESTED = 50
 
 NOBODY = UUID(int=0)
 """The worker of runs in eager mode."""
+
+_depth: ContextVar[int] = ContextVar("evenbeat_eager_depth", default=0)
+"""How many runs are around the present code."""
 
 OUTCOME_FIELDS = {field.name for field in fields(Outcome)}
 
@@ -135,14 +138,11 @@ class Eager:
         *,
         raise_errors: bool,
         max_json_bytes: int,
-        clock: Callable[[], datetime | None],
     ) -> None:
         self.jobs: list[EagerJob] = []
         self._app = app
         self._raise_errors = raise_errors
         self._limit = max_json_bytes
-        self._clock = clock
-        self._depth = 0
         self._progress: dict[UUID | None, Any] = {}
 
     def find(self, job_id: UUID) -> EagerJob | None:
@@ -156,7 +156,7 @@ class Eager:
         self.jobs.append(added)
         if not isinstance(job.spec.schedule, Once):
             return added
-        if self._depth >= MOST_NESTED:
+        if (depth := _depth.get()) >= MOST_NESTED:
             raise InvalidInput(
                 f"In eager mode, jobs have enqueued jobs {MOST_NESTED} deep, the last one of the "
                 f"task {job.spec.task!r}. Does it enqueue itself for ever? Test it in a harness, "
@@ -165,16 +165,15 @@ class Eager:
         row = added.record()._replace(status=JobStatus.RUNNING, run_count=1)
         run = Run(row, task, Context(row, self))
         run.started_at = time.monotonic()
-        self._depth += 1
+        variables = Variables()
+        variables.run(_depth.set, depth + 1)
         try:
-            outcome = completed(run, aside(lambda: Variables().run(_call, run))) or Outcome()
+            outcome = completed(run, aside(lambda: variables.run(_call, run))) or Outcome()
         except Exception as error:
             added.raised = error
             outcome = failed(run, error) or Outcome(
                 ExecutionStatus.FAILED, error_message=str(error)
             )
-        finally:
-            self._depth -= 1
         added.ended(run, outcome, self.now(), self._progress.pop(run.token, None))
         if added.raised is not None and self._raise_errors:
             raise added.raised
@@ -213,7 +212,7 @@ class Eager:
 
     def now(self) -> datetime:
         """The application's own time if it has one, otherwise this machine's."""
-        return self._clock() or datetime.now(UTC)
+        return self._app.now() or datetime.now(UTC)
 
     def report_progress(self, job: JobRecord, progress: dict[str, Any]) -> None:
         """Remember it."""

@@ -199,10 +199,29 @@ def test_jobs_enqueue_jobs(app: Evenbeat) -> None:
         assert [one.result() for one in added] == [25, 36]
 
 
-def test_a_handler_that_enqueues_itself_for_ever_is_told_so(app: Evenbeat) -> None:
+def test_many_jobs_at_once_are_not_nested(app: Evenbeat) -> None:
     @app.task
-    def again() -> None:
+    async def fetch(n: int) -> int:
+        await asyncio.sleep(0.05)
+        return n
+
+    async def main() -> list[Any]:
+        jobs = await asyncio.gather(*(fetch.enqueue_async(n) for n in range(120)))
+        return [await job for job in jobs]
+
+    with app.eager():
+        assert asyncio.run(main()) == list(range(120))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handler_that_enqueues_itself_for_ever_is_told_so(app: Evenbeat, is_async: bool) -> None:
+    def plain() -> None:
         again.options(delay="1h").enqueue()
+
+    async def later() -> None:
+        await again.options(delay="1h").enqueue_async()
+
+    again: Any = app.task(later if is_async else plain, name="again")
 
     with app.eager(), pytest.raises(InvalidInput, match=r"of the task 'again'\. Does it enqueue"):
         again.enqueue()

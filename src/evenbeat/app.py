@@ -366,7 +366,7 @@ class Evenbeat:
             standing = self.store.read.job_by_name(job.name, job.scope)
         if standing is None:
             added = self.add(job, connection)
-            return Job(self, added.id, created=added.created)
+            return added if isinstance(added, Job) else Job(self, added.id, created=added.created)
         self.registry.check_limits(job.spec)
         self.store.control.update(
             standing.id,
@@ -401,15 +401,8 @@ class Evenbeat:
         and limits are those of a worker: for them, there is the harness."""
         from evenbeat.eager import Eager  # noqa: PLC0415 - for tests only
 
-        before, self._eager = (
-            self._eager,
-            Eager(
-                self,
-                raise_errors=raise_errors,
-                max_json_bytes=self.settings.max_payload_bytes,
-                clock=self.now,
-            ),
-        )
+        before, limit = self._eager, self.settings.max_payload_bytes
+        self._eager = Eager(self, raise_errors=raise_errors, max_json_bytes=limit)
         try:
             yield self._eager
         finally:

@@ -12,11 +12,15 @@ import asyncio
 import inspect
 import json
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import Context as Variables
+from contextvars import ContextVar, copy_context
 from dataclasses import fields
 from datetime import UTC, datetime
+from functools import partial
+from threading import Thread
 from typing import Any
 from uuid import UUID
 
@@ -33,12 +37,16 @@ from evenbeat.job import Application, Job, Timeout
 from evenbeat.store.on_loop import aside
 from evenbeat.store.rows import encode_json
 from evenbeat.tasks.context import Context
+from evenbeat.tasks.hooks import await_inside, call_inside
 
 MOST_NESTED = 50
 """How deep jobs may enqueue jobs: a handler that enqueues itself would never come to an end."""
 
 NOBODY = UUID(int=0)
 """The worker of runs in eager mode."""
+
+_depth: ContextVar[int] = ContextVar("evenbeat_eager_depth", default=0)
+"""How many runs are around the present code."""
 
 OUTCOME_FIELDS = {field.name for field in fields(Outcome)}
 
@@ -130,14 +138,11 @@ class Eager:
         *,
         raise_errors: bool,
         max_json_bytes: int,
-        clock: Callable[[], datetime | None],
     ) -> None:
         self.jobs: list[EagerJob] = []
         self._app = app
         self._raise_errors = raise_errors
         self._limit = max_json_bytes
-        self._clock = clock
-        self._depth = 0
         self._progress: dict[UUID | None, Any] = {}
 
     def find(self, job_id: UUID) -> EagerJob | None:
@@ -151,7 +156,7 @@ class Eager:
         self.jobs.append(added)
         if not isinstance(job.spec.schedule, Once):
             return added
-        if self._depth >= MOST_NESTED:
+        if (depth := _depth.get()) >= MOST_NESTED:
             raise InvalidInput(
                 f"In eager mode, jobs have enqueued jobs {MOST_NESTED} deep, the last one of the "
                 f"task {job.spec.task!r}. Does it enqueue itself for ever? Test it in a harness, "
@@ -160,16 +165,15 @@ class Eager:
         row = added.record()._replace(status=JobStatus.RUNNING, run_count=1)
         run = Run(row, task, Context(row, self))
         run.started_at = time.monotonic()
-        self._depth += 1
+        variables = Variables()
+        variables.run(_depth.set, depth + 1)
         try:
-            outcome = completed(run, aside(lambda: _call(run))) or Outcome()
+            outcome = completed(run, aside(lambda: variables.run(_call, run))) or Outcome()
         except Exception as error:
             added.raised = error
             outcome = failed(run, error) or Outcome(
                 ExecutionStatus.FAILED, error_message=str(error)
             )
-        finally:
-            self._depth -= 1
         added.ended(run, outcome, self.now(), self._progress.pop(run.token, None))
         if added.raised is not None and self._raise_errors:
             raise added.raised
@@ -208,7 +212,7 @@ class Eager:
 
     def now(self) -> datetime:
         """The application's own time if it has one, otherwise this machine's."""
-        return self._clock() or datetime.now(UTC)
+        return self._app.now() or datetime.now(UTC)
 
     def report_progress(self, job: JobRecord, progress: dict[str, Any]) -> None:
         """Remember it."""
@@ -220,15 +224,40 @@ class Eager:
 
 
 def _call(run: Run) -> Any:
-    """Call the handler here, so that it sees the caller's transaction; what it awaits, in a thread
-    with an event loop, since one that the caller has is busy with the caller."""
-    variables = Variables()  # as on a worker: nothing of who enqueues
-    value = variables.run(lambda: run.task.handler(**run.arguments()))
-    if not inspect.isawaitable(value):
-        return value
+    """Call the handler inside its middleware: here, so that it sees the caller's transaction."""
+    handler, middleware, arguments = run.task.handler, run.task.middleware, run.arguments()
+    if any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__))):
+        return _await(await_inside(middleware, run.context, partial(handler, **arguments)))
 
-    async def awaited() -> Any:
+    def call() -> Any:
+        value = handler(**arguments)
+        return _await(value) if inspect.isawaitable(value) else value
+
+    if not middleware:
+        return call()
+    with _event_loop() as loop:
+        return call_inside(middleware, run.context, call, lambda: loop)
+
+
+def _await(value: Awaitable[Any]) -> Any:
+    """In a thread, since an event loop that the caller has is busy with the caller."""
+
+    async def wait() -> Any:
         return await value
 
     with ThreadPoolExecutor(1, "evenbeat-eager") as thread:
-        return thread.submit(variables.run, asyncio.run, awaited()).result()
+        return thread.submit(copy_context().run, asyncio.run, wait()).result()
+
+
+@contextmanager
+def _event_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """For async middleware of a plain handler."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, name="evenbeat-eager")
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

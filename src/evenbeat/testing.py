@@ -14,13 +14,13 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from uuid import UUID, uuid4
 
 import psycopg
@@ -35,7 +35,7 @@ from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.engine.run import StopReason
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput, NotDrained
-from evenbeat.job import Job
+from evenbeat.jobs import JobFilters, JobReference
 from evenbeat.store.lists import JobFilter
 from evenbeat.task import Task
 
@@ -150,38 +150,33 @@ class Harness:
     # -- what has become of the jobs -------------------------------------------------------------
 
     def jobs(
-        self,
-        task: Task[..., Any] | str | None = None,
-        *,
-        status: JobStatus | str | None = None,
-        queue: str | None = None,
-        name: str | None = None,
-        created_by: str | None = None,
-        metadata: dict[str, Any] | None = None,
+        self, of: Task[..., Any] | str | None = None, /, **filters: Unpack[JobFilters]
     ) -> list[JobRecord]:
-        """The jobs that match, in the order in which they were added. A name that nothing here has
-        is an error: a typo must not look like an empty list."""
-        task = task.name if isinstance(task, Task) else task
-        read, registry = self.app.store.read, self.app.registry
-        wanted = JobFilter(
-            statuses=None if status is None else [str(status)],
-            queues=None if queue is None else [queue],
-            tasks=None if task is None else [task],
-            name=name,
-            created_by=created_by,
-            metadata=metadata,
-        )
-        if found := list(read.each(wanted)):
-            return found
-        there = list(read.each(JobFilter()))
-        _check_known("status", status, JobStatus)
-        _check_known("task", task, [*registry.named(), *(job.task for job in there)])
-        queues = [definition.spec.queue for definition in registry]
-        _check_known("queue", queue, [*queues, *(job.queue for job in there)])
-        _check_known("name", name, [job.name for job in there if job.name is not None])
-        return []
+        """The jobs of a task, or all, that match the filters of `app.jobs.list`, in the order in
+        which they were added. A name that nothing here has is an error: a typo must not look like
+        an empty list."""
+        if of is not None:
+            filters["task"] = of.name if isinstance(of, Task) else of
+        found: list[JobRecord] = []
+        while page := self.app.jobs.list(
+            sort="created_at", limit=1000, offset=len(found), **filters
+        ):
+            found += page
+        if not found:
+            there, tasks = list(self.app.store.read.each(JobFilter())), list(self.app.registry)
+            known: dict[str, Sequence[str]] = {
+                "status": list(JobStatus),
+                "task": [task.name for task in tasks] + [job.task for job in there],
+                "queue": [task.spec.queue for task in tasks] + [job.queue for job in there],
+                "name": [job.name for job in there if job.name is not None],
+            }
+            for kind, names in known.items():
+                values: Any = filters.get(kind, ())
+                for value in [values] if isinstance(values, str) else values:
+                    _check_known(kind, value, names)
+        return found
 
-    def executions(self, of: Task[..., Any] | Job[Any] | JobRecord | UUID | str) -> list[Execution]:
+    def executions(self, of: Task[..., Any] | JobReference) -> list[Execution]:
         """The history, oldest plan first, of a job (by its id, its name, or what `enqueue` gave),
         or of all jobs of a task."""
         read = self.app.store.read
@@ -210,7 +205,7 @@ class Harness:
                 seen += len(page)
         return sorted(history, key=lambda one: (one.plan_time, one.started_at, one.id))
 
-    def results(self, of: Task[..., Any] | Job[Any] | JobRecord | UUID | str) -> list[Any]:
+    def results(self, of: Task[..., Any] | JobReference) -> list[Any]:
         """What the handlers returned in the runs of `executions(of)` that completed, as JSON has
         it."""
         completed = ExecutionStatus.COMPLETED
@@ -254,9 +249,9 @@ class Harness:
         self.close()
 
 
-def _check_known(kind: str, value: str | None, known: Iterable[str]) -> None:
+def _check_known(kind: str, value: str, known: Sequence[str]) -> None:
     """Refuse what nothing here is called."""
-    if value is not None and value not in (names := sorted(set(known))):
+    if value not in (names := sorted(set(known))):
         names = [name for name in names if not name.startswith("evenbeat:")]  # our own tasks
         raise InvalidInput(
             f"No job here has the {kind} {str(value)!r}. There are: {', '.join(names) or 'none'}.",

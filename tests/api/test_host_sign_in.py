@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import threading
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -12,9 +13,12 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
+from starlette.authentication import AuthCredentials, AuthenticationBackend, SimpleUser
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.middleware.sessions import SessionMiddleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
@@ -251,6 +255,46 @@ def test_a_host_may_refuse_by_an_http_exception(app: Evenbeat, status: int) -> N
     assert "Ask Ann first." in page.text
     large = client.post("/api/v1/jobs", content=b"x" * 100_000)
     assert large.status_code == status
+
+
+class BasicBackend(AuthenticationBackend):
+    """Knows one person, by what browsers send by themselves once they have asked for it."""
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, SimpleUser] | None:
+        known = "Basic " + b64encode(b"ann:tea").decode()
+        if conn.headers.get("authorization") != known:
+            return None
+        return AuthCredentials(["authenticated"]), SimpleUser("ann")
+
+
+def test_a_host_with_starlettes_own_authentication_and_a_password_prompt(app: Evenbeat) -> None:
+    def auth(request: Request) -> Caller:
+        if not request.user.is_authenticated:
+            raise HTTPException(401, "Who are you?", {"WWW-Authenticate": 'Basic realm="shop"'})
+        return Caller(request.user.display_name, "operator")
+
+    host = Starlette(
+        routes=[Mount("/ops", app.asgi(auth=auth))],
+        middleware=[Middleware(AuthenticationMiddleware, backend=BasicBackend())],
+    )
+    client = TestClient(host, "http://shop.example/ops", follow_redirects=False)
+    for path in ("/jobs", "/api/v1/jobs"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (
+            401, 'Basic realm="shop"',
+        )  # fmt: skip
+        assert "Who are you?" in answer.text
+        assert client.get(path, auth=("ann", "coffee")).status_code == 401
+        assert client.get(path, auth=("ann", "tea")).status_code == 200
+    made = client.post("/api/v1/jobs", json={"task": "nothing"}, auth=("ann", "tea"))
+    assert made.json()["created_by"] == "ann"
+    foreign = client.post(
+        "/api/v1/jobs",
+        json={"task": "nothing"},
+        auth=("ann", "tea"),
+        headers={"Sec-Fetch-Site": "cross-site"},
+    )
+    assert foreign.status_code == 403
 
 
 def raising(error: BaseException) -> Auth:

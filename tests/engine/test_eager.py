@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -198,13 +199,89 @@ def test_jobs_enqueue_jobs(app: Evenbeat) -> None:
         assert [one.result() for one in added] == [25, 36]
 
 
-def test_a_handler_that_enqueues_itself_for_ever_is_told_so(app: Evenbeat) -> None:
+def test_many_jobs_at_once_are_not_nested(app: Evenbeat) -> None:
     @app.task
-    def again() -> None:
+    async def fetch(n: int) -> int:
+        await asyncio.sleep(0.05)
+        return n
+
+    async def main() -> list[Any]:
+        jobs = await asyncio.gather(*(fetch.enqueue_async(n) for n in range(120)))
+        return [await job for job in jobs]
+
+    with app.eager():
+        assert asyncio.run(main()) == list(range(120))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handler_that_enqueues_itself_for_ever_is_told_so(app: Evenbeat, is_async: bool) -> None:
+    def plain() -> None:
         again.options(delay="1h").enqueue()
+
+    async def later() -> None:
+        await again.options(delay="1h").enqueue_async()
+
+    again: Any = app.task(later if is_async else plain, name="again")
 
     with app.eager(), pytest.raises(InvalidInput, match=r"of the task 'again'\. Does it enqueue"):
         again.enqueue()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("inside", ["plainly", "awaited"])
+def test_middleware_is_around_and_variables_are_carried(
+    app: Evenbeat, is_async: bool, inside: str
+) -> None:
+    seen: list[Any] = []
+
+    @app.around
+    @contextmanager
+    def outer(ctx: Context) -> Iterator[None]:
+        seen.append(f"outer {ctx.job.task}")
+        yield
+        seen.append("left outer")
+
+    @asynccontextmanager
+    async def inner(ctx: Context) -> AsyncIterator[None]:
+        await asyncio.sleep(0)
+        seen.append("inner")
+        try:
+            yield
+        finally:
+            seen.append("left inner")
+
+    def plain() -> str:
+        seen.append(tenant.get())
+        return tenant.get()
+
+    async def later() -> str:
+        return plain()
+
+    app.carry(tenant)
+    task: Any = app.task(later if is_async else plain, name="look", around=[inner])
+
+    async def main() -> Any:
+        return await (await task.enqueue_async())
+
+    with app.eager():
+        tenant.set("shop 7")
+        assert (asyncio.run(main()) if inside == "awaited" else task.enqueue().result()) == "shop 7"
+    assert seen == ["outer look", "inner", "shop 7", "left inner", "left outer"]
+
+
+def test_what_middleware_raises_is_the_runs_error(app: Evenbeat) -> None:
+    @app.around
+    @contextmanager
+    def closed(_ctx: Context) -> Iterator[None]:
+        raise PermissionError("closed on Sundays")
+        yield
+
+    @app.task
+    def look() -> None:
+        raise AssertionError
+
+    with app.eager(), pytest.raises(PermissionError, match="closed on Sundays"):
+        look.enqueue()
 
 
 # -- failures --------------------------------------------------------------------------------------
@@ -274,7 +351,9 @@ def test_a_job_that_waits_for_others_or_recurs_does_not_run(app: Evenbeat) -> No
         assert (waiting.executions(), waiting.progress()) == ([], None)
         waiting.cancel()
         assert waiting.status() == "cancelled"
-        assert len(eager.jobs) == 3
+        scheduled = app.schedule(second, every="1h", name="hourly")
+        assert (scheduled.status(), scheduled.record().name) == ("scheduled", "hourly")
+        assert len(eager.jobs) == 4
 
 
 def test_it_ends_with_its_block(app: Evenbeat, database_url: str) -> None:
@@ -296,6 +375,14 @@ def test_it_ends_with_its_block(app: Evenbeat, database_url: str) -> None:
         assert runs == [1, 1]
         assert (len(outer.jobs), len(inner.jobs)) == (1, 1)
         assert [job.id for job in real.store.read.jobs().jobs] == [added.id]
+
+
+@pytest.fixture(autouse=True)
+def nobody() -> Iterator[None]:
+    """No test's variable is seen by the next one."""
+    token = tenant.set("nobody")
+    yield
+    tenant.reset(token)
 
 
 def values_of(row: Any) -> dict[str, Any]:

@@ -173,15 +173,16 @@ def test_what_nothing_is_called_is_an_error_that_names_the_known(
             harness.executions(no_job)  # type: ignore[arg-type]
     for wrong, message in (
         ({"task": "sned"}, "task 'sned'. There are: report, send"),
-        ({"task": foreign}, "task 'foreign'. There are: report, send"),
+        ({"status": ["failed", "done"]}, "status 'done'"),
         ({"status": "done"}, "status 'done'. There are: cancelled, completed, failed, paused"),
         ({"queue": "mial"}, "queue 'mial'. There are: default, mail"),
         ({"name": "dayly"}, "name 'dayly'. There are: daily"),
     ):
         with pytest.raises(InvalidInput, match=message):
             harness.jobs(**wrong)
-    with pytest.raises(InvalidInput, match="task 'foreign'"):
-        harness.executions(foreign)
+    for of_another in (harness.executions, harness.jobs):
+        with pytest.raises(InvalidInput, match=r"task 'foreign'\. There are: report, send"):
+            of_another(foreign)
 
 
 def test_jobs_by_what_they_are(evenbeat_harness: HarnessFor) -> None:
@@ -210,6 +211,7 @@ def test_jobs_by_what_they_are(evenbeat_harness: HarnessFor) -> None:
     assert [job.payload for job in harness.jobs(name="later")] == [{"to": "bob"}]
     assert [job.id for job in harness.jobs(created_by="shop", metadata={"order": 7})] == [ann.id]
     assert harness.jobs(send, status="paused") == []
+    assert len(harness.jobs(send, status=["failed", "completed"])) == 2
     assert harness.jobs(created_by="nobody else") == []
 
 

@@ -345,8 +345,9 @@ async def error_page(request: Request, error: Exception) -> Response:
         problem["detail"] = "There is no page at this address."
     now = datetime.now(UTC)  # the database may be out of reach
     response = page.render("problem.html", status=status, now=now, problem=problem)
-    if "retry-after" in answer.headers:
-        response.headers["Retry-After"] = answer.headers["retry-after"]
+    for header in ("retry-after", "www-authenticate"):
+        if header in answer.headers:
+            response.headers[header] = answer.headers[header]
     return response
 
 

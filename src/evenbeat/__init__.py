@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evenbeat.app import Evenbeat
     from evenbeat.declared import ScopeContext, static_scopes
+    from evenbeat.domain.caller import Caller
     from evenbeat.domain.catch_up import CatchUpMode
     from evenbeat.domain.job import JobRecord, OnFailure, Placement
     from evenbeat.domain.retry import RetryPolicy
     from evenbeat.domain.schedule import AfterCondition, Awaited
     from evenbeat.domain.scope import Scope
-    from evenbeat.errors import EvenbeatError, Fail, LeaseLost, Retry
+    from evenbeat.errors import EvenbeatError, Fail, JobCancelled, JobFailed, LeaseLost, Retry
     from evenbeat.events import BalanceEvent, Event, EventKind, WorkerEvent
+    from evenbeat.job import Job
     from evenbeat.task import Task
     from evenbeat.tasks.context import CURRENT, Context, State
 
@@ -23,6 +25,7 @@ __all__ = [
     "AfterCondition",
     "Awaited",
     "BalanceEvent",
+    "Caller",
     "CatchUpMode",
     "Context",
     "Evenbeat",
@@ -30,6 +33,9 @@ __all__ = [
     "Event",
     "EventKind",
     "Fail",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
     "JobRecord",
     "LeaseLost",
     "OnFailure",
@@ -49,6 +55,7 @@ _HOMES = {
     "AfterCondition": "domain.schedule",
     "Awaited": "domain.schedule",
     "BalanceEvent": "events",
+    "Caller": "domain.caller",
     "CatchUpMode": "domain.catch_up",
     "Context": "tasks.context",
     "Evenbeat": "app",
@@ -56,6 +63,9 @@ _HOMES = {
     "Event": "events",
     "EventKind": "events",
     "Fail": "errors",
+    "Job": "job",
+    "JobCancelled": "errors",
+    "JobFailed": "errors",
     "JobRecord": "domain.job",
     "LeaseLost": "errors",
     "OnFailure": "domain.job",

@@ -1,11 +1,13 @@
 """The application: tasks, schedules and enqueueing; where the parts are put together."""
 
-import asyncio
+import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import replace as copied
 from datetime import datetime, timedelta
+from itertools import chain, count
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -33,20 +35,27 @@ from evenbeat.declared import (
     fingerprint,
     periodic_spec,
 )
+from evenbeat.domain.caller import Caller
 from evenbeat.domain.duration import parse_duration
-from evenbeat.domain.job import DurationLike, JobSpec, NewJob
+from evenbeat.domain.job import DurationLike, JobOptions, JobSpec, NewJob
 from evenbeat.domain.limits import arguments_in
 from evenbeat.domain.schedule import AfterCondition, Awaited, Cron, Interval, Schedule
 from evenbeat.engine.clock import Clock
+from evenbeat.engine.ends import EndWatch
 from evenbeat.engine.maintenance import Chore, SimpleChore
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.events import EventBus, EventName, Listener
+from evenbeat.job import Job
+from evenbeat.jobs import Jobs, Schedules, schedule_from
 from evenbeat.observe.readiness import Readiness
 from evenbeat.observe.telemetry import Telemetry
 from evenbeat.plugins import DatabaseServer, provided
 from evenbeat.settings import Settings, load_settings
+from evenbeat.store.borrowed import on_borrowed
 from evenbeat.store.bulk import Added
+from evenbeat.store.on_loop import aside, async_form, is_on_loop
+from evenbeat.store.placement import PlacedAside
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import ApplicationCode
 from evenbeat.task import (
@@ -54,7 +63,6 @@ from evenbeat.task import (
     TaskDecorator,
     TaskFunction,
     awaited_jobs,
-    psycopg_connection,
     spec_with,
     with_key,
 )
@@ -63,13 +71,20 @@ from evenbeat.tasks.hooks import EnqueueHook, Lifespan, Middleware, check_hook
 from evenbeat.tasks.registry import Registry, TaskDefinition, define
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
     from starlette.types import ASGIApp
 
     from evenbeat.balance.balancer import Balancer
+    from evenbeat.eager import Eager
     from evenbeat.observe.metrics import Metrics
+
+    SignIn = Callable[[Request], Caller | Awaitable[Caller | None] | None]
+
+logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_OF_THE_TASK = TaskOptions.__annotations__.keys() - {*JobOptions.__annotations__, "retry"}
 ListenerT = TypeVar("ListenerT", bound=Listener)
 MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
 LifespanT = TypeVar("LifespanT", bound=Lifespan)
@@ -86,6 +101,10 @@ class _MadeOnce(Generic[R]):
         self.__doc__ = make.__doc__
 
     def __get__(self, app: "Evenbeat", _owner: object = None) -> R:
+        value: R | None = app.__dict__.get(self._make.__name__)
+        return aside(lambda: self._made(app)) if value is None else value
+
+    def _made(self, app: "Evenbeat") -> R:
         with app._opening:
             if (value := app.__dict__.get(self._make.__name__)) is None:
                 value = app.__dict__[self._make.__name__] = self._make(app)
@@ -115,13 +134,16 @@ class Evenbeat:
         self.events = EventBus()
         self.counters = Telemetry()
         self.readiness = Readiness(lambda: self.store, self.counters)
-        self.schedules: dict[str, DeclaredSchedule] = {}
+        self.declared: dict[str, DeclaredSchedule] = {}
+        self.jobs = Jobs(self)
+        self.schedules = Schedules(self)
         self.clock: Clock | None = None
         self._started_at: datetime | None = None
         self._workers: list[UUID] = []
         self._overrides = settings | {"database_url": database_url}
         self._settings: Settings | None = None
         self._server: DatabaseServer | None = None
+        self._eager: Eager | None = None
         self._opening = threading.RLock()
 
     # -- declaring -------------------------------------------------------------------------------
@@ -258,32 +280,140 @@ class Evenbeat:
 
     # -- enqueueing ------------------------------------------------------------------------------
 
-    def add(self, job: NewJob, connection: Any = None) -> Added:
+    def add(self, job: NewJob, connection: Any = None) -> Added | Job[Any]:
         """Add one job; with a connection, as part of the transaction that is open on it."""
+        _check_new("add", job)
         if job.spec.memory_limit or job.spec.cpu_limit:
             self.registry.check_limits(job.spec)
         job = self.registry.hooks.enqueued(job)
-        return self.store.add(job, connection=psycopg_connection(connection), now=self.now())
+        if self._eager is not None:
+            return self._eager.add(job)
+        if connection is None:
+            return self.store.add(job, now=self.now())
+        return on_borrowed(
+            connection, lambda own: self.store.add(job, connection=own, now=self.now())
+        )
 
-    def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Added]:
+    def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Job[Any]]:
         """Add many jobs, all or none: `app.enqueue_many(send.job(to=x) for x in people)`."""
+        if isinstance(jobs, NewJob) or not isinstance(jobs, Iterable):
+            raise InvalidInput(f"enqueue_many takes a list of jobs, got {jobs!r}.", field="jobs")
         jobs = list(jobs)
         for job in jobs:
-            if not isinstance(job, NewJob):
-                raise InvalidInput(
-                    f"enqueue_many takes jobs that are yet to be added, got {job!r}. Make them by "
-                    f"{job.name if isinstance(job, Task) else 'task'}.job(...), which takes the "
-                    "same arguments as enqueue(...).",
-                    field="jobs",
-                )
+            _check_new("enqueue_many", job)
         for spec in {id(job.spec): job.spec for job in jobs}.values():
             self.registry.check_limits(spec)
         jobs = [self.registry.hooks.enqueued(job) for job in jobs]
-        return self.store.add_many(jobs, connection=psycopg_connection(connection), now=self.now())
+        if self._eager is not None:
+            return [self._eager.add(job) for job in jobs]
+        added = on_borrowed(
+            connection, lambda own: self.store.add_many(jobs, connection=own, now=self.now())
+        )
+        return [Job(self, one.id, created=one.created) for one in added]
 
-    async def enqueue_many_async(self, jobs: Iterable[NewJob]) -> list[Added]:
-        """`enqueue_many` without holding up the event loop."""
-        return await asyncio.to_thread(self.enqueue_many, jobs)
+    def job(self, job_id: UUID | str) -> Job[Any]:
+        """A handle for the job of this id, whoever added it."""
+        try:
+            id_ = UUID(str(job_id))
+            return (self._eager and self._eager.find(id_)) or Job(self, id_)
+        except ValueError:
+            raise InvalidInput(f"A job's id is a UUID, got {job_id!r}.", field="job_id") from None
+
+    enqueue_many_async = async_form(enqueue_many)
+
+    def schedule(
+        self,
+        task: Task[..., Any] | NewJob | str,
+        /,
+        *,
+        every: DurationLike | None = None,
+        cron: str | None = None,
+        at: datetime | None = None,
+        after: Any = None,
+        on: AfterCondition | str | None = None,
+        timezone: str | None = None,
+        name: str | None = None,
+        replace: bool = False,
+        connection: Any = None,
+        **arguments: Any,
+    ) -> Job[Any]:
+        """Add a schedule at run time: `app.schedule(sync, every="30m", name="sync-7", shop=7)`. A
+        task takes any number of them; `task.options(...)` gives it other settings, and a job made
+        by `task.job(...)` may stand for task and arguments. A `name` that is taken is an error,
+        or with `replace` that schedule becomes this one."""
+        if isinstance(task, str):
+            task = self.task_named(task)
+        job: Any = task.job(**arguments) if isinstance(task, Task) else task
+        schedule = schedule_from(
+            every=every, cron=cron, at=at, after=after, on=on, timezone=timezone
+        )
+        if schedule is None:
+            raise InvalidInput(
+                'Say when to run: every="30m", cron="0 9 * * *", at=datetime(...) or after=other.',
+                field="every",
+            )
+        if not isinstance(job, NewJob) or (job is task and arguments):
+            raise InvalidInput(
+                "schedule takes a task and its arguments, or a job made by task.job(...), which "
+                f"has its arguments already; got {task!r}.",
+                field="task",
+            )
+        job = copied(job, spec=copied(job.spec, schedule=schedule), name=name or job.name)
+        standing = None
+        if replace:
+            if job.name is None:
+                raise InvalidInput("Only a schedule with a name can be replaced.", field="name")
+            standing = self.store.read.job_by_name(job.name, job.scope)
+        if standing is None:
+            added = self.add(job, connection)
+            return Job(self, added.id, created=added.created)
+        self.registry.check_limits(job.spec)
+        self.store.control.update(
+            standing.id,
+            lambda _: job.spec,
+            payload=job.payload,
+            metadata=job.metadata,
+            rewiring=after is not None,
+            now=self.now(),
+        )
+        return Job(self, standing.id)
+
+    schedule_async = async_form(schedule)
+
+    def task_named(self, name: str) -> Task[..., Any]:
+        """The task of this name, to enqueue jobs without its code: what workers have registered of
+        it gives its settings, and the schema by which arguments are checked."""
+        if name in self.registry:
+            definition = self.registry.get(name)
+        else:
+            from evenbeat.named_task import recorded_definition  # noqa: PLC0415 - loads jsonschema
+
+            definition = recorded_definition(name, self.store, self.now())
+        return Task(self, definition, definition.handler)
+
+    task_named_async = async_form(task_named)
+
+    @contextmanager
+    def eager(self, *, raise_errors: bool = True) -> "Iterator[Eager]":
+        """For tests without a database: while the block lasts, `enqueue` runs the handler at once,
+        in this process, and gives a job whose `result()` can be read. What the handler raises comes
+        out of `enqueue`, or with `raise_errors=False` out of `result()`. Schedules, delays, retries
+        and limits are those of a worker: for them, there is the harness."""
+        from evenbeat.eager import Eager  # noqa: PLC0415 - for tests only
+
+        before, self._eager = (
+            self._eager,
+            Eager(
+                self,
+                raise_errors=raise_errors,
+                max_json_bytes=self.settings.max_payload_bytes,
+                clock=self.now,
+            ),
+        )
+        try:
+            yield self._eager
+        finally:
+            self._eager = before
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -307,7 +437,7 @@ class Evenbeat:
         watch = SimpleChore("balance", timedelta(minutes=5), lambda: self.balancer.watch())  # noqa: PLW0108
         chores: list[Chore] = [watch]
         code = self._code()
-        if self.schedules:
+        if self.declared:
             # Scopes come and go, and so do other releases, each of which has its own turn.
             turn, sync = f"schedule_sync:{code.name}:{code.schedules}", self.sync_schedules
             minute = timedelta(minutes=1)
@@ -328,10 +458,11 @@ class Evenbeat:
         self._workers.append(worker.identity.id)
         return worker
 
-    def asgi(self, *, auth: bool = True) -> "ASGIApp":
+    def asgi(self, *, auth: "bool | SignIn" = True) -> "ASGIApp":
         """API and dashboard, to mount in an ASGI application of yours:
-        `site.mount("/evenbeat", app.asgi())`. With `auth=False`, whoever reaches it over a loopback
-        address is admin. No worker runs in it; see `worker`."""
+        `site.mount("/evenbeat", app.asgi())`. Your own sign-in lets people in with a function
+        `auth(request)`, plain or async, that returns their `Caller`, or None. With `auth=False`,
+        whoever reaches it over a loopback address is admin. No worker runs in it; see `worker`."""
         from evenbeat.asgi import LazyService  # noqa: PLC0415 - those who never serve never load it
 
         return LazyService(self, auth=auth)
@@ -355,10 +486,10 @@ class Evenbeat:
             own_workers=self._workers,
             now=self.now(),
         )
-        return sync.run_once(self.schedules.values(), disable_removed=disable_removed)
+        return sync.run_once(self.declared.values(), disable_removed=disable_removed)
 
     def _code(self) -> ApplicationCode:
-        return ApplicationCode(self.name, self.version, fingerprint(self.schedules.values()))
+        return ApplicationCode(self.name, self.version, fingerprint(self.declared.values()))
 
     def now(self) -> datetime | None:
         """The time of its own that a test gave it; None means the database's."""
@@ -388,6 +519,13 @@ class Evenbeat:
             (start,) = provided("server")
             self._server = server = start(settings.server_dir)
             url = server.url
+            if any(self.registry):  # commands, which have no tasks, need not say it each time
+                logger.warning(
+                    "No database is named, so jobs are kept by a private PostgreSQL server in %s, "
+                    "which other machines do not see. Set EVENBEAT_DATABASE_URL in production; "
+                    "with EVENBEAT_EMBEDDED=off a missing one is an error.",
+                    settings.server_dir,
+                )
         store = Store(
             url,
             schema=settings.db_schema,
@@ -398,10 +536,15 @@ class Evenbeat:
             listen_url=settings.listen_url and settings.listen_url.get_secret_value(),
             read_url=settings.read_url and settings.read_url.get_secret_value(),
             max_json_bytes=settings.max_payload_bytes,
-            placer=lambda: self.balancer,
+            placer=lambda: PlacedAside(self.balancer) if is_on_loop() else self.balancer,
         )
         store.migrate(only_check=not settings.migrate)
         return store
+
+    @_MadeOnce
+    def ends(self) -> EndWatch:
+        """Who waits for the ends of jobs, for `job.result()`."""
+        return EndWatch(self.store)
 
     @_MadeOnce
     def metrics(self) -> "Metrics":
@@ -431,6 +574,8 @@ class Evenbeat:
     def close(self) -> None:
         """Give connections back and leave the embedded server."""
         self.__dict__.pop("balancer", None)
+        if (ends := self.__dict__.pop("ends", None)) is not None:
+            ends.close()
         if (store := self.__dict__.pop("store", None)) is not None:
             store.close()
         self.stop_server()
@@ -452,6 +597,12 @@ class Evenbeat:
     # --------------------------------------------------------------------------------------------
 
     def _declare(self, function: Callable[..., Any], options: Mapping[str, Any]) -> AnyTask:
+        if isinstance(function, Task):
+            raise InvalidInput(
+                f"{function!r} is a task already. Of stacked decorators, only every, cron and "
+                "after can stand above another; the innermost makes the task.",
+                field="handler",
+            )
         settings = dict(options)
         name = settings.pop("name", None) or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
@@ -474,7 +625,7 @@ class Evenbeat:
         )
         _check_key(definition)
         self.registry.add(definition)
-        return TaskFunction(self.add, definition, function)
+        return TaskFunction(self, definition, function)
 
     def _scheduled(self, schedule: Schedule, options: Mapping[str, Any]) -> TaskDecorator:
         def declare(function: Callable[..., Any]) -> AnyTask:
@@ -482,12 +633,33 @@ class Evenbeat:
             name, payload, scopes = (
                 own.pop(k, None) for k in ("schedule_name", "payload", "scopes")
             )
-            task = self._declare(function, own)
-            spec = replace(task.spec, schedule=schedule)
-            self._add_schedule(task, spec, name or task.name, payload, scopes)
+            if isinstance(function, TaskFunction):  # a decorator above another
+                task: AnyTask = function
+                spec = self._spec_over(task, own)
+            else:
+                task = self._declare(function, own)
+                spec = task.spec
+            if name is None:
+                others = [s.name for s in self.declared.values() if s.spec.task == task.name]
+                numbered = (f"{task.name}-{number}" for number in count(2))
+                name = next(n for n in chain([task.name], numbered) if n not in others)
+            self._add_schedule(task, copied(spec, schedule=schedule), name, payload, scopes)
             return task
 
         return cast("TaskDecorator", declare)
+
+    def _spec_over(self, task: AnyTask, options: dict[str, Any]) -> JobSpec:
+        """The spec of one more schedule of a task, with settings of its own."""
+        if task.name not in self.registry or self.registry.get(task.name) is not task.definition:
+            raise InvalidInput(f"{task!r} belongs to another application.", field="handler")
+        if of_task := options.keys() & _OF_THE_TASK:
+            raise InvalidInput(
+                f"The option {min(of_task)!r} belongs to the task: give it to the innermost of its "
+                "decorators.",
+                field=min(of_task),
+            )
+        retry = options.pop("retry", None)
+        return spec_with(task.spec, options, retry, "A schedule")
 
     def _add_schedule(
         self,
@@ -499,16 +671,26 @@ class Evenbeat:
         *,
         periodic: bool = False,
     ) -> None:
-        other = self.schedules.get(name)
-        if other is not None and other.spec.task != task.name:
+        if (other := self.declared.get(name)) is not None:
             raise InvalidInput(
-                f"Two schedules are named {name!r}: of the tasks {other.spec.task!r} and "
+                f"Two schedules are named {name!r}: one of the task {other.spec.task!r} and one of "
                 f"{task.name!r}. Give one of them another schedule_name.",
                 field="schedule_name",
             )
         encoded = task.definition.signature.encode((), payload or {})
         spec = with_key(spec, encoded)
-        self.schedules[name] = DeclaredSchedule(name, spec, encoded, scopes, periodic)
+        self.declared[name] = DeclaredSchedule(name, spec, encoded, scopes, periodic)
+
+
+def _check_new(taker: str, job: Any) -> None:
+    """Refuse what is no job that could be added, such as a task, or what `enqueue` gave."""
+    if not isinstance(job, NewJob):
+        raise InvalidInput(
+            f"{taker} takes jobs that are yet to be added, got {job!r}. Make them by "
+            f"{job.name if isinstance(job, Task) else 'task'}.job(...), which takes the same "
+            "arguments as enqueue(...).",
+            field="jobs",
+        )
 
 
 def _check_key(definition: TaskDefinition) -> None:

@@ -6,6 +6,7 @@ default. An empty variable counts as not set.
 """
 
 import difflib
+import logging
 import os
 import re
 import tomllib
@@ -36,6 +37,8 @@ from pydantic_settings import (
 
 from evenbeat.domain.duration import parse_duration
 from evenbeat.errors import InvalidSettings
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "EVENBEAT_"
 CONFIG_VARIABLE = "EVENBEAT_CONFIG"
@@ -141,6 +144,9 @@ class Settings(BaseSettings):
     database_url: DatabaseUrl = None
     """The PostgreSQL database, as postgresql://user:password@host:port/name. Without it, an
     embedded server is started in data_dir."""
+    embedded: bool = True
+    """Whether the embedded server may stand in for a database URL. Turn it off in production, where
+    a missing URL should be an error."""
     # `schema` is a method of every pydantic model, so the field needs a name of its own.
     db_schema: SchemaName = Field("evenbeat", validation_alias=f"{PREFIX}SCHEMA")
     """The PostgreSQL schema that holds Evenbeat's tables."""
@@ -246,7 +252,13 @@ class Settings(BaseSettings):
 
     @property
     def server_dir(self) -> Path:
-        """The directory of the embedded server."""
+        """The directory of the embedded server, if there may be one."""
+        if not self.embedded:
+            raise InvalidSettings(
+                f"No database is named, and {PREFIX}EMBEDDED is off. Set {PREFIX}DATABASE_URL to "
+                "your PostgreSQL database, such as postgresql://user:password@host:5432/name.",
+                field="database_url",
+            )
         return self.data_dir / "postgres"
 
     @model_validator(mode="after")
@@ -287,6 +299,7 @@ def load_settings(**overrides: object) -> Settings:
 
     Raises InvalidSettings, naming the setting as and where it was written.
     """
+    _warn_of_misspelt_variables()
     arguments = _by_field(
         {name: value for name, value in overrides.items() if value is not None}, "an argument"
     )
@@ -335,6 +348,27 @@ def _by_field(values: Mapping[str, object], place: str) -> dict[str, object]:
             hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
             raise InvalidSettings(f"{name}, in {place}, is not a setting. {hint}", field=name)
     return fields
+
+
+_warned: set[str] = set()
+
+
+def _warn_of_misspelt_variables() -> None:
+    """Say once what a variable was probably meant to be. One that is like no setting may be
+    somebody else's: Kubernetes describes a service by the name of evenbeat in such."""
+    known = [setting_name(field).upper() for field in Settings.model_fields]
+    for variable in os.environ.keys() - _warned:
+        name = variable.upper().removeprefix(PREFIX)
+        is_ours = variable.upper().startswith((PREFIX + "TEST_", PREFIX + "DB_SCHEMA"))
+        if not variable.upper().startswith(PREFIX) or is_ours or name in known:
+            continue
+        _warned.add(variable)
+        if near := difflib.get_close_matches(name, known, n=2, cutoff=0.7):
+            logger.warning(
+                "%s is no setting, so it does nothing. Did you mean %s?",
+                variable,
+                " or ".join(PREFIX + one for one in near),
+            )
 
 
 def _older_variables() -> dict[str, object]:

@@ -661,6 +661,7 @@ def test_without_anything_configured_the_embedded_server_is_used_and_left(tmp_pa
     data = tmp_path / "data"
     added = process("job", "add", "x", "--json", cwd=tmp_path, EVENBEAT_DATA_DIR=str(data))
     assert added.returncode == 0, added.stderr
+    assert "private PostgreSQL" not in added.stderr  # which each command would repeat
     assert json.loads(added.stdout)["status"] == "pending"
     assert (data / "postgres" / "pgdata" / "PG_VERSION").exists()
     assert not (data / "postgres" / "pgdata" / "postmaster.pid").exists()

@@ -30,6 +30,13 @@ async def asynchronous() -> int:
     return os.getpid()
 
 
+def plain() -> str:
+    return "plain"
+
+
+by_another_name = app.task(plain, name="another", isolate=True)
+
+
 @app.task(isolate=True, max_retries=0)
 def late(*, ctx: Context) -> str:
     # Somebody takes the lease away while the child runs.
@@ -58,6 +65,13 @@ def test_async_handlers_can_be_isolated_too(evenbeat_harness):
     harness.drain()
     pid = app.store.read.executions_of(added.id).executions[0].result
     assert pid != os.getpid()
+
+
+def test_a_function_that_stays_plain_is_found_by_its_task(evenbeat_harness):
+    harness = evenbeat_harness(app)
+    added = by_another_name.enqueue()
+    harness.drain()
+    assert app.store.read.executions_of(added.id).executions[0].result == "plain"
 
 
 def test_the_heartbeat_of_an_isolated_run_tells_that_its_lease_is_lost(

@@ -15,7 +15,11 @@ def told(caplog):
     caplog.set_level(logging.DEBUG, logger="evenbeat")
 
     def of(event: str) -> list[logging.LogRecord]:
-        return [record for record in caplog.records if record.getMessage() == event]
+        return [
+            record
+            for record in caplog.records
+            if getattr(record.msg, "words", record.getMessage()) == event
+        ]
 
     return of
 

@@ -40,6 +40,26 @@ def test_schedules_are_added_once_and_kept(evenbeat_harness):
     assert {job.name: job for job in app.store.read.jobs().jobs} == before
 
 
+def test_a_task_with_two_schedules_runs_by_both(evenbeat_harness):
+    app = fresh_app()
+
+    @app.every("1h", payload={"by": "interval"})
+    @app.cron("30 3 * * *", payload={"by": "cron"})
+    def both(by: str) -> str:
+        return by
+
+    harness = evenbeat_harness(app, START)
+    assert {job.name: job.task for job in app.store.read.jobs().jobs} == {
+        "both": "both",
+        "both-2": "both",
+    }
+    harness.advance("1d")
+    (nightly,) = harness.executions("both")
+    assert (nightly.result, nightly.plan_time) == ("cron", START.replace(hour=3, minute=30))
+    assert len(harness.executions("both-2")) == 24
+    assert app.sync_schedules().changed == 0
+
+
 def test_a_changed_schedule_is_updated_in_place_and_keeps_its_rhythm(evenbeat_harness):
     app = fresh_app()
 
@@ -50,14 +70,14 @@ def test_a_changed_schedule_is_updated_in_place_and_keeps_its_rhythm(evenbeat_ha
     harness.advance("40m")
     before = app.store.read.job_by_name("sync")
 
-    app.schedules.clear()
+    app.declared.clear()
     app.every("30m", priority=40)(sync.__wrapped__)
     assert app.sync_schedules().updated == ["sync"]
     same_rhythm = app.store.read.job_by_name("sync")
     assert (same_rhythm.id, same_rhythm.priority) == (before.id, 40)
     assert same_rhythm.next_run_at == before.next_run_at
 
-    app.schedules.clear()
+    app.declared.clear()
     app.every("1h", priority=40)(sync.__wrapped__)
     app.sync_schedules()
     new_rhythm = app.store.read.job_by_name("sync")
@@ -72,15 +92,15 @@ def test_a_removed_schedule_is_reported_and_stopped_when_asked(evenbeat_harness)
     def gone() -> None: ...
 
     harness = evenbeat_harness(app, START)
-    declared = dict(app.schedules)
-    app.schedules.clear()
+    declared = dict(app.declared)
+    app.declared.clear()
     report = app.sync_schedules()
     assert (report.removed, report.stopped) == (["gone"], [])
     assert app.sync_schedules(disable_removed=True).stopped == ["gone"]
     assert app.store.read.job_by_name("gone").status == "paused"
     assert harness.advance("1h") == 0
 
-    app.schedules.update(declared)
+    app.declared.update(declared)
     assert app.sync_schedules().resumed == ["gone"]
     assert harness.advance("1h") == 6
 

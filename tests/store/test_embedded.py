@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import psutil
 import psycopg
 import pytest
 
-from evenbeat import embedded
+from evenbeat import Evenbeat, embedded
 from evenbeat.embedded import cluster as embedded_cluster
 from evenbeat.errors import EmbeddedUnavailable
 from waiting import PATIENCE, wait_for
@@ -370,6 +371,25 @@ def test_root_and_the_owner_of_the_directory_share_its_server(home: Path) -> Non
     ordinary.leave()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can add a user")
+def test_two_first_starts_at_once_make_one_system_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, log = f"evenbeat-{os.getpid()}", tmp_path / "log"
+    slow = tmp_path / "useradd"
+    slow.write_text(f"#!/bin/sh\necho $$ >> {log}\nsleep 0.3\nexec {shutil.which('useradd')} $@\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(embedded, "SYSTEM_USER", name)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    try:
+        with ThreadPoolExecutor() as threads:
+            accounts = list(threads.map(lambda _: embedded._system_user(), range(4)))
+    finally:
+        subprocess.run(["userdel", name], check=False)
+    assert len(set(accounts)) == 1
+    assert len(log.read_text().split()) == 1, "useradd ran once"
+
+
 def test_without_the_wheel_the_message_says_what_to_set(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,6 +434,19 @@ def test_a_directory_of_something_else_is_left_alone(home: Path) -> None:
     with pytest.raises(EmbeddedUnavailable, match="not empty"):
         embedded.start(home)
     assert stat.S_IMODE(home.stat().st_mode) == 0o755
+
+
+def test_an_application_says_that_nobody_else_sees_its_jobs(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for tasks in (0, 1):
+        with Evenbeat(data_dir=home.parent) as app:
+            if tasks:
+                app.task(lambda: None, name="send")
+            assert app.store.read.jobs().total == 0
+    (warning,) = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert str(home.parent) in warning.getMessage()
+    assert "EVENBEAT_DATABASE_URL" in warning.getMessage()
 
 
 def test_ctrl_c_reaches_the_user_and_not_the_server(made: Path) -> None:

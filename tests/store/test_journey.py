@@ -439,8 +439,9 @@ def test_enqueue_takes_part_in_the_callers_transaction(store, connect, bulk):
         ({"x": object()}, "not JSON serializable"),
         ({"x": float("inf")}, "JSON compliant"),
         ({"x": "a" * 300_000}, "at most 262,144"),
-        ({"x": "nul \x00"}, "The database cannot hold this value"),
-        ({"x": "\ud800"}, "The database cannot hold this value"),
+        ({"x": ["nul \x00"]}, r"cannot hold this value: the text payload.x.0 has a NUL"),
+        ({"x": {"\0": 1}}, r"cannot hold this value: a key in payload.x"),
+        ({"x": "\ud800 \U0001f600"}, "the text payload.x has half a surrogate pair"),
     ],
 )
 @pytest.mark.parametrize("bulk", [False, True])

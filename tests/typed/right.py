@@ -6,7 +6,21 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from evenbeat import CURRENT, Context, Evenbeat, Event, RetryPolicy, State, Task, WorkerEvent
+from starlette.requests import Request
+
+from evenbeat import (
+    CURRENT,
+    Caller,
+    Context,
+    Evenbeat,
+    Event,
+    Job,
+    JobRecord,
+    RetryPolicy,
+    State,
+    Task,
+    WorkerEvent,
+)
 
 app = Evenbeat(name="typed")
 
@@ -35,6 +49,12 @@ async def sync_inventory(ctx: Context) -> None:
 @app.cron("0 9 * * mon-fri", timezone="Europe/Berlin", catch_up="latest_only")
 def report() -> str:
     return "done"
+
+
+@app.every("1h", priority=80)
+@app.cron("0 3 * * *", schedule_name="nightly")
+async def both(ctx: Context, days: int = 1) -> int:
+    return days
 
 
 @app.after(report, on="failure")
@@ -88,6 +108,7 @@ def on_failure(event: Event) -> None:
 def direct_calls(ctx: Context) -> None:
     assert_type(store(ctx, [1, 2]), int)
     assert_type(store(ctx, rows=[1, 2]), int)
+    both.enqueue(days=2)
     assert_type(store_later([1]), int)
     assert_type(report(), str)
 
@@ -95,6 +116,32 @@ def direct_calls(ctx: Context) -> None:
 async def awaited_calls(ctx: Context) -> None:
     assert_type(await fetch("https://example.org"), dict[str, int])
     await sync_inventory(ctx)
+
+
+async def handles() -> None:
+    job = fetch.enqueue("https://example.org")
+    assert_type(job, Job[dict[str, int]])
+    assert_type(job.result(timeout="5s"), dict[str, int])
+    assert_type(await job, dict[str, int])
+    assert_type(await job.result_async(5), dict[str, int])
+    assert_type(await store.enqueue_async([1]), Job[int])
+    assert_type(app.job(job.id), Job[Any])
+    assert_type(sync_inventory.options(delay=5).enqueue().result(), None)
+    await job.cancel_async()
+
+
+async def at_run_time() -> None:
+    assert_type(app.schedule(fetch, every="30m", name="fetch-a", url="a"), Job[Any])
+    app.schedule(store.job([1]), cron="@daily", timezone="Europe/Berlin", name="s", replace=True)
+    app.schedule("fetch", at=datetime.now(UTC), url="a")
+    await app.schedule_async(report, after=[fetch, "s"], on="any")
+    assert_type(app.jobs.list(status=["failed"], queue="default"), list[JobRecord])
+    assert_type(await app.schedules.list_async(kind="cron"), list[JobRecord])
+    assert_type(await app.jobs.count_async(tag="mine"), int)
+    assert_type(app.schedules.update("s", every="2h", priority=80, payload={}), JobRecord)
+    assert_type(await app.jobs.pause_async("s"), JobRecord)
+    app.jobs.delete(fetch.enqueue("a"))
+    (await app.task_named_async("fetch")).enqueue(url="a")
 
 
 async def enqueueing() -> None:
@@ -124,3 +171,16 @@ def task_of_one_text(task: Task[[str], Any]) -> None:
 any_task(fetch)
 any_task(store)
 any_task(app.task(max, name="largest"))
+
+
+def signed_in(request: Request) -> Caller | None:
+    return Caller("ann", "admin") if "cookie" in request.headers else None
+
+
+async def signed_in_later(request: Request) -> Caller:
+    return Caller(request.headers["x-user"], "viewer")
+
+
+app.asgi(auth=signed_in)
+app.asgi(auth=signed_in_later)
+app.asgi(auth=False)

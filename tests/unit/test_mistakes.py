@@ -1,17 +1,30 @@
 """Mistakes that everybody makes once: what is said names the argument, what is allowed, and what to
 do."""
 
+import base64
 import functools
 import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
-from uuid import uuid4
+from socket import socket
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID, uuid4
 
 import pytest
+from pydantic import (
+    Base64Bytes,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    Json,
+    PlainSerializer,
+    SecretStr,
+)
 
 from evenbeat import Context, Evenbeat
 from evenbeat.errors import InvalidInput
@@ -47,6 +60,33 @@ def test_a_value_that_json_cannot_carry_is_named(app, value):
     assert type(value).__name__ in text
 
 
+def circle() -> list:
+    ring: list = [1]
+    ring.append(ring)
+    return ring
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "words"),
+    [
+        ({"a": [1, {"b": object()}]}, "thing.a.1.b", "id or a path"),
+        ({"a": {"b": b"\xff"}}, "thing.a.b", "base64.b64encode"),
+        ({"a": circle()}, "thing.a", "circle"),
+        ({"a": {"b": datetime.now(UTC)}}, "thing.a.b", "datetime"),
+        ([{"b": [float("nan")]}], "thing.0.b.0", "nan"),
+        ([{"b": {1: "x"}}], "thing.0.b", "key 1"),
+    ],
+)
+@pytest.mark.parametrize("annotation", [Any, object, dict | list, dict[str, Any] | list[Any]])
+def test_the_message_leads_to_the_part_that_is_wrong(app, value, path, words, annotation):
+    def keep(thing): ...
+
+    keep.__annotations__["thing"] = annotation
+    text = said(app.task(keep).enqueue, value)
+    assert f"argument {path!r}" in text
+    assert words in text
+
+
 def test_bytes_that_are_no_text_are_named_with_a_way_out(app):
     @app.task
     def keep(name: str, raw: bytes): ...
@@ -54,6 +94,66 @@ def test_bytes_that_are_no_text_are_named_with_a_way_out(app):
     text = said(keep.enqueue, "x", b"\xff\xfe")
     assert "argument 'raw'" in text
     assert "Base64Bytes" in text
+
+    @app.task
+    def keep_all(raw: Base64Bytes): ...
+
+    payload = keep_all.job(base64.b64encode(b"\xff\xfe")).payload
+    assert keep_all.definition.signature.decode(payload) == {"raw": b"\xff\xfe"}
+
+
+@dataclass
+class Order:
+    id: UUID
+    notes: Any = None
+
+
+class Customer(BaseModel):
+    name: str
+    since: date
+    note: str = Field("", exclude=True)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (dict[int, str], {1: "a"}),
+        (dict[date, set[int]], {date(2030, 1, 1): {1, 2}}),
+        (datetime, datetime.now(UTC)),
+        (Decimal, Decimal("1.50")),
+        (Order, Order(uuid4(), [1, {"a": None}])),
+        (list[Customer], [Customer(name="Ada", since=date(2030, 1, 1), note="other")]),
+        (Iterable[int], [1, 2]),
+        (Annotated[complex, PlainSerializer(str), BeforeValidator(complex)], 1 + 2j),
+        (Any, (1, "a", (2.5, None))),
+    ],
+)
+def test_what_arrives_as_it_was_sent_is_taken(app, annotation, value):
+    def keep(thing): ...
+
+    keep.__annotations__["thing"] = annotation
+    task = app.task(keep)
+    task.definition.signature.decode(task.job(value).payload)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "words"),
+    [
+        (datetime | str, datetime.now(UTC), "argument 'thing' is a datetime, but"),
+        (Order, Order(uuid4(), datetime.now(UTC)), "argument 'thing.notes' is a datetime, but"),
+        (SecretStr, "hunter2", "would reach the handler with another value"),
+        (Json, '{"a": 1}', "would be refused by the worker: argument 'thing'"),
+    ],
+)
+def test_what_would_arrive_as_something_else_is_refused_whatever_the_annotation(
+    app, annotation, value, words
+):
+    def keep(thing): ...
+
+    keep.__annotations__["thing"] = annotation
+    text = said(app.task(keep).enqueue, value)
+    assert words in text
+    assert "hunter2" not in text
 
 
 @pytest.mark.parametrize(
@@ -71,7 +171,7 @@ def test_what_a_worker_could_not_make_again_needs_an_annotation(app, value, kind
     def keep(n: int, when): ...
 
     text = said(keep.enqueue, 1, value)
-    assert "argument 'when'" in text
+    assert "argument 'when" in text
     assert kind in text
     assert "annotat" in text.lower()
 
@@ -84,7 +184,7 @@ def test_numbers_that_are_none_are_refused(app, value):
     @app.task
     def keep_float(x: float): ...
 
-    assert "argument 'x'" in said(keep.enqueue, value)
+    assert "argument 'x" in said(keep.enqueue, value)
     if isinstance(value, float):
         assert "argument 'x'" in said(keep_float.enqueue, value)
 
@@ -119,6 +219,26 @@ def test_an_annotation_that_cannot_be_read_leaves_the_others_checked(app, caplog
     assert "'table'" in caplog.text
 
 
+class Parcel(BaseModel):
+    items: "OrderedDict[str, int]"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (list[socket], "'thing': list[socket.socket]. Take what the handler can load it by"),
+        (Parcel, "'thing': test_mistakes.Parcel. 'OrderedDict' in it is not known"),
+    ],
+)
+def test_an_annotation_that_json_cannot_carry_is_named_with_its_argument(app, annotation, words):
+    def keep(n: int, thing, other: str = ""): ...
+
+    keep.__annotations__["thing"] = annotation
+    text = said(app.task, keep)
+    assert words in text
+    assert "model_" not in text
+
+
 def test_a_context_by_another_name_is_one(app):
     def keep(n: int, run: "Context") -> None: ...
 
@@ -136,6 +256,10 @@ class Mailer:
     def send(self, to: str) -> None: ...
 
 
+class Letter:
+    def __call__(self, to: str) -> None: ...
+
+
 def test_a_handler_without_a_name_of_its_own_gets_one(app):
     assert "name=" in said(app.task, lambda: None)
     assert "name=" in said(app.task, functools.partial(tell, "Ada"))
@@ -150,8 +274,10 @@ def test_a_method_is_no_handler(app):
 def test_an_isolated_handler_must_be_found_by_its_child(app):
     def nested() -> None: ...
 
-    assert "top level" in said(app.task, nested, isolate=True)
+    for handler in (nested, lambda: None, functools.partial(tell, "Ada"), Mailer().send, Letter()):
+        assert "top level" in said(app.task, handler, name="handler", isolate=True)
     assert app.task(nested).name == "nested"
+    assert app.task(tell, isolate=True).name == "tell"
 
 
 def test_two_schedules_of_one_name_are_refused(app):
@@ -163,7 +289,44 @@ def test_two_schedules_of_one_name_are_refused(app):
     text = said(app.cron("@daily", schedule_name="nightly"), two)
     assert "'nightly'" in text
     assert "schedule_name" in text
-    assert app.schedules["nightly"].spec.task == "one"
+    assert app.declared["nightly"].spec.task == "one"
+
+
+def test_one_task_cannot_have_two_schedules_of_one_name(app):
+    @app.every("1h", schedule_name="nightly")
+    def one() -> None: ...
+
+    text = said(app.cron("@daily", schedule_name="nightly"), one)
+    assert "'nightly'" in text
+    assert "schedule_name" in text
+    assert len(app.schedules) == 1
+
+
+def test_decorators_can_be_stacked_and_each_schedule_has_a_name(app):
+    @app.every("1h", priority=80, payload={"why": "hourly"})
+    @app.every("1d", schedule_name="daily")
+    @app.cron("0 3 * * *", priority=20)
+    def both(why: str = "?") -> str:
+        return why
+
+    assert both("me") == "me"
+    assert [*app.schedules] == ["both", "daily", "both-2"]
+    assert {one.spec.task for one in app.schedules.values()} == {"both"}
+    assert [one.spec.priority for one in app.schedules.values()] == [20, 20, 80]
+    assert app.schedules["both-2"].payload == {"why": "hourly"}
+    assert both.spec.priority == 20
+
+
+@pytest.mark.parametrize("option", [{"name": "x"}, {"isolate": True}, {"never_retry": [OSError]}])
+def test_what_belongs_to_the_task_goes_to_the_innermost_decorator(app, option):
+    @app.cron("0 3 * * *")
+    def both() -> None: ...
+
+    text = said(app.every("1h", **option), both)
+    assert repr(next(iter(option))) in text
+    assert "innermost" in text
+    assert "innermost" in said(app.task, both)
+    assert "another application" in said(Evenbeat("postgresql:///other").every("1h"), both)
 
 
 # -- enqueueing ----------------------------------------------------------------------------------
@@ -185,6 +348,10 @@ def test_enqueue_many_takes_jobs_that_are_not_added_yet(app):
     text = said(app.enqueue_many, [send])
     assert "send.job(" in text
     assert "job(...)" in said(app.enqueue_many, ["send"])
+    assert "job(...)" in said(app.enqueue_many, [uuid4()])
+    assert "a list" in said(app.enqueue_many, send.job())
+    assert "a list" in said(app.enqueue_many, send)
+    assert "send.job(" in said(app.add, send)
 
 
 # -- workers and connections ---------------------------------------------------------------------
@@ -206,10 +373,27 @@ def test_a_url_of_another_kind_is_explained(url, words):
     assert words in said(lambda: Evenbeat(url).settings)
 
 
-def test_an_at_sign_in_the_password_is_explained_and_not_shown():
-    text = said(Database, "postgresql://me:secr@word@localhost/x")
+@pytest.mark.parametrize(
+    "password",
+    ["secr@word", "secr@word/x", "secr@word#x", "secr@word:x", "se/cr@word", "se%zzword"],
+)
+def test_a_password_that_would_be_read_as_something_else_is_explained_and_not_shown(password):
+    text = said(Database, f"postgresql://me:{password}@localhost:5432/x")
     assert "%40" in text
     assert "word" not in text.replace("password", "")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:///x?host=/tmp/x&user=me",
+        "postgresql://me:p%40ss%2Fword@h1:1,h2:2/x?application_name=a@b",
+        "postgres://me@/x",
+        "postgres://me:a?b#c:d@localhost/a%40b",
+    ],
+)
+def test_what_libpq_understands_is_taken(url):
+    Database(url).close()
 
 
 def test_a_broken_dependency_is_not_hidden(tmp_path):

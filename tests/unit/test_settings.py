@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from evenbeat import Evenbeat
 from evenbeat.errors import InvalidSettings
 from evenbeat.settings import Settings, load_settings, setting_name
 
@@ -30,6 +31,7 @@ def test_defaults() -> None:
     values = settings.model_dump(exclude={"data_dir"})
     assert values == {
         "database_url": None,
+        "embedded": True,
         "db_schema": "evenbeat",
         "migrate": True,
         "read_url": None,
@@ -146,7 +148,7 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
     [
         ("pol_seconds = 1", "Did you mean poll_seconds?"),
         ('shema = "x"', "Did you mean schema?"),
-        ("[worker]\nthreads = 1", "There are: database_url, schema, migrate, "),
+        ("[worker]\nthreads = 1", "There are: database_url, embedded, schema, "),
     ],
 )
 def test_unknown_keys_in_the_file_are_refused(tmp_path: Path, line: str, hint: str) -> None:
@@ -154,6 +156,32 @@ def test_unknown_keys_in_the_file_are_refused(tmp_path: Path, line: str, hint: s
     message = refusal()
     assert "in evenbeat.toml, is not a setting" in message
     assert hint in message
+
+
+def test_a_misspelt_variable_is_told_once_and_the_variables_of_others_are_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("evenbeat.settings._warned", set())
+    for name in ("SERVICE_HOST", "PORT_80_TCP_ADDR", "URL", "JOB_ID", "DB_SCHEMA", "threads"):
+        monkeypatch.setenv(f"EVENBEAT_{name}", "5")
+    monkeypatch.setenv("EVENBEAT_DB_SCHEMA", "mine")
+    monkeypatch.setenv("EVENBEAT_CONCURENCY", "5")
+    for _ in range(2):
+        load_settings()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "EVENBEAT_CONCURENCY" in record.getMessage()
+    assert "Did you mean EVENBEAT_CONCURRENCY?" in record.getMessage()
+
+
+def test_without_a_database_the_private_server_can_be_forbidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EVENBEAT_EMBEDDED", "off")
+    with pytest.raises(InvalidSettings) as caught:
+        _ = Evenbeat().store
+    assert "EVENBEAT_DATABASE_URL" in str(caught.value)
+    assert "EVENBEAT_EMBEDDED is off" in str(caught.value)
 
 
 def test_unknown_variables_are_ignored_and_unknown_arguments_refused(

@@ -6,14 +6,14 @@ import re
 import time
 from collections.abc import Mapping
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenbeat.api.auth.tokens import Role
-from evenbeat.api.dependencies import identify
+from evenbeat.api.dependencies import caller_of
 from evenbeat.api.problems import problem, problem_for
 from evenbeat.errors import EvenbeatError, RoleTooLow
 from evenbeat.store.database import connection_timeout
@@ -127,10 +127,10 @@ class RequestGuard:
                 return None
         request = Request(scope)
         try:
-            principal = await run_in_threadpool(identify, request)
+            principal = await caller_of(request)
             if not principal.role.covers(Role.OPERATOR):
                 raise RoleTooLow(Role.OPERATOR, principal.role)
-        except EvenbeatError as error:
+        except (EvenbeatError, HTTPException) as error:
             refusal, is_unknown = problem_for(request, error), not isinstance(error, RoleTooLow)
             most = 0 if is_unknown and is_chunked else DROPPED_UNSEEN
         else:

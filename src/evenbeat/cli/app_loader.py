@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from evenbeat.app import Evenbeat
 from evenbeat.errors import DatabaseUnavailable, InvalidInput
 from evenbeat.settings import Settings
-from evenbeat.store.database import Database, place_of
+from evenbeat.store.database import Database
+from evenbeat.store.explained import place_of
 
 logger = logging.getLogger("evenbeat.worker")
 T = TypeVar("T")

@@ -43,7 +43,8 @@ class Outcome:
     `result` is JSON text; `retry_after` is the handler's own wish, and with `keeps_turn` the job is
     due again as it was; `final` says that trying again is pointless; `needs_person` keeps even a
     recurring job from going on by itself; `unfit` says that the payload does not fit the handler of
-    this worker, which has not run.
+    this worker, which has not run. `error` is what the handler raised, for the log only, if nobody
+    has named the failure.
     """
 
     status: ExecutionStatus = ExecutionStatus.COMPLETED
@@ -63,3 +64,4 @@ class Outcome:
     final: bool = False
     needs_person: bool = False
     unfit: bool = False
+    error: BaseException | None = None

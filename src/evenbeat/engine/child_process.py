@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -111,6 +112,8 @@ class ProcessRunner(SlotRunner):
                     run.context.progress(**content)
                 elif kind == "heartbeat":
                     ours.send(run.context.renew())
+                elif kind == "now":
+                    ours.send(run.context.now)
                 else:
                     report: ChildReport = content
                     return report._replace(
@@ -235,20 +238,32 @@ class PipedLeases:
 
     def renew(self, _job: JobRecord) -> bool:
         """Ask the worker to renew."""
+        return bool(self._ask("heartbeat"))
+
+    def now(self) -> datetime:
+        """Ask the worker what time it is."""
+        moment: datetime = self._ask("now")
+        return moment
+
+    def _ask(self, kind: str) -> Any:
         with self._sending:
-            self._pipe.send(("heartbeat", None))
-            return bool(self._pipe.recv())
+            self._pipe.send((kind, None))
+            return self._pipe.recv()
 
 
 def _find(assignment: Assignment) -> TaskDefinition:
-    """The task behind the name that the decorator left in its module."""
+    """The task that the decorator left in its module: by the function's name, or by another."""
     for module in assignment.imports:
         importlib.import_module(module)
-    task: Any = importlib.import_module(assignment.module)
+    home = importlib.import_module(assignment.module)
+    named: Any = home
     for part in assignment.qualname.split("."):
-        task = getattr(task, part, None)
-    definition = getattr(task, "definition", None)
-    if not isinstance(definition, TaskDefinition):
+        named = getattr(named, part, None)
+    for one in (named, *vars(home).values()):
+        definition = getattr(one, "__dict__", {}).get("definition")
+        if isinstance(definition, TaskDefinition) and definition.name == assignment.task:
+            break
+    else:
         raise TaskUnknown(
             f"The isolated task {assignment.task!r} must stand at the top level of a module: "
             f"{assignment.module}.{assignment.qualname} is not a task there."
@@ -272,6 +287,10 @@ def _own_loop() -> asyncio.AbstractEventLoop:
 
 
 def _report(outcome: Outcome | None) -> ChildReport:
+    if outcome is not None:
+        outcome.error = (
+            None  # its trace goes with it as text; an exception may not let itself pickle
+        )
     used = resource.getrusage(resource.RUSAGE_SELF)
     below = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = sum(u.ru_utime + u.ru_stime for u in (used, below))

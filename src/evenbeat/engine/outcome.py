@@ -1,5 +1,6 @@
 """What a handler's return value or exception becomes: the step `outcome` of a run."""
 
+import logging
 import re
 import traceback
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
@@ -12,8 +13,15 @@ from evenbeat.domain.execution import Outcome
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.run import Run, StopReason
 from evenbeat.errors import EvenbeatError, Fail, InvalidInput, LeaseLost, Retry
+from evenbeat.observe.logs import LogEvent
 from evenbeat.store.rows import encode_json
 
+logger = logging.getLogger("evenbeat.worker")
+
+RESULT_NOT_KEPT = LogEvent(
+    "Result not kept",
+    "%(task)s, job %(job_id)s: %(error)s Return plain JSON, or None and keep it elsewhere.",
+)
 MAX_RESULT_BYTES = 64 * 1024
 MAX_TRACE = 20_000
 MAX_MESSAGE = 2_000
@@ -39,7 +47,7 @@ def completed(run: Run, value: Any) -> Outcome | None:
         kind = type(value).__name__.replace("_", " ")
         raise Fail(f"The handler returned a {kind}, which has not run.", code="not_run")
     if not isinstance(value, ChildReport):
-        result = None if value is None else encode_result(value)
+        result = None if value is None else encode_result(value, run)
         return _measured(run, Outcome(result=result))
     outcome = value.outcome
     if outcome is not None:
@@ -64,7 +72,7 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
         if error.code is not None:  # a failure with a name needs no trace to be understood
             outcome.error_code, outcome.stack_trace = str(error.code)[:MAX_CODE], None
         if error.result is not None:
-            outcome.result = encode_result(error.result)
+            outcome.result = encode_result(error.result, run)
         if isinstance(error, Retry):
             outcome.stack_trace = None
             try:
@@ -78,6 +86,8 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
     ):
         outcome.error_code = "invalid_payload"
         outcome.unfit = run.unfit
+    if outcome.stack_trace is not None:
+        outcome.error = error
     return _measured(run, outcome)
 
 
@@ -94,19 +104,24 @@ def stopped(run: Run) -> Outcome | None:
     return _measured(run, outcome)
 
 
-def encode_result(value: Any) -> str:
+def encode_result(value: Any, run: Run) -> str:
     """A handler's return value as JSON text. One that cannot be stored is replaced by a note."""
     try:
-        text = encode_json("result", to_jsonable_python(value), limit=MAX_RESULT_BYTES)
+        text = encode_json(
+            "result", to_jsonable_python(value), limit=MAX_RESULT_BYTES, storable=False
+        )
     except Exception as error:  # a value may raise anything when it is looked at
         note = {"omitted": _message(error), "type": type(value).__name__}
-        text = encode_json("result", note)
+        fields = {"job_id": str(run.job.id), "task": run.job.task, "error": note["omitted"]}
+        logger.warning(RESULT_NOT_KEPT, fields, extra=fields)
+        text = encode_json("result", note, storable=False)
     return _storable(text)
 
 
 def encode_progress(progress: dict[str, Any]) -> str:
     """A progress report as JSON text."""
-    return _storable(encode_json("progress", progress, limit=MAX_PROGRESS_BYTES))
+    text = encode_json("progress", progress, limit=MAX_PROGRESS_BYTES, storable=False)
+    return _storable(text)
 
 
 def _storable(text: str) -> str:

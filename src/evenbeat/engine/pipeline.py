@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -48,6 +49,7 @@ _STOPPED_AS = {
     StopReason.TIMEOUT: EndKind.LOST,
     None: EndKind.LOST,
 }
+_LAST = (EndKind.COMPLETED, EndKind.FAILED, EndKind.CANCELLED)
 _spread = partial(random.uniform, -1, 1)
 
 
@@ -207,6 +209,11 @@ class Pipeline(Loop):
         self._unsure, self._batch, self._written_at = False, [], self._monotonic()
         self._most = MOST_AT_ONCE
         self._runs.remove(runs)
+        if self._runs.awaited:
+            with suppress(StoreError):  # who waits also looks
+                self._store.notify_ended(
+                    self._runs.no_longer_awaited(e.job.id for e in ends if e.kind in _LAST)
+                )
         self._report(ends)
         return 0.0
 

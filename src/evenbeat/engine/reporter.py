@@ -11,8 +11,18 @@ from evenbeat.domain.job import JobRecord
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.run import Run
 from evenbeat.events import EVENT_OF_END, Event, EventBus, EventKind
+from evenbeat.observe.logs import LogEvent
 
 logger = logging.getLogger("evenbeat.worker")
+
+_JOB = "%(task)s, job %(job_id)s"
+_STARTED = LogEvent("Executing job", _JOB)
+_REFUSED = LogEvent("Payload refused, left to another worker", f"{_JOB}: %(reason)s")
+_HANDED_BACK = LogEvent("Handed back", _JOB)
+_CANCELLED = LogEvent("Job cancelled", _JOB)
+_LOST = LogEvent("Lease lost, result thrown away", _JOB)
+_COMPLETED = LogEvent("Job completed successfully", f"{_JOB}, in %(duration)s")
+_FAILED = LogEvent("Job execution failed", f"{_JOB}: %(error)s")
 
 
 class SkippedPlans(NamedTuple):
@@ -34,7 +44,7 @@ class Reporter:
         if logger.isEnabledFor(logging.INFO):
             for run in runs:
                 fields = _fields(run.job) | {"retry_attempt": run.job.current_retry_count}
-                logger.info("Executing job", extra=fields)
+                logger.info(_STARTED, fields, extra=fields)
         if self._events.wants(EventKind.START):
             for run in runs:
                 self._emit(EventKind.START, run.job)
@@ -75,23 +85,21 @@ class Reporter:
         fields = _fields(end.job)
         outcome, decision = end.outcome, end.decision
         if end.kind is EndKind.RELEASED and outcome is not None:
-            reason = {"reason": outcome.error_message}
-            logger.warning("Payload refused, left to another worker", extra=fields | reason)
+            fields["reason"] = outcome.error_message
+            logger.warning(_REFUSED, fields, extra=fields)
         elif end.kind is EndKind.RELEASED:
-            logger.info("Handed back", extra=fields)
+            logger.info(_HANDED_BACK, fields, extra=fields)
         elif end.kind is EndKind.CANCELLED:
-            logger.info("Job cancelled", extra=fields)
+            logger.info(_CANCELLED, fields, extra=fields)
         elif outcome is None or decision is None:
-            logger.warning("Lease lost, result thrown away", extra=fields)
+            logger.warning(_LOST, fields, extra=fields)
         elif end.kind is EndKind.COMPLETED:
             ms = outcome.duration_ms
-            figures: dict[str, Any] = {
-                "duration": f"{ms:.3g}ms" if ms < 1000 else f"{ms / 1000:.1f}s"
-            }
+            figures = fields | {"duration": f"{ms:.3g}ms" if ms < 1000 else f"{ms / 1000:.1f}s"}
             for name in ("items_crawled", "items_indexed", "rows_affected"):
                 if (value := getattr(outcome, name)) is not None:
                     figures[name] = value
-            logger.info("Job completed successfully", extra=fields | figures)
+            logger.info(_COMPLETED, figures, extra=figures)
             if end.job.schedule_kind == "interval" and decision.plan_time:
                 slots = {
                     "old_slot": _slot(end.job.plan_time),
@@ -104,7 +112,8 @@ class Reporter:
                 wait = (decision.next_run_at - self._clock.now()).total_seconds()
                 retry_in = f"{max(0, wait):.0f}s"
             fields |= {"error": outcome.error_message, "error_code": outcome.error_code}
-            logger.error("Job execution failed", extra=fields | {"retry_in": retry_in})
+            fields["retry_in"] = retry_in
+            logger.error(_FAILED, fields, extra=fields, exc_info=outcome.error)
 
     def _emit(self, kind: EventKind, job: JobRecord, **details: Any) -> None:
         self._events.emit(Event(kind, job, self._clock.now(), **details))

@@ -5,13 +5,17 @@ by three small interfaces: `Runner` (what the claimer hands runs to), `Leases` (
 asks) and `Telemetry` (where measurements go).
 """
 
+import difflib
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from typing import Literal
 
+from evenbeat.domain.job import JobSpec
 from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.child_process import ProcessRunner
 from evenbeat.engine.claimer import Claimer, HintListener
@@ -26,6 +30,7 @@ from evenbeat.engine.run import ActiveRuns, StopReason
 from evenbeat.engine.runners import LoopRunner, Runner, ThreadRunner
 from evenbeat.engine.slots import SharedSlots
 from evenbeat.engine.worker_loop import WorkerLoop
+from evenbeat.errors import Conflict, StoreError
 from evenbeat.events import EventBus, EventKind, WorkerEvent
 from evenbeat.observe.telemetry import NO_TELEMETRY, RunnerStatus, Telemetry, WorkerStatus
 from evenbeat.settings import Settings
@@ -67,6 +72,7 @@ class Worker:
         self._store = store
         self._settings = settings
         self._beside_start = beside_start
+        self._state: Literal["new", "running", "stopped"] = "new"
         self._beginner: threading.Thread | None = None
         self._telemetry = telemetry
         lease = timedelta(seconds=settings.lease_seconds)
@@ -156,7 +162,14 @@ class Worker:
         self._last_loops = [self.pipeline, self.keeper, LeaseWatch(self.keeper)]
 
     def start(self) -> None:
-        """Enter the lifespans, register and set everything going."""
+        """Enter the lifespans, register and set everything going; once, since a thread cannot be
+        started again."""
+        if self._state != "new":
+            problem = "runs already" if self._state == "running" else "was stopped"
+            raise Conflict(
+                f"This worker {problem}: a worker is started once. For another one, call "
+                "app.worker() again."
+            )
         asked_at = time.monotonic()
         self.clock.observe(self._store.clock(self.clock.override()), asked_at=asked_at)
         self.loop.open()
@@ -165,6 +178,9 @@ class Worker:
         except BaseException:
             self.loop.leave()
             raise
+        self._state = "running"
+        with suppress(StoreError):
+            self._warn_of_unknown_queues(self.queues or ())
         self.events.start()
         for runner in self.runners:
             runner.start()
@@ -185,12 +201,32 @@ class Worker:
             },
         )
 
+    def _warn_of_unknown_queues(self, queues: Sequence[str]) -> None:
+        """A misspelt queue is served for ever, and never has a job."""
+        if not queues:
+            return
+        read = self._store.read
+        known = {JobSpec("any").queue, *(task.queue for task in read.tasks())}
+        known |= {queue.name for queue in read.queues()}
+        known |= {counted.queue for counted in read.job_counts()[0]}
+        for queue in queues:
+            if queue not in known:
+                near = difflib.get_close_matches(queue, known, n=1)
+                logger.warning(
+                    "The worker serves the queue %r, which no job and no known task is in.%s",
+                    queue,
+                    f" Did you mean {near[0]!r}?" if near else "",
+                )
+
     def drain(self) -> None:
         """Claim nothing more; what runs goes on."""
         self.registration.drain()
 
     def stop(self, grace: float | None = None) -> None:
         """Drain, wait up to `grace` seconds for what runs, hand the rest back to other workers."""
+        if self._state == "stopped":
+            return
+        self._state = "stopped"
         self.drain()
         self.claimer.join(timeout=5)  # a claim that was under way gets its grace as well
         self._wait_until_idle(self._settings.stop_seconds if grace is None else grace)

@@ -80,6 +80,18 @@ def current_logging() -> tuple[LogFormat, str] | None:
     return _configured
 
 
+class LogEvent(str):
+    """The words of an event. Evenbeat's format shows them and every field; another format shows
+    the words and the `detail`, which names the fields that matter most: `%(task)s`."""
+
+    words: str
+
+    def __new__(cls, words: str, detail: str) -> "LogEvent":
+        event = super().__new__(cls, f"{words}: {detail}")
+        event.words = words
+        return event
+
+
 class LineHandler(logging.Handler):
     """Buffers lines and writes them together, from a thread of its own.
 
@@ -181,7 +193,7 @@ class LineFormatter(logging.Formatter):
         event: dict[str, Any] = {
             "timestamp": f"{prefix}.{int((record.created - second) * 1000):03d}Z",
             "level": record.levelname,
-            "event": record.getMessage(),
+            "event": record.msg.words if isinstance(record.msg, LogEvent) else record.getMessage(),
             "logger": record.name,
         }
         for name, value in record.__dict__.items():

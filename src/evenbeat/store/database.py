@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -11,12 +11,13 @@ from math import inf
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 from psycopg.types.json import set_json_loads
 from pydantic_core import from_json
 
-from evenbeat.errors import DatabaseUnavailable, InvalidInput, StatementTimeout, StoreError
+from evenbeat.errors import DatabaseUnavailable, StatementTimeout, StoreError
+from evenbeat.store.borrowed import BorrowedAsync
+from evenbeat.store.explained import check_url, errors_explained
 from evenbeat.store.pool import (
     OUTAGES,
     Availability,
@@ -103,10 +104,11 @@ class Database:
         lends a session for a transaction only, nothing is set or prepared that outlasts one:
         `pooling` says "transaction" then, or "auto" to find out. Reports may come from the replica
         at `read_url`."""
-        _check_url(url)
+        check_url(url)
         self.url = url
         self.schema = schema
         self.channel = schema
+        self.ends_channel = f"ends:{schema}"[:63]
         self.statements = load_statements(schema)
         self._inserts: dict[tuple[str, ...], Statement] = {}
         self._numbers = count()
@@ -134,7 +136,7 @@ class Database:
 
         self.replica = None
         if read_url is not None:
-            _check_url(read_url)
+            check_url(read_url)
             self.replica = Replica(read_url, pool_size, _CONNECTING, self._configure_cold)
 
     @property
@@ -165,7 +167,7 @@ class Database:
         server refused that takes no writes any more."""
         statement = self.statements[name] if isinstance(name, str) else name
         if connection is not None:
-            with _bad_input_explained():
+            with errors_explained(self.url, self.schema, connection):
                 return _execute(connection, statement, params)
         if statement.report and self.replica is not None:
             from_replica = self.replica.rows(lambda replica: _execute(replica, statement, params))
@@ -176,8 +178,9 @@ class Database:
             connection = pool.take(min(connection_timeout.get(), self._timeout))
             try:
                 rows = _execute(connection, statement, params)
-            except psycopg.DataError as error:
-                raise _explained(error) from error
+            except (psycopg.DataError, psycopg.errors.InsufficientPrivilege):
+                with errors_explained(self.url, self.schema, connection):
+                    raise
             except psycopg.errors.DeadlockDetected:
                 if attempt == _ATTEMPTS:
                     raise
@@ -225,6 +228,23 @@ class Database:
                 statement = statement._replace(hot=False)
         return self.rows(statement, {**columns, **params}, connection)
 
+    def copy(
+        self,
+        connection: Connection,
+        schema: str,
+        table: str,
+        columns: Iterable[str],
+        chunks: Iterable[str],
+    ) -> None:
+        """Write lines of COPY's text format into a table."""
+        if isinstance(connection, BorrowedAsync):
+            connection.copy(schema, table, columns, chunks)
+            return
+        text = f'/* evenbeat:copy */ COPY "{schema}".{table} ({", ".join(columns)}) FROM STDIN'
+        with psycopg.Cursor(connection) as cursor, cursor.copy(text.encode()) as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+
     def clock(self, now: datetime | None, connection: Connection | None = None) -> datetime:
         """The database's time, unless another `now` is given."""
         moment: datetime = now or self.rows("clock", {"now": now}, connection)[0][0]
@@ -248,12 +268,13 @@ class Database:
         """A connection with an open transaction; the caller's own when one is given. A `hot` one is
         for the journey's statements."""
         if connection is not None:
-            yield connection
+            with errors_explained(self.url, self.schema, connection):
+                yield connection
             return
         pool: Pool[Any] = self._hot_pool if hot else self._pool
         own = pool.take(min(connection_timeout.get(), self._timeout))
         try:
-            with _bad_input_explained(), own.transaction():
+            with errors_explained(self.url, self.schema), own.transaction():
                 yield own
             if self.availability.reason is not None:
                 self.availability.answered(wrote=True)
@@ -358,45 +379,11 @@ def _loads(text: str | bytes) -> Any:
 
 
 def _execute(connection: Connection, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
-    if statement.hot and isinstance(connection, PreparedConnection):
+    if isinstance(connection, BorrowedAsync) or (
+        statement.hot and isinstance(connection, PreparedConnection)
+    ):
         return connection.run(statement, params)
     # Not `connection.cursor()`: a caller's own connection may make another kind.
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(statement.text, params, binary=True)
-        return cursor.fetchall()
-
-
-@contextmanager
-def _bad_input_explained() -> Iterator[None]:
-    """What PostgreSQL cannot hold (a NUL in a text, a number out of range) is the caller's."""
-    try:
-        yield
-    except psycopg.DataError as error:
-        raise _explained(error) from error
-
-
-def _explained(error: psycopg.DataError) -> InvalidInput:
-    reason = error.diag.message_primary or str(error)
-    if isinstance(error, psycopg.errors.UntranslatableCharacter):
-        reason = "a text has a NUL character (\\x00) in it, which PostgreSQL cannot store"
-    return InvalidInput(f"The database cannot hold this value: {reason}.")
-
-
-def _check_url(url: str) -> None:
-    try:
-        host = str(conninfo_to_dict(url).get("host", ""))
-    except psycopg.ProgrammingError:
-        host = "@"
-    if "@" in host:  # a part of the password; libpq's reason, too, would quote it
-        raise InvalidInput(
-            "The database URL cannot be read. Write it as postgresql://user:password@host:5432/name"
-            ", with special characters in the password percent-encoded ('@' as '%40').",
-            field="database_url",
-        )
-
-
-def place_of(url: str) -> str:
-    """Where a database is, without who may enter it and how."""
-    parts = conninfo_to_dict(url)
-    host = parts.get("host") or parts.get("hostaddr") or "localhost"
-    return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
+        return cursor.fetchall() if cursor.description else []

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from evenbeat.errors import DatabaseUnavailable, SchemaBehind, SchemaTooNew, StoreError
+from evenbeat.store.explained import errors_explained
 from evenbeat.store.pool import OUTAGES, connect_options
 from evenbeat.store.statements import in_schema
 
@@ -103,13 +104,22 @@ def migrate(url: str, schema: str, *, only_check: bool = False) -> list[int]:
         )
     with _outages_told(), connection:
         known = migrations()
-        missing = _missing(connection, schema, known)
+        with errors_explained(url, schema, connection):
+            missing = _missing(connection, schema, known)
         if missing and only_check:
             raise SchemaBehind(
                 f"The schema {schema!r} is at version {missing[0].version - 1}, but this Evenbeat "
                 f"needs {known[-1].version}, and EVENBEAT_MIGRATE is off. Run `evenbeat migrate`."
             )
-        return [step.version for step in missing if _apply(connection, schema, step)]
+        try:
+            return [step.version for step in missing if _apply(connection, schema, step)]
+        except psycopg.errors.InsufficientPrivilege as error:
+            user, database = connection.info.user, connection.info.dbname
+            raise StoreError(
+                f"The user {user!r} may not make or change the schema {schema!r} "
+                f"({error.diag.message_primary}). Run `evenbeat migrate` as its owner, or let this "
+                f'user make it: GRANT CREATE ON DATABASE "{database}" TO "{user}";'
+            ) from error
 
 
 def _missing(

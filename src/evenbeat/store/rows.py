@@ -10,6 +10,7 @@ from uuid import UUID
 from evenbeat.domain.decision import RunEnd
 from evenbeat.domain.first_run import FirstRun
 from evenbeat.domain.job import JobRecord, JobSpec, NewJob, spec_columns
+from evenbeat.domain.json_values import unstorable_text
 from evenbeat.domain.schedule import After
 from evenbeat.domain.scope import GLOBAL
 from evenbeat.domain.states import JobStatus
@@ -31,8 +32,11 @@ def _own_columns(spec: JobSpec) -> dict[str, Any]:
     return {name: value for name, value in columns if name == "task" or value != DEFAULTS[name]}
 
 
-def encode_json(field: str, value: Any, limit: int = MAX_JSON_BYTES) -> str:
-    """The value as JSON text, or an error that names the field and what is wrong with it."""
+def encode_json(
+    field: str, value: Any, limit: int = MAX_JSON_BYTES, *, storable: bool = True
+) -> str:
+    """The value as JSON text, or an error that names the field and what is wrong with it. Said here
+    and not by PostgreSQL, what it cannot store does not end the caller's transaction."""
     try:
         text = _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -41,6 +45,13 @@ def encode_json(field: str, value: Any, limit: int = MAX_JSON_BYTES) -> str:
         raise TooLarge(
             f"{field} takes {len(text):,} bytes as JSON; at most {limit:,} are allowed. "
             "Store large data elsewhere and pass a reference.",
+            field=field,
+        )
+    suspicious = storable and ("\\u0000" in text or "\\ud" in text)
+    if suspicious and (problem := unstorable_text(value, field)) is not None:
+        raise InvalidInput(
+            f"The database cannot hold this value: {problem}. Leave it out, or send the bytes in "
+            "base64.",
             field=field,
         )
     return text

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, MutableMapping
-from datetime import datetime
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Protocol
 from uuid import UUID
@@ -22,6 +22,9 @@ class Leases(Protocol):
 
     def renew(self, job: JobRecord) -> bool:
         """Renew the lease now; whether the run still holds it."""
+
+    def now(self) -> datetime:
+        """The present, as the worker has it."""
 
 
 class State(SimpleNamespace):
@@ -64,6 +67,12 @@ class Context:
     def plan_time(self) -> datetime:
         """The nominal instant of this occurrence, whenever it really runs."""
         return self.job.plan_time or self.job.created_at
+
+    @property
+    def now(self) -> datetime:
+        """The present by the database's clock, whatever this machine's says; in a harness, the time
+        that the test has moved to."""
+        return datetime.now(UTC) if self._leases is None else self._leases.now()
 
     @property
     def scope(self) -> Scope:

@@ -6,9 +6,9 @@ import inspect
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from math import isfinite
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import (
@@ -16,12 +16,15 @@ from pydantic import (
     ConfigDict,
     Field,
     PydanticSchemaGenerationError,
+    PydanticUndefinedAnnotation,
+    TypeAdapter,
     ValidationError,
     create_model,
 )
 from pydantic_core import to_jsonable_python
 
 from evenbeat.domain.job import JobSpec
+from evenbeat.domain.json_values import changed, culprit
 from evenbeat.errors import Fail, InvalidInput, Retry, TaskUnknown, validation_message
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.hooks import NO_HOOKS, Hooks, Middleware, check_hook, where
@@ -47,6 +50,8 @@ class Signature:
         self.task = task
         signature = inspect.signature(handler)
         hints = _readable_hints(task, handler)
+        self._returns = hints.get("return", Any)
+        self._result: TypeAdapter[Any] | None = None
         self.context_name: str | None = None
         for name in signature.parameters:
             hint = hints.get(name, Context if name == "ctx" else None)
@@ -59,7 +64,6 @@ class Signature:
         self._check = self._model.__pydantic_validator__.validate_python
         self._dump = self._model.__pydantic_serializer__.to_python
         self._takes_nothing = not arguments
-        self._unannotated = {p.name for p in arguments if hints.get(p.name, Any) is Any}
         self._positional = [p.name for p in arguments if p.kind is p.POSITIONAL_OR_KEYWORD]
         self._names = {
             field: info.alias or field for field, info in self._model.model_fields.items()
@@ -77,11 +81,10 @@ class Signature:
             raise InvalidInput(self._explain(error), field="payload") from None
         except ValueError:
             raise InvalidInput(self._unserialisable(values), field="payload") from None
-        if self._unannotated:
-            self._check_plain(values)
-        if len(payload) == len(values):
-            return payload
-        return {name: payload[name] for name in payload if name in values}
+        if len(payload) != len(values):
+            payload = {name: payload[name] for name in payload if name in values}
+        self._check_arrival(checked, payload)
+        return payload
 
     def decode(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """The payload as keyword arguments of the handler."""
@@ -91,9 +94,30 @@ class Signature:
             checked = self._check(payload)
         except ValidationError as error:
             raise InvalidInput(self._explain(error), field="payload") from None
+        return self._named(checked)
+
+    def _named(self, checked: BaseModel) -> dict[str, Any]:
         fields, values = checked.model_fields_set, checked.__dict__
         named = {name: values[field] for field, name in self._names.items() if field in fields}
         return named | checked.model_extra if checked.model_extra else named
+
+    def result(self, value: Any) -> Any:
+        """What a run returned, made of JSON again by the annotation of what the handler returns."""
+        if self._returns is Any:
+            return value
+        try:
+            if self._result is None:
+                self._result = TypeAdapter(self._returns)
+            return self._result.validate_python(value)
+        except PydanticSchemaGenerationError:  # no JSON has this type
+            return value
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise InvalidInput(
+                f"{self.task}: what the run returned does not fit {self._returns}, which the "
+                f"handler is said to return: {validation_message(first)}",
+                field="result",
+            ) from None
 
     def json_schema(self) -> dict[str, Any]:
         """The payload's JSON schema, for documentation and forms."""
@@ -108,26 +132,41 @@ class Signature:
                 raise InvalidInput(f"{self.task}: {error}. {self._usage()}") from None
         return values
 
-    def _check_plain(self, values: Mapping[str, Any]) -> None:
-        """Without an annotation, a worker could not make of JSON again what is no JSON."""
-        for name, value in values.items():
-            is_annotated = name in self._signature.parameters and name not in self._unannotated
-            if not is_annotated and (problem := not_plain(value)) is not None:
+    def _check_arrival(self, checked: BaseModel, payload: Mapping[str, Any]) -> None:
+        """Refuse what a worker would read from the payload as something else than was meant."""
+        try:
+            arriving = self._check(payload)
+        except ValidationError as error:
+            problem = self._explain(error).removeprefix(f"{self.task}: ")
+            raise InvalidInput(
+                f"{self.task}: what its JSON says would be refused by the worker: {problem}",
+                field="payload",
+            ) from None
+        with suppress(Exception):  # an array's comparison, for example, says nothing
+            if (checked.__dict__, checked.model_extra) == (arriving.__dict__, arriving.model_extra):
+                return
+        arrived = self._named(arriving)
+        for name, value in self._named(checked).items():
+            if (change := changed(value, arrived[name], name)) is not None:
                 raise InvalidInput(
-                    f"{self.task}: argument {name!r} {problem}. {self._usage()}", field="payload"
+                    f"{self.task}: argument {change}. {self._usage()}", field="payload"
                 )
 
     def _unserialisable(self, values: Mapping[str, Any]) -> str:
         """Which argument JSON cannot carry, and why."""
-        for name, value in values.items():
-            try:
-                to_jsonable_python(value)
-            except ValueError as error:
-                reason = f"is a {type(value).__name__}, which JSON cannot carry ({error})"
-                if isinstance(value, bytes):
-                    reason += ": annotate it pydantic.Base64Bytes, or pass text"
-                return f"{self.task}: argument {name!r} {reason}. {self._usage()}"
-        return f"{self.task}: the arguments cannot be carried as JSON. {self._usage()}"
+        path, value = culprit(values, _serialisation_error)
+        hint = "Pass what the handler can load it by, such as an id or a path, or plain JSON"
+        if isinstance(value, bytes):
+            hint = (
+                "Pass base64.b64encode(...) of it, to a parameter annotated pydantic.Base64Bytes, "
+                "where it arrives decoded"
+            )
+        elif isinstance(value, Mapping | list | tuple | set | frozenset):
+            hint = "Pass plain JSON, without circles"
+        return (
+            f"{self.task}: argument {path!r} is of the type {type(value).__name__}, which JSON "
+            f"cannot carry ({_serialisation_error(value)}). {hint}. {self._usage()}"
+        )
 
     def _explain(self, error: ValidationError) -> str:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -178,24 +217,12 @@ def _readable_hints(task: str, handler: Callable[..., Any]) -> dict[str, Any]:
     return hints
 
 
-def not_plain(value: Any) -> str | None:
-    """What in a value would become something else in JSON, if anything."""
-    if value is None or isinstance(value, str | int):
-        return None
-    if isinstance(value, float):
-        return None if isfinite(value) else f"has the number {value}, which JSON cannot carry"
-    if isinstance(value, list | tuple):
-        return next(filter(None, map(not_plain, value)), None)
-    if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                return f"has the key {key!r}, but keys are text in JSON"
-        return next(filter(None, map(not_plain, value.values())), None)
-    kind = type(value).__name__
-    return (
-        f"holds a {kind}, which is not JSON, and its parameter has no annotation by which a worker "
-        f"could make one again. Annotate the parameter, or pass JSON"
-    )
+def _serialisation_error(value: Any) -> str | None:
+    try:
+        to_jsonable_python(value)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _argument_model(
@@ -219,13 +246,27 @@ def _argument_model(
             fields[f"argument_{number}"] = (hints.get(name, Any), Field(default, alias=name))
     config = ConfigDict(extra=extra, arbitrary_types_allowed=False, allow_inf_nan=False)  # type: ignore[typeddict-item]
     try:
-        return create_model(f"{task} payload", __config__=config, **fields)
-    except PydanticSchemaGenerationError as error:
-        reason = str(error).splitlines()[0]
+        model: type[BaseModel] = create_model(f"{task} payload", __config__=config, **fields)
+        model.model_rebuild()  # a type that is not known yet is only noticed here
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation) as error:
+        for hint, field in fields.values():
+            try:
+                TypeAdapter(hint).rebuild(raise_errors=True)
+            except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation):
+                wrong = field.alias
+                break
+        problem = "Take what the handler can load it by, such as an id or a path"
+        if isinstance(error, PydanticUndefinedAnnotation):
+            problem = (
+                f"{error.name!r} in it is not known when the program runs: import it also outside "
+                "TYPE_CHECKING"
+            )
         raise InvalidInput(
-            f"The task {task!r} takes an argument that cannot be carried as JSON: {reason}",
+            f"The task {task!r} takes an argument that cannot be carried as JSON, {wrong!r}: "
+            f"{inspect.formatannotation(hint)}. {problem}.",
             field="payload",
         ) from None
+    return model
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,11 +362,11 @@ def define(
             "it a function, or make a task of an object's method: app.task(thing.method).",
             field="handler",
         )
-    if isolate and "<" in qualname:
+    if isolate and ("<" in qualname or not inspect.isfunction(handler)):
         raise InvalidInput(
             f"The task {spec.task!r} has isolate=True, so a child process must find it by its "
-            f"name, but {qualname} is made while another function runs. Define it at the top level "
-            "of a module.",
+            f"name in its module, which {qualname or handler!r} has not. Make it a function that "
+            "is defined (def) at the top level of a module.",
             field="handler",
         )
     is_async = any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__)))

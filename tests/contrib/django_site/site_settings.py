@@ -46,4 +46,12 @@ DATABASES = {
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+TASKS = {
+    "default": {"BACKEND": "evenbeat.contrib.django.backend.EvenbeatBackend"},
+    "patient": {
+        "BACKEND": "evenbeat.contrib.django.backend.EvenbeatBackend",
+        "QUEUES": ["default", "slow"],
+        "OPTIONS": {"max_retries": 2, "retry_backoff": 0},
+    },
+}
 EVENBEAT = {"name": "bakery", "db_schema": "bakery_jobs"}

@@ -32,11 +32,19 @@ class DjangoEvenbeat(Evenbeat):
     def __init__(self, *, database: str = "default", **options: Any) -> None:
         super().__init__(**options)
         self.database = database
+        self._derived_url: str | None = None
 
     @property
     def schema(self) -> str:
         """The schema of its tables, known before the database is."""
         return super().settings.db_schema
+
+    @property
+    def open_transaction(self) -> Any:
+        """Django's connection to the same database while a transaction is open on it."""
+        connection, url = connections[self.database], self.settings.database_url
+        shared = url is not None and url.get_secret_value() == self._derived_url
+        return connection if shared and connection.in_atomic_block else None
 
     @property
     def settings(self) -> Settings:
@@ -47,7 +55,8 @@ class DjangoEvenbeat(Evenbeat):
         known = {option.keyword.decode() for option in Conninfo.get_defaults()}
         params = connection.get_connection_params().items()
         parts = {name: value for name, value in params if name in known}
-        self._overrides["database_url"] = f"postgresql:///?{urlencode(parts, quote_via=quote)}"
+        self._derived_url = f"postgresql:///?{urlencode(parts, quote_via=quote)}"
+        self._overrides["database_url"] = self._derived_url
         self._settings = None
         if "destroy_test_db" not in vars(connection.creation):
             # The test runner drops its database without a signal; our pool would be in the way.

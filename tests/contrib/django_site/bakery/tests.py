@@ -5,8 +5,20 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import TransactionTestCase
 
+try:
+    from django.tasks import TaskResultStatus
+    from django.tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
+except ImportError:
+    from django_tasks import TaskResultStatus
+    from django_tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
 from bakery.models import Loaf
-from bakery.tasks import abake, bake
+from bakery.tasks import Burnt, abake, awatch, bake, burn, knead, watch
 from evenbeat.contrib.django import app
 from evenbeat.contrib.django.models import Job
 from evenbeat.testing import Harness
@@ -47,6 +59,59 @@ class OnTheTestDatabase(TransactionTestCase):
             abake.enqueue("oat")
             harness.drain()
         assert set(Loaf.objects.values_list("kind", flat=True)) == {"rye", "oat"}
+
+    def test_tasks_of_django_are_run_and_their_results_kept(self) -> None:
+        with Harness(app) as harness:
+            kneaded = knead.enqueue("rye", minutes=7)
+            watched = watch.using(queue_name="slow").enqueue("oat")
+            counted = awatch.enqueue()
+            burnt = burn.enqueue()
+            assert kneaded.status == TaskResultStatus.READY
+            harness.drain()
+            for result in (kneaded, watched, counted, burnt):
+                result.refresh()
+        assert kneaded.return_value == "rye kneaded for 7 min"
+        assert (kneaded.args, kneaded.kwargs) == (["rye"], {"minutes": 7})
+        assert None not in (kneaded.enqueued_at, kneaded.started_at, kneaded.finished_at)
+        assert watched.return_value == [3, "['oat']"]
+        assert watched.attempts == 3
+        assert [error.exception_class for error in watched.errors] == [Burnt, Burnt]
+        assert counted.return_value == 1
+        assert burnt.status == TaskResultStatus.FAILED
+        assert burnt.attempts == 1
+        assert burnt.errors[0].exception_class is Burnt
+        assert "Burnt: black" in burnt.errors[0].traceback
+        assert burn.get_result(burnt.id).is_finished
+        with pytest.raises(TaskResultMismatch):
+            knead.get_result(burnt.id)
+        for unknown in (bake.enqueue("rye").id, uuid4(), "nonsense"):
+            with pytest.raises(TaskResultDoesNotExist):
+                knead.get_result(str(unknown))
+
+    def test_tasks_of_django_wait_in_their_order_until_they_are_due(self) -> None:
+        with Harness(app) as harness:
+            low = burn.using(priority=-100).enqueue()
+            high = burn.using(priority=100).enqueue()
+            later = burn.using(run_after=harness.clock.now() + timedelta(hours=1)).enqueue()
+            priorities = [Job.objects.get(pk=one.id).priority for one in (low, later, high)]
+            assert priorities == [0, 50, 100]
+            harness.advance("59m")
+            low.refresh()
+            later.refresh()
+            assert (low.is_finished, later.status) == (True, TaskResultStatus.READY)
+            assert later.task.priority == 0
+            harness.advance("2m")
+            later.refresh()
+            assert later.is_finished
+
+    def test_a_task_of_django_belongs_to_the_transaction_that_is_open(self) -> None:
+        with transaction.atomic():
+            lost = burn.enqueue()
+            transaction.set_rollback(True)
+        with transaction.atomic():
+            kept = burn.enqueue()
+        assert not Job.objects.filter(pk=lost.id).exists()
+        assert Job.objects.filter(pk=kept.id).exists()
 
     def test_no_migration_is_missing(self) -> None:
         call_command("makemigrations", "evenbeat", check=True, dry_run=True, verbosity=0)

@@ -198,7 +198,7 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
         run.started_at = time.monotonic()
         outcome = completed(run, task.call(run.arguments()))
     except BaseException as error:
-        no_task: Any = type("NoTask", (), {"never_retry": ()})
+        no_task: Any = None
         outcome = failed(run or Run(assignment.job, no_task, context), error)
     leases.send("ended", _report(outcome))
     pipe.close()

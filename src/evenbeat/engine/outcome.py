@@ -10,11 +10,13 @@ from pydantic_core import to_jsonable_python
 
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.execution import Outcome
+from evenbeat.domain.setting_kinds import error_names
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.run import Run, StopReason
 from evenbeat.errors import EvenbeatError, Fail, InvalidInput, LeaseLost, Retry
 from evenbeat.observe.logs import LogEvent
 from evenbeat.store.rows import encode_json
+from evenbeat.tasks.context import COLUMNS
 
 logger = logging.getLogger("evenbeat.worker")
 
@@ -80,14 +82,26 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
                 outcome.error_message = f"{_message(error)} ({_message(problem)})"[:MAX_MESSAGE]
         else:
             outcome.final = True
-    elif isinstance(error, run.task.never_retry):
-        outcome.final = True
     elif isinstance(error, InvalidInput) and error.field == "payload":
         outcome.error_code, outcome.final = "invalid_payload", True
         outcome.unfit = run.unfit
+    else:
+        outcome.raised = tuple(error_names(type(error)))
     if outcome.stack_trace is not None:
         outcome.error = error
     return _measured(run, outcome)
+
+
+def is_final(run: Run, outcome: Outcome) -> bool:
+    """Whether a failed run is not tried again whatever retries are left, because of what it is."""
+    job, spec = run.job, run.task.spec
+    # A job that says nothing goes by its task, as it is in this process.
+    never = spec.never_retry if job.never_retry is None else job.never_retry
+    only = spec.retry_on if job.retry_on is None else job.retry_on
+    names = {outcome.error_code, *outcome.raised}
+    if outcome.final or not names.isdisjoint(never or ()):
+        return True
+    return only is not None and bool(outcome.raised) and names.isdisjoint(only)
 
 
 def stopped(run: Run) -> Outcome | None:
@@ -138,8 +152,10 @@ def _measured(run: Run, outcome: Outcome) -> Outcome:
     outcome.duration_ms = run.duration_ms
     outcome.queued_ms = run.queued_ms
     outcome.cpu_time_ms = run.cpu_ms
-    for name, figure in run.context.figures.items():
-        setattr(outcome, name, figure)
+    if figures := run.context.figures:
+        for name in COLUMNS & figures.keys():
+            setattr(outcome, name, figures[name])
+        outcome.figures = run.context.own_figures
     return outcome
 
 

@@ -25,7 +25,7 @@ from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
-from evenbeat.engine.outcome import completed, failed
+from evenbeat.engine.outcome import completed, failed, is_final
 from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import ActiveRuns, Run, StopReason
 from evenbeat.errors import InvalidInput, StatementTimeout, StoreError
@@ -136,6 +136,12 @@ class Pipeline(Loop):
         self._reporter.started(runs)
         return runs
 
+    def end_unstarted(self, job: JobRecord, outcome: Outcome, leased_at: float) -> None:
+        """A claimed job has an outcome without having run."""
+        run = Run(job, self._registry.get(job.task), Context(job, self._leases), leased_at)
+        self._runs.add([run])
+        self.end(run, outcome)
+
     # -- arguments → timeout → perform → outcome: see `Attempt` -----------------------------------
 
     def end(self, run: Run, outcome: Outcome | None) -> None:
@@ -146,6 +152,8 @@ class Pipeline(Loop):
                 return
             run.ended = True
         run.interrupt = None
+        if outcome is not None and outcome.status is ExecutionStatus.FAILED:
+            outcome.final = is_final(run, outcome)
         self._ended.append((run, outcome))
         if self._idle:
             self.wake()

@@ -5,7 +5,7 @@ import asyncio
 import inspect
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,6 +25,7 @@ from pydantic_core import to_jsonable_python
 
 from evenbeat.domain.job import JobSpec
 from evenbeat.domain.json_values import changed, culprit
+from evenbeat.domain.setting_kinds import check_name
 from evenbeat.errors import Fail, InvalidInput, TaskUnknown, validation_message
 from evenbeat.tasks.context import Context
 
@@ -91,9 +92,6 @@ class Signature:
             checked = self._check(payload)
         except ValidationError as error:
             raise InvalidInput(self._explain(error), field="payload") from None
-        return self._named(checked)
-
-    def _named(self, checked: BaseModel) -> dict[str, Any]:
         fields, values = checked.model_fields_set, checked.__dict__
         named = {name: values[field] for field, name in self._names.items() if field in fields}
         return named | checked.model_extra if checked.model_extra else named
@@ -124,9 +122,15 @@ class Signature:
         with suppress(Exception):  # an array's comparison, for example, says nothing
             if (checked.__dict__, checked.model_extra) == (arriving.__dict__, arriving.model_extra):
                 return
-        arrived = self._named(arriving)
-        for name, value in self._named(checked).items():
-            if (change := changed(value, arrived[name], name)) is not None:
+        pairs = [
+            (name, getattr(checked, field), getattr(arriving, field))
+            for field, name in self._names.items()
+            if field in checked.model_fields_set
+        ]
+        extra = arriving.model_extra or {}
+        pairs += [(name, one, extra[name]) for name, one in (checked.model_extra or {}).items()]
+        for name, value, arrived in pairs:
+            if (change := changed(value, arrived, name)) is not None:
                 raise InvalidInput(
                     f"{self.task}: argument {change}. {self._usage()}", field="payload"
                 )
@@ -257,7 +261,8 @@ class TaskDefinition:
     spec: JobSpec
     signature: Signature
     runs: RunnerKind
-    never_retry: tuple[type[BaseException], ...] = ()
+    aliases: tuple[str, ...] = ()
+    """Former names: jobs under one of them are its jobs too."""
     description: str = ""
     supervised: bool = False
     """Whether it only waits for a command, which a supervisor holds to the job's limits."""
@@ -305,7 +310,7 @@ def define(
     spec: JobSpec,
     *,
     isolate: bool = False,
-    never_retry: tuple[type[BaseException], ...] = (),
+    aliases: Sequence[str] = (),
     supervised: bool = False,
 ) -> TaskDefinition:
     """Look at a handler once, when it is declared, so that mistakes show at import."""
@@ -331,6 +336,10 @@ def define(
             "defined (def) at the top level of a module.",
             field="handler",
         )
+    if isinstance(aliases, str):
+        raise InvalidInput(f"aliases must be a list of names: [{aliases!r}].", field="aliases")
+    for alias in aliases:
+        check_name("aliases", alias)
     is_async = any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__)))
     runs = RunnerKind.ON_LOOP if is_async else RunnerKind.IN_THREAD
     task = TaskDefinition(
@@ -339,7 +348,7 @@ def define(
         spec=spec,
         signature=Signature(spec.task, handler),
         runs=RunnerKind.ISOLATED if isolate else runs,
-        never_retry=never_retry,
+        aliases=tuple(aliases),
         description=inspect.getdoc(handler) or "",
         supervised=supervised,
     )
@@ -355,14 +364,16 @@ class Registry:
 
     def add(self, task: TaskDefinition) -> None:
         """Register a task; two handlers of one name are refused."""
-        known = self._tasks.get(task.name)
-        if known is not None and known.handler is not task.handler:
-            raise InvalidInput(
-                f"Two handlers are named {task.name!r}: {_where(known.handler)} and "
-                f"{_where(task.handler)}. Give one of them another name: @app.task(name=...).",
-                field="name",
-            )
-        self._tasks[task.name] = task
+        names = (task.name, *task.aliases)
+        for name in names:
+            known = self._tasks.get(name)
+            if known is not None and known.handler is not task.handler:
+                raise InvalidInput(
+                    f"Two handlers are named {name!r}: {_where(known.handler)} and "
+                    f"{_where(task.handler)}. Give one of them another name: @app.task(name=...).",
+                    field="name",
+                )
+        self._tasks |= dict.fromkeys(names, task)
 
     def get(self, name: str) -> TaskDefinition:
         """The task of this name, or `TaskUnknown`."""
@@ -378,11 +389,12 @@ class Registry:
             task.check_limits(spec)
 
     def named(self, *runs: RunnerKind) -> list[str]:
-        """The names of the tasks that run there; of all tasks when no place is given."""
-        return sorted(t.name for t in self._tasks.values() if not runs or t.runs in runs)
+        """The names, former ones too, of the tasks that run there; of all tasks when no place is
+        given."""
+        return sorted(n for n, task in self._tasks.items() if not runs or task.runs in runs)
 
     def __iter__(self) -> Iterator[TaskDefinition]:
-        return iter(self._tasks.values())
+        return (task for name, task in self._tasks.items() if name == task.name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks

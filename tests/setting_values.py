@@ -10,6 +10,7 @@ from evenbeat.domain.setting_kinds import (
     Count,
     Duration,
     Durations,
+    ErrorNames,
     Flag,
     Rate,
     Share,
@@ -21,6 +22,7 @@ _NAMES = st.text("abcäßz-:7", min_size=1, max_size=20)
 
 
 _OF_KIND: dict[type, st.SearchStrategy[Any]] = {
+    ErrorNames: st.lists(st.from_regex(r"[A-Za-z_.]{1,20}", fullmatch=True), max_size=4),
     Durations: st.lists(st.integers(0, 86_400), max_size=4),
     Flag: st.booleans(),
     Rate: st.sampled_from(["1/s", "10/m", "100/h", "5/30s"]),

@@ -18,6 +18,7 @@ from evenbeat.domain.setting_kinds import (
     Count,
     Duration,
     Durations,
+    ErrorNames,
     Flag,
     Rate,
     Share,
@@ -30,6 +31,7 @@ DEFAULTS = JobSpec(task="any")
 
 WORDS = {
     Duration: 'a duration: `"1h30m"` or seconds',
+    ErrorNames: 'a list of exceptions or their names: `[TimeoutError, "httpx.ReadError"]`',
     Durations: 'a list of durations: `["10s", "1m"]`',
     Flag: "yes or no",
     Rate: '`"10/s"`, `"100/min"`, `"5 per 30s"`',

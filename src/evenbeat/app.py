@@ -604,15 +604,14 @@ class Evenbeat:
                 'app.task(function, name="sync_prices").',
                 field="name",
             )
-        isolate, never = settings.pop("isolate", False), tuple(settings.pop("never_retry", ()))
-        around = settings.pop("around", ())
-        retry = settings.pop("retry", None)
+        isolate, retry = settings.pop("isolate", False), settings.pop("retry", None)
+        aliases, around = settings.pop("aliases", ()), settings.pop("around", ())
         spec = spec_with(JobSpec(task=name), settings, retry, "A task")
         definition = define(
             function,
             spec,
             isolate=isolate,
-            never_retry=never,
+            aliases=aliases,
             around=around,
             hooks=self.registry.hooks,
         )
@@ -632,11 +631,15 @@ class Evenbeat:
             else:
                 task = self._declare(function, own)
                 spec = task.spec
+            former: tuple[str, ...] = ()
             if name is None:
                 others = [s.name for s in self.declared.values() if s.spec.task == task.name]
                 numbered = (f"{task.name}-{number}" for number in count(2))
                 name = next(n for n in chain([task.name], numbered) if n not in others)
-            self._add_schedule(task, copied(spec, schedule=schedule), name, payload, scopes)
+                rest = name.removeprefix(task.name)
+                former = tuple(alias + rest for alias in task.definition.aliases)
+            spec = copied(spec, schedule=schedule)
+            self._add_schedule(task, spec, name, payload, scopes, former_names=former)
             return task
 
         return cast("TaskDecorator", declare)
@@ -661,8 +664,7 @@ class Evenbeat:
         name: str,
         payload: Mapping[str, Any] | None,
         scopes: ScopeProvider | None,
-        *,
-        periodic: bool = False,
+        **more: Any,
     ) -> None:
         if (other := self.declared.get(name)) is not None:
             raise InvalidInput(
@@ -672,7 +674,7 @@ class Evenbeat:
             )
         encoded = task.definition.signature.encode((), payload or {})
         spec = with_key(spec, encoded)
-        self.declared[name] = DeclaredSchedule(name, spec, encoded, scopes, periodic)
+        self.declared[name] = DeclaredSchedule(name, spec, encoded, scopes, **more)
 
 
 def _check_new(taker: str, job: Any) -> None:

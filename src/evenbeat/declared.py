@@ -75,8 +75,8 @@ class TaskOptions(JobOptions, total=False):
     """What a decorator takes: the settings of its jobs, and what belongs to the task itself."""
 
     name: str
+    aliases: Sequence[str]
     isolate: bool
-    never_retry: Sequence[type[BaseException]]
     retry: RetryPolicy
     around: Sequence[Middleware]
 
@@ -85,7 +85,6 @@ class PeriodicOptions(CommonOptions, total=False):
     """What `periodic` takes besides its own rules."""
 
     isolate: bool
-    never_retry: Sequence[type[BaseException]]
     around: Sequence[Middleware]
 
 
@@ -100,13 +99,15 @@ class ScheduleOptions(TaskOptions, total=False):
 @dataclass(frozen=True, slots=True)
 class DeclaredSchedule:
     """One schedule of the code: its name is its identity across releases. A new row of one that is
-    `periodic` begins with the plan bucket of the present."""
+    `periodic` begins with the plan bucket of the present. `former_names` are those that it had
+    while its task had another."""
 
     name: str
     spec: JobSpec
     payload: Mapping[str, Any] = field(default_factory=dict)
     scopes: ScopeProvider | None = None
     periodic: bool = False
+    former_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.scopes is not None and _fitting(self.scopes, (), (None, None)) is None:
@@ -262,6 +263,7 @@ class ScheduleSync:
             mine = self._store.read.each(JobFilter(created_by=self._owner))
             mine = (job for job in mine if job.task not in left)
             present = {(job.name or "", scope_of(job)): job for job in mine}
+            self._rename(expected, present)
             self._add({key: one for key, one in expected.items() if key not in present}, now)
             waiting = [job.id for job in present.values() if job.schedule_kind == "after"]
             awaited = self._store.dependencies.awaited_by(waiting) if waiting else {}
@@ -350,6 +352,20 @@ class ScheduleSync:
         awaited = self._store.dependencies.awaited_by([job_id])
         self._bring_in_line(job, declared, awaited.get(job_id, ()))
         return True
+
+    def _rename(
+        self,
+        expected: Mapping[tuple[str, Scope], DeclaredSchedule],
+        present: dict[tuple[str, Scope], JobRecord],
+    ) -> None:
+        """Rows that are named after the former name of a task get the name of the present one."""
+        for (name, scope), one in expected.items():
+            for former in one.former_names:
+                if (name, scope) not in present and (former, scope) in present:
+                    job = present.pop((former, scope))
+                    present[name, scope] = self._store.control.update(
+                        job.id, name=name, now=self._now
+                    )
 
     def _bring_in_line(
         self, job: JobRecord, declared: DeclaredSchedule, awaited: Sequence[Dependency]

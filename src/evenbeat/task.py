@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
+from difflib import get_close_matches
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
@@ -187,8 +188,10 @@ def spec_with(
     """The spec with the settings that Python code gives; None leaves one as it is."""
     changes = {name: value for name, value in settings.items() if value is not None}
     if unknown := changes.keys() - BY_NAME.keys():
-        known = ", ".join(sorted(BY_NAME))
-        raise TypeError(f"{taker} has no option {min(unknown)!r}. Its settings are: {known}.")
+        wrong, known = min(unknown), sorted(BY_NAME)
+        near = get_close_matches(wrong, known, n=1) or [n for n in known if n.endswith(wrong)]
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise TypeError(f"{taker} has no option {wrong!r}. {hint}Settings: {', '.join(known)}.")
     if "concurrency_key" in changes:
         arguments_in(changes["concurrency_key"])
     return with_settings(spec if retry is None else replace(spec, retry=retry), changes)

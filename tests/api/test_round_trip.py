@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
@@ -69,6 +69,7 @@ def test_an_answer_can_be_sent_back_unchanged(
 def test_an_exported_job_is_imported_as_the_same(
     client: TestClient, values: dict[str, Any], schedule: dict[str, Any]
 ) -> None:
+    assume(not 0 < values.get("schedule_delay", 0) < 60)  # else it is due between the two
     job = add(client, values | schedule)
     definition = definition_of(job)
     client.delete(f"{JOBS}/{job['id']}")

@@ -229,8 +229,8 @@ def test_figures_and_cpu_time_are_per_run(app, evenbeat_harness):
         "runs that take turns on a thread have no time of their own"
     )
     assert (async_run.items_crawled, async_run.rows_affected) == (5, 1)
-    with pytest.raises(TypeError, match="report\\(\\) knows"):
-        Context(app.store.read.job(runs[0].id)).report(cows=1)
+    with pytest.raises(TypeError, match="measured by Evenbeat"):
+        Context(app.store.read.job(runs[0].id)).report(cpu_time_ms=1)
 
 
 @pytest.mark.parametrize(

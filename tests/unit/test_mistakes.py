@@ -317,7 +317,7 @@ def test_decorators_can_be_stacked_and_each_schedule_has_a_name(app):
     assert both.spec.priority == 20
 
 
-@pytest.mark.parametrize("option", [{"name": "x"}, {"isolate": True}, {"never_retry": [OSError]}])
+@pytest.mark.parametrize("option", [{"name": "x"}, {"isolate": True}])
 def test_what_belongs_to_the_task_goes_to_the_innermost_decorator(app, option):
     @app.cron("0 3 * * *")
     def both() -> None: ...

@@ -185,6 +185,7 @@ def execution_facts(one: Document, now: datetime) -> RenderableType:
                 "progress": progress_text(one["progress"]),
                 "items": f"{crawled:,} crawled, {indexed:,} indexed" if crawled or indexed else "",
                 "rows": one["rows_affected"],
+                "figures": None if one["figures"] is None else compact(one["figures"]),
                 "cpu": milliseconds(one["cpu_time_ms"]),
                 "memory": None if memory is None else f"{memory:g} MB",
                 "result": None if one["result"] is None else compact(one["result"]),

@@ -41,7 +41,9 @@ def instrument(app: Evenbeat, *, report_retries: bool = False) -> None:
             try:
                 yield
             except Exception as error:
-                goes_on = retry_of(ctx.job).allows(ctx.attempt) and not task.is_final(error)
+                goes_on = retry_of(ctx.job).allows(ctx.attempt) and not task.is_final(
+                    ctx.job, error
+                )
                 counts = not ctx.cancelled and not isinstance(error, LeaseLost)
                 if counts and (report_retries or not goes_on):
                     sentry_sdk.capture_exception(error)

@@ -19,6 +19,7 @@ from evenbeat.domain.job import (
 from evenbeat.domain.schedule import LONGEST_INTERVAL
 from evenbeat.domain.states import LIVE, ExecutionStatus, JobStatus
 from evenbeat.domain.window import due_at
+from evenbeat.humanize import duration
 
 TICK = timedelta(seconds=5)
 """The pause between two bursts of missed plans, each of `max_plans_per_tick`."""
@@ -140,6 +141,19 @@ def lost_lease(job: JobRecord) -> Outcome:
         error_message="The worker stopped renewing its lease, and this job must not be re-entered "
         "by itself. Check what the run left behind, then retry it.",
         needs_person=True,
+    )
+
+
+def expired(job: JobRecord, now: datetime) -> Outcome | None:
+    """The outcome of a one-off job that is claimed too late to start."""
+    late = now - due_time(job, job.plan_time or job.created_at)
+    if job.expires_seconds is None or late <= timedelta(seconds=job.expires_seconds):
+        return None
+    return Outcome(
+        ExecutionStatus.CANCELLED,
+        error_code="expired",
+        error_message=f"It was due {duration(late)} ago and expires after "
+        f"{duration(job.expires_seconds)}, so it was not run.",
     )
 
 

@@ -33,6 +33,7 @@ class Execution(NamedTuple):
     stack_trace: str | None
     progress: dict[str, Any] | None
     result: Any
+    figures: dict[str, Any] | None
     metadata: dict[str, Any] | None
 
 
@@ -43,8 +44,9 @@ class Outcome:
     `result` is JSON text; `retry_after` is the handler's own wish, and with `keeps_turn` the job is
     due again as it was; `final` says that trying again is pointless; `needs_person` keeps even a
     recurring job from going on by itself; `unfit` says that the payload does not fit the handler of
-    this worker, which has not run. `error` is what the handler raised, for the log only, if nobody
-    has named the failure.
+    this worker, which has not run. `raised` is what the exception that ended it is called, and
+    `error` the exception itself, for the log only, if nobody has named the failure. `figures` is
+    JSON text.
     """
 
     status: ExecutionStatus = ExecutionStatus.COMPLETED
@@ -59,9 +61,11 @@ class Outcome:
     error_message: str | None = None
     stack_trace: str | None = None
     result: str | None = None
+    figures: str | None = None
     retry_after: timedelta | None = None
     keeps_turn: bool = False
     final: bool = False
     needs_person: bool = False
     unfit: bool = False
+    raised: tuple[str, ...] = ()
     error: BaseException | None = None

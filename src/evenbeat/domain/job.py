@@ -59,7 +59,10 @@ class JobSpec:
     schedule_delay: timedelta = timedelta(0)
     window: ExecutionWindow | None = None
     catch_up: CatchUp = CatchUp()
+    expires: timedelta | None = None
     retry: RetryPolicy = RetryPolicy()
+    retry_on: tuple[str, ...] | None = None
+    never_retry: tuple[str, ...] | None = None
     on_failure: OnFailure = OnFailure.CONTINUE
     timeout: timedelta | None = None
     memory_limit: int | None = None
@@ -140,6 +143,9 @@ SETTINGS = (
     Setting("max_plans_per_tick", kinds.Count(1, 1000), WHEN,
             "How many missed plans run in a row, with catch_up=every_plan.",
             path="catch_up.max_plans_per_tick"),
+    Setting("expires", kinds.Duration(), WHEN,
+            "How long after it is due a one-off job may still start; later it is cancelled. For "
+            "recurring jobs there is catch_up_window."),
     Setting("queue", kinds.Name(), HOW, "The queue that its jobs wait in."),
     Setting("priority", kinds.Count(0, 100), HOW, "0 to 100; higher runs first."),
     Setting("timeout", kinds.Duration(), HOW, "When a run is stopped as failed."),
@@ -168,6 +174,10 @@ SETTINGS = (
     Setting("retry_delays", kinds.Durations(), RETRIES,
             "The wait before each retry, in place of doubling; the last one repeats.",
             path="retry.delays"),
+    Setting("retry_on", kinds.ErrorNames(), RETRIES,
+            "The errors that are tried again, by the names of exceptions; any, unless given."),
+    Setting("never_retry", kinds.ErrorNames(), RETRIES,
+            "Errors that make a run fail for good, by the names of exceptions or error codes."),
     Setting("on_failure", kinds.Choice(OnFailure), RETRIES,
             "What a recurring job does when its retries are used up."),
     Setting("concurrency_key", kinds.Name(), LIMITS,
@@ -199,6 +209,8 @@ class CommonOptions(TypedDict, total=False):
     cost: DurationLike | None
     allow_stale_reentry: bool
     retention: DurationLike | None
+    retry_on: Sequence[type[BaseException] | str] | None
+    never_retry: Sequence[type[BaseException] | str] | None
     on_failure: OnFailure | str
     concurrency_key: str | None
     concurrency_limit: int | None
@@ -208,6 +220,7 @@ class CommonOptions(TypedDict, total=False):
 class JobOptions(CommonOptions, total=False):
     """All settings; a test holds it to `SETTINGS`. A periodic job gives these in its own words."""
 
+    expires: DurationLike | None
     timeout: DurationLike | None
     lease: DurationLike | None
     heartbeat: DurationLike | None
@@ -270,7 +283,9 @@ def spec_columns(spec: JobSpec) -> dict[str, Any]:
         columns[setting.column] = None if value is None else setting.kind.to_column(value)
     if not spec.schedule.is_placed:
         columns["placement"] = None
-    if not isinstance(spec.schedule, Recurring):
+    if isinstance(spec.schedule, Recurring):
+        columns["expires_seconds"] = None
+    else:
         columns["catch_up_window_seconds"] = None
     if (limits := spec.limits) is not None:
         columns |= {"concurrency_key": limits.key, "concurrency_limit": limits.max_running}
@@ -340,6 +355,7 @@ class JobRecord(NamedTuple):
     task: str
     queue: str
     payload: dict[str, Any]
+    predecessor_plan_time: datetime | None
     schedule_kind: str
     schedule_version: int
     interval_seconds: int | None
@@ -359,6 +375,9 @@ class JobRecord(NamedTuple):
     retry_cap_seconds: float
     retry_jitter: float
     retry_delays_seconds: list[float] | None
+    retry_on: list[str] | None
+    never_retry: list[str] | None
+    expires_seconds: float | None
     on_failure: str
     timeout_seconds: float | None
     memory_limit: int | None

@@ -248,6 +248,49 @@ class Durations(SettingKind):
         return [plain_number(one) for one in stored or ()]
 
 
+class ErrorNames(SettingKind):
+    """A list of errors: exception classes, which become their names, or such names: that of a class
+    with or without its module, or the error code of a run."""
+
+    metavar = "NAMES"
+    option_type = list[str]
+    _PATTERN = r"[^\s,{}\"\\]{1,200}"
+
+    def __init__(self) -> None:
+        one = {"type": "string", "pattern": f"^{self._PATTERN}$"}
+        examples = [["ConnectionError", "httpx.TimeoutException"]]
+        super().__init__(type="array", items=one, maxItems=50, examples=examples)
+
+    def parse(self, name: str, value: Any) -> tuple[str, ...]:
+        names: list[str] = []
+        for one in value if isinstance(value, list | tuple | set | frozenset) else [value]:
+            if isinstance(one, type) and issubclass(one, BaseException) and one is not value:
+                names.append(error_names(one)[0])
+            elif isinstance(one, str) and one is not value and re.fullmatch(self._PATTERN, one):
+                names.append(one)
+            else:
+                raise InvalidInput(
+                    f"{name} must be a list of exception classes or their names, such as "
+                    f'[ConnectionError, "httpx.TimeoutException"], got {shorten(repr(value), 60)}.',
+                    field=name,
+                )
+        if len(names) > 50:
+            raise InvalidInput(f"{name} may name at most 50 errors.", field=name)
+        return tuple(names)
+
+    def from_text(self, text: str) -> list[str]:
+        return [part.strip() for part in text.split(",") if part.strip()]
+
+    def to_json(self, value: Any) -> list[str]:
+        return list(value)
+
+    def to_text(self, value: Any) -> str:
+        return ", ".join(value)
+
+    def from_column(self, stored: Any) -> tuple[str, ...]:
+        return tuple(stored)
+
+
 class Size(SettingKind):
     """An amount of memory: text such as "512MB", or a number of bytes; documents answer bytes. As
     in PostgreSQL, a kB is 1024 bytes; kiB, MiB and so on mean the same."""
@@ -313,6 +356,15 @@ class Rate(ParsedText):
 
     def parse(self, name: str, value: Any) -> Any:  # noqa: ARG002 - its own errors name the rate
         return parse_rate(value)
+
+
+def error_names(kind: type[BaseException]) -> list[str]:
+    """What an exception class is called, in full and by its bare name; then so its bases."""
+    names = []
+    for one in kind.__mro__[:-1]:
+        module = "" if one.__module__ == "builtins" else f"{one.__module__}."
+        names += [module + one.__qualname__, one.__name__]
+    return list(dict.fromkeys(names))
 
 
 def plain_number(value: float) -> int | float:

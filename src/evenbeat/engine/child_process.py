@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 
 from evenbeat.domain.decision import beyond_limit
 from evenbeat.domain.execution import Outcome
-from evenbeat.domain.job import JobRecord, JobSpec
+from evenbeat.domain.job import JobRecord
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.outcome import ChildReport, completed, encode_progress, failed
 from evenbeat.engine.run import Run
@@ -37,7 +37,7 @@ from evenbeat.external.supervisor import (
 from evenbeat.observe.logs import LogFormat, configure_logging, current_logging
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.hooks import call_inside
-from evenbeat.tasks.registry import TaskDefinition, define
+from evenbeat.tasks.registry import TaskDefinition
 
 TERM_SECONDS = 0.4
 """How long a child may clean up after SIGTERM before it and all it started are killed."""
@@ -213,7 +213,7 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
         handle = partial(task.call, run.arguments())
         outcome = completed(run, call_inside(task.middleware, context, handle, _own_loop))
     except BaseException as error:
-        no_task = define(lambda: None, JobSpec(assignment.task))
+        no_task: Any = None
         outcome = failed(run or Run(assignment.job, no_task, context), error)
     leases.send("ended", _report(outcome))
     pipe.close()

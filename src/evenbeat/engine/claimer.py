@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from evenbeat.domain.decision import Revision, revise
+from evenbeat.domain.decision import Revision, expired, revise
 from evenbeat.domain.job import JobRecord
 from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.clock import Clock
@@ -223,7 +223,10 @@ class Claimer(Loop):
         if jobs:
             if jobs[0].started_at is not None:
                 self._clock.observe(jobs[0].started_at, asked_at=asked_at)
-            if any(job.schedule_kind != "once" or job.execution_window for job in jobs):
+            if any(
+                job.schedule_kind != "once" or job.execution_window or job.expires_seconds
+                for job in jobs
+            ):
                 self._start_revised(runner, jobs, asked_at)
             else:
                 runner.take(self._pipeline.start_runs(jobs, asked_at))
@@ -261,6 +264,9 @@ class Claimer(Loop):
         unreadable: list[JobRecord] = []
         for job in jobs:
             try:
+                if job.expires_seconds is not None and (outcome := expired(job, now)) is not None:
+                    self._pipeline.end_unstarted(job, outcome, asked_at)
+                    continue
                 revision = revise(job, now)
             except Exception:  # a node with older time zones does not know every name, for example
                 logger.exception("the schedule of job %s cannot be read", job.id)

@@ -10,11 +10,13 @@ from pydantic_core import to_jsonable_python
 
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.execution import Outcome
+from evenbeat.domain.setting_kinds import error_names
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.run import Run, StopReason
 from evenbeat.errors import EvenbeatError, Fail, InvalidInput, LeaseLost, Retry
 from evenbeat.observe.logs import LogEvent
 from evenbeat.store.rows import encode_json
+from evenbeat.tasks.context import COLUMNS
 
 logger = logging.getLogger("evenbeat.worker")
 
@@ -65,7 +67,6 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
         error_code=type(error).__name__,
         error_message=_message(error),
         stack_trace=_trace(error),
-        final=run.task.is_final(error),
     )
     if isinstance(error, Retry | Fail):
         outcome.error_code = "retry" if isinstance(error, Retry) else "fail"
@@ -79,13 +80,13 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
                 outcome.retry_after = None if error.after is None else parse_duration(error.after)
             except Exception as problem:  # a wait that makes no sense: the job's policy decides
                 outcome.error_message = f"{_message(error)} ({_message(problem)})"[:MAX_MESSAGE]
-    elif (
-        isinstance(error, InvalidInput)
-        and error.field == "payload"
-        and not isinstance(error, run.task.never_retry)
-    ):
-        outcome.error_code = "invalid_payload"
+        else:
+            outcome.final = True
+    elif isinstance(error, InvalidInput) and error.field == "payload":
+        outcome.error_code, outcome.final = "invalid_payload", True
         outcome.unfit = run.unfit
+    else:
+        outcome.raised = tuple(error_names(type(error)))
     if outcome.stack_trace is not None:
         outcome.error = error
     return _measured(run, outcome)
@@ -139,8 +140,10 @@ def _measured(run: Run, outcome: Outcome) -> Outcome:
     outcome.duration_ms = run.duration_ms
     outcome.queued_ms = run.queued_ms
     outcome.cpu_time_ms = run.cpu_ms
-    for name, figure in run.context.figures.items():
-        setattr(outcome, name, figure)
+    if figures := run.context.figures:
+        for name in COLUMNS & figures.keys():
+            setattr(outcome, name, figures[name])
+        outcome.figures = run.context.own_figures
     return outcome
 
 

@@ -141,6 +141,12 @@ class Pipeline(Loop):
         self._reporter.started(runs)
         return runs
 
+    def end_unstarted(self, job: JobRecord, outcome: Outcome, leased_at: float) -> None:
+        """A claimed job has an outcome without having run."""
+        run = Run(job, self._registry.get(job.task), Context(job, self._leases), leased_at)
+        self._runs.add([run])
+        self.end(run, outcome)
+
     # -- arguments → timeout → perform → outcome: see `Attempt` -----------------------------------
 
     def end(self, run: Run, outcome: Outcome | None) -> None:
@@ -151,6 +157,8 @@ class Pipeline(Loop):
                 return
             run.ended = True
         run.interrupt = None
+        if outcome is not None and outcome.status is ExecutionStatus.FAILED and not outcome.final:
+            outcome.final = run.task.gives_up(run.job, outcome.error_code, outcome.raised)
         self._ended.append((run, outcome))
         if self._idle:
             self.wake()

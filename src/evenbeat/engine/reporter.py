@@ -20,6 +20,7 @@ _STARTED = LogEvent("Executing job", _JOB)
 _REFUSED = LogEvent("Payload refused, left to another worker", f"{_JOB}: %(reason)s")
 _HANDED_BACK = LogEvent("Handed back", _JOB)
 _CANCELLED = LogEvent("Job cancelled", _JOB)
+_EXPIRED = LogEvent("Expired, not run", f"{_JOB}: %(reason)s")
 _LOST = LogEvent("Lease lost, result thrown away", _JOB)
 _COMPLETED = LogEvent("Job completed successfully", f"{_JOB}, in %(duration)s")
 _FAILED = LogEvent("Job execution failed", f"{_JOB}: %(error)s")
@@ -90,7 +91,11 @@ class Reporter:
         elif end.kind is EndKind.RELEASED:
             logger.info(_HANDED_BACK, fields, extra=fields)
         elif end.kind is EndKind.CANCELLED:
-            logger.info(_CANCELLED, fields, extra=fields)
+            if outcome is not None:  # it was too late to start
+                fields["reason"] = outcome.error_message
+                logger.warning(_EXPIRED, fields, extra=fields)
+            else:
+                logger.info(_CANCELLED, fields, extra=fields)
         elif outcome is None or decision is None:
             logger.warning(_LOST, fields, extra=fields)
         elif end.kind is EndKind.COMPLETED:

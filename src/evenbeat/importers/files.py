@@ -164,7 +164,8 @@ def definition_of(job: Mapping[str, Any]) -> Document:
         "task": job["task"],
         "payload": job["payload"],
         **{name: job.get(name) for name in KINDS[job["schedule_kind"]].document_fields},
-        **{name: None if job[name] == [] else job[name] for name in BY_NAME},
+        **{name: job[name] for name in BY_NAME},
+        "retry_delays": job["retry_delays"] or None,
         "dedup_key": job["dedup_key"],
         "paused": job["is_paused"] or None,
     }

@@ -129,5 +129,6 @@ def _text(value: Any) -> str:
         text = value.replace("\\", "\\\\").replace("\t", "\\t")
         return text.replace("\n", "\\n").replace("\r", "\\r")
     if isinstance(value, list):
-        return "{" + ",".join(map(str, value)) + "}"
+        items = (f'"{one}"' if isinstance(one, str) else str(one) for one in value)
+        return "{" + ",".join(items) + "}"
     return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -192,6 +192,7 @@ def finish_params(ends: Sequence[RunEnd]) -> dict[str, Any]:
         "error_messages": texts([_storable(o.error_message) for o in outcomes]),
         "stack_traces": texts([_storable(o.stack_trace) for o in outcomes]),
         "results": texts([o.result for o in outcomes]),
+        "figures": texts([o.figures for o in outcomes]),
     }  # fmt: skip
 
 

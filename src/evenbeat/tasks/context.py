@@ -10,8 +10,13 @@ from uuid import UUID
 from evenbeat.domain.job import JobRecord, scope_of
 from evenbeat.domain.scope import Scope
 from evenbeat.errors import LeaseLost
+from evenbeat.store.rows import encode_json
 
-_FIGURES = frozenset({"items_crawled", "items_indexed", "rows_affected"})
+_COUNTED = frozenset({"items_crawled", "items_indexed", "rows_affected"})
+_MEASURED = frozenset({"cpu_time_ms", "memory_peak_mb"})
+COLUMNS = _COUNTED | _MEASURED
+"""The figures with a column of their own."""
+MAX_FIGURES_BYTES = 8192
 
 
 class Leases(Protocol):
@@ -75,6 +80,12 @@ class Context:
         return datetime.now(UTC) if self._leases is None else self._leases.now()
 
     @property
+    def predecessor_plan_time(self) -> datetime | None:
+        """Of a job that runs after others: the plan of the run by which it was last started; of
+        several, the latest. None for other jobs."""
+        return self.job.predecessor_plan_time
+
+    @property
     def scope(self) -> Scope:
         """The tenant or shard that this run is for."""
         return scope_of(self.job)
@@ -106,16 +117,20 @@ class Context:
             report = {"done": done, "total": total, "message": message}
             self._leases.report_progress(self.job, report)
 
-    def report(self, **figures: int) -> None:
-        """Add to the run's figures: items_crawled, items_indexed, rows_affected."""
-        unknown = figures.keys() - _FIGURES
-        if unknown:
-            raise TypeError(
-                f"report() knows {', '.join(sorted(_FIGURES))}; not {', '.join(sorted(unknown))}."
-            )
+    def report(self, **figures: Any) -> None:
+        """Add to the run's figures: items_crawled, items_indexed, rows_affected, or any of your
+        own, as JSON. Numbers add up; of anything else the newest counts."""
         sums = dict(self.figures)
-        for name, amount in figures.items():
-            sums[name] = sums.get(name, 0) + int(amount)
+        for name, figure in figures.items():
+            if name in _MEASURED:
+                raise TypeError(f"{name} is measured by Evenbeat. Report it by another name.")
+            if name in _COUNTED:
+                sums[name] = sums.get(name, 0) + int(figure)
+                continue
+            number = isinstance(figure, int | float) and not isinstance(figure, bool)
+            before = sums.get(name, 0)
+            sums[name] = before + figure if number and isinstance(before, int | float) else figure
+        _own_figures(sums)  # what cannot be kept fails in the handler
         self._figures = sums
 
     def measured(self, cpu_seconds: float, memory_bytes: int) -> None:
@@ -127,6 +142,11 @@ class Context:
     def figures(self) -> Mapping[str, Any]:
         """What the run has reported so far."""
         return self._figures or {}
+
+    @property
+    def own_figures(self) -> str | None:
+        """Those among them that are the handler's own, as JSON text."""
+        return _own_figures(self.figures)
 
     def heartbeat(self) -> None:
         """Renew the lease now and make sure the run still counts; raises `LeaseLost` if not.
@@ -146,6 +166,11 @@ class Context:
     def cancel(self) -> None:
         """Mark the run as unwanted (the worker does this)."""
         self._cancelled = True
+
+
+def _own_figures(figures: Mapping[str, Any]) -> str | None:
+    own = {name: figure for name, figure in figures.items() if name not in COLUMNS}
+    return encode_json("figures", own, MAX_FIGURES_BYTES) if own else None
 
 
 class _NoRun(Context):

@@ -5,7 +5,7 @@ import asyncio
 import inspect
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,8 +23,9 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
-from evenbeat.domain.job import JobSpec
+from evenbeat.domain.job import JobRecord, JobSpec
 from evenbeat.domain.json_values import changed, culprit
+from evenbeat.domain.setting_kinds import check_name, error_names
 from evenbeat.errors import Fail, InvalidInput, Retry, TaskUnknown, validation_message
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.hooks import NO_HOOKS, Hooks, Middleware, check_hook, where
@@ -149,14 +150,15 @@ class Signature:
         with suppress(Exception):  # an array's comparison, for example, says nothing
             if (checked.__dict__, checked.model_extra) == (arriving.__dict__, arriving.model_extra):
                 return
-
-        def named(model: BaseModel) -> dict[str, Any]:
-            fields = {name: model.__dict__[field] for field, name in self._names.items()}
-            return fields | (model.model_extra or {})
-
-        arrived = named(arriving)
-        for name, value in named(checked).items():
-            if (change := changed(value, arrived[name], name)) is not None:
+        pairs = [
+            (name, getattr(checked, field), getattr(arriving, field))
+            for field, name in self._names.items()
+            if field in checked.model_fields_set
+        ]
+        extra = arriving.model_extra or {}
+        pairs += [(name, one, extra[name]) for name, one in (checked.model_extra or {}).items()]
+        for name, value, arrived in pairs:
+            if (change := changed(value, arrived, name)) is not None:
                 raise InvalidInput(
                     f"{self.task}: argument {change}. {self._usage()}", field="payload"
                 )
@@ -287,7 +289,8 @@ class TaskDefinition:
     spec: JobSpec
     signature: Signature
     runs: RunnerKind
-    never_retry: tuple[type[BaseException], ...] = ()
+    aliases: tuple[str, ...] = ()
+    """Former names: jobs under one of them are its jobs too."""
     description: str = ""
     supervised: bool = False
     """Whether it only waits for a command, which a supervisor holds to the job's limits."""
@@ -327,12 +330,25 @@ class TaskDefinition:
         if reason is not None:
             raise Fail(reason, code="limit_not_kept")
 
-    def is_final(self, error: BaseException) -> bool:
-        """Whether trying again after this error is pointless."""
+    def is_final(self, job: JobRecord, error: BaseException) -> bool:
+        """Whether a run of this job that raised this error is not tried again, whatever retries
+        are left."""
         if isinstance(error, Retry):
             return False
-        unfit = isinstance(error, InvalidInput) and error.field == "payload"
-        return unfit or isinstance(error, (Fail, *self.never_retry))
+        is_unfit = isinstance(error, InvalidInput) and error.field == "payload"
+        kind = type(error)
+        gives_up = self.gives_up(job, kind.__name__, error_names(kind))
+        return is_unfit or isinstance(error, Fail) or gives_up
+
+    def gives_up(self, job: JobRecord, code: str | None, raised: Collection[str]) -> bool:
+        """Whether `never_retry` or `retry_on` keep a run that ended with this error code, and with
+        an exception of these names, from being tried again."""
+        # A job that says nothing goes by its task, as it is in this process.
+        never = self.spec.never_retry if job.never_retry is None else job.never_retry
+        only = self.spec.retry_on if job.retry_on is None else job.retry_on
+        names = {code, *raised}
+        left_out = only is not None and bool(raised) and names.isdisjoint(only)
+        return left_out or not names.isdisjoint(never or ())
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the handler outside an event loop, to its end: an async function under a plain
@@ -350,7 +366,7 @@ def define(
     spec: JobSpec,
     *,
     isolate: bool = False,
-    never_retry: tuple[type[BaseException], ...] = (),
+    aliases: Sequence[str] = (),
     supervised: bool = False,
     around: Sequence[Middleware] = (),
     hooks: Hooks = NO_HOOKS,
@@ -378,6 +394,10 @@ def define(
             "is defined (def) at the top level of a module.",
             field="handler",
         )
+    if isinstance(aliases, str):
+        raise InvalidInput(f"aliases must be a list of names: [{aliases!r}].", field="aliases")
+    for alias in aliases:
+        check_name("aliases", alias)
     is_async = any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__)))
     runs = RunnerKind.ON_LOOP if is_async else RunnerKind.IN_THREAD
     task = TaskDefinition(
@@ -386,7 +406,7 @@ def define(
         spec=spec,
         signature=Signature(spec.task, handler),
         runs=RunnerKind.ISOLATED if isolate else runs,
-        never_retry=never_retry,
+        aliases=tuple(aliases),
         description=inspect.getdoc(handler) or "",
         supervised=supervised,
         around=tuple(check_hook(one, "middleware", takes="the run's Context") for one in around),
@@ -405,14 +425,16 @@ class Registry:
 
     def add(self, task: TaskDefinition) -> None:
         """Register a task; two handlers of one name are refused."""
-        known = self._tasks.get(task.name)
-        if known is not None and known.handler is not task.handler:
-            raise InvalidInput(
-                f"Two handlers are named {task.name!r}: {where(known.handler)} and "
-                f"{where(task.handler)}. Give one of them another name: @app.task(name=...).",
-                field="name",
-            )
-        self._tasks[task.name] = task
+        names = (task.name, *task.aliases)
+        for name in names:
+            known = self._tasks.get(name)
+            if known is not None and known.handler is not task.handler:
+                raise InvalidInput(
+                    f"Two handlers are named {name!r}: {where(known.handler)} and "
+                    f"{where(task.handler)}. Give one of them another name: @app.task(name=...).",
+                    field="name",
+                )
+        self._tasks |= dict.fromkeys(names, task)
 
     def get(self, name: str) -> TaskDefinition:
         """The task of this name, or `TaskUnknown`."""
@@ -428,11 +450,12 @@ class Registry:
             task.check_limits(spec)
 
     def named(self, *runs: RunnerKind) -> list[str]:
-        """The names of the tasks that run there; of all tasks when no place is given."""
-        return sorted(t.name for t in self._tasks.values() if not runs or t.runs in runs)
+        """The names, former ones too, of the tasks that run there; of all tasks when no place is
+        given."""
+        return sorted(n for n, task in self._tasks.items() if not runs or task.runs in runs)
 
     def __iter__(self) -> Iterator[TaskDefinition]:
-        return iter(self._tasks.values())
+        return (task for name, task in self._tasks.items() if name == task.name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks

@@ -73,6 +73,9 @@ awaited AS (
     SET last_end = 'cancelled', last_end_at = {now},
         satisfied_at = CASE WHEN d.wanted = 'any' THEN {now}
                             ELSE d.satisfied_at END,
+        plan_time = CASE WHEN d.wanted = 'any'
+                         THEN (SELECT p.plan_time FROM evenbeat.jobs p WHERE p.id = t.id)
+                         ELSE d.plan_time END,
         fresh = d.fresh OR d.wanted = 'any'
     FROM target t
     WHERE (SELECT true FROM evenbeat.dependencies LIMIT 1) AND d.predecessor_id = t.id

@@ -39,11 +39,15 @@ WHERE j.id = ANY (%(ids)s::uuid[]);
 -- Makes jobs wait for others. One that has ended as wanted counts already; a row that is there keeps
 -- its marks unless another end is wanted now.
 INSERT INTO evenbeat.dependencies AS d (job_id, predecessor_id, wanted, position, created_at,
-                                        satisfied_at, fresh, last_end, last_end_at)
+                                        satisfied_at, fresh, last_end, last_end_at,
+                                        plan_time)
 SELECT t.job_id, t.predecessor_id, t.wanted, t.position, {now},
        CASE WHEN ended THEN {now} END, ended,
        CASE WHEN ended THEN t.status END,
-       CASE WHEN ended THEN coalesce(t.completed_at, %(now)s::timestamptz, now()) END
+       CASE WHEN ended THEN coalesce(t.completed_at, %(now)s::timestamptz, now()) END,
+       CASE WHEN ended THEN (SELECT x.plan_time FROM evenbeat.executions x
+                             WHERE x.job_id = t.predecessor_id
+                             ORDER BY x.plan_time DESC LIMIT 1) END
 FROM (
     SELECT t.*, p.status, p.completed_at, coalesce(CASE t.wanted WHEN 'success' THEN p.status = 'completed'
                                        WHEN 'failure' THEN p.status = 'failed'
@@ -57,6 +61,7 @@ ON CONFLICT (predecessor_id, job_id) DO UPDATE
 SET position = excluded.position, wanted = excluded.wanted,
     satisfied_at = CASE WHEN d.wanted = excluded.wanted THEN d.satisfied_at
                         ELSE excluded.satisfied_at END,
+    plan_time = CASE WHEN d.wanted = excluded.wanted THEN d.plan_time ELSE excluded.plan_time END,
     fresh = CASE WHEN d.wanted = excluded.wanted THEN d.fresh ELSE excluded.fresh END
 RETURNING d.job_id;
 
@@ -111,6 +116,8 @@ HAVING bool_and(m.satisfied) AND bool_or(m.fresh)
 WITH started AS (
     UPDATE evenbeat.jobs j
     SET status = s.status, plan_time = %(plan_time)s::timestamptz, next_run_at = s.next_run_at,
+        predecessor_plan_time = (SELECT max(d.plan_time) FROM evenbeat.dependencies d
+                                 WHERE d.job_id = j.id),
         current_retry_count = 0, burst_count = 0,
         release_count = coalesce((SELECT max(e.release_count) + 1 FROM evenbeat.executions e
                              WHERE e.job_id = j.id AND e.plan_time = %(plan_time)s::timestamptz), 0),
@@ -141,6 +148,8 @@ SELECT id FROM started WHERE (SELECT count(*) FROM told) >= 0;
 -- looked at each time; `thoroughly`, also those whose transaction was open for longer.
 UPDATE evenbeat.dependencies d
 SET satisfied_at = {now}, fresh = true,
+    plan_time = (SELECT x.plan_time FROM evenbeat.executions x
+                 WHERE x.job_id = p.id ORDER BY x.plan_time DESC LIMIT 1),
     last_end = CASE WHEN p.status IN ('failed', 'cancelled') THEN p.status ELSE 'completed' END,
     last_end_at = coalesce(p.completed_at, %(now)s::timestamptz, now())
 FROM evenbeat.jobs p

@@ -225,11 +225,11 @@ WITH outcome AS (
         %(queued_ms)s::float8[], %(cpu_times_ms)s::float8[], %(memory_peaks_mb)s::float4[],
         %(items_crawled)s::int[], %(items_indexed)s::int[], %(rows_affected)s::bigint[],
         %(error_codes)s::text[], %(error_messages)s::text[], %(stack_traces)s::text[],
-        %(results)s::text[])
+        %(results)s::text[], %(figures)s::text[])
     AS o (job_id, token, kind, outcome, status, plan_time, next_run_at, retry_count, burst_count,
           schedule_version, duration_ms, queued_ms, cpu_time_ms, memory_peak_mb,
           items_crawled, items_indexed, rows_affected, error_code, error_message, stack_trace,
-          result)
+          result, figures)
 ),
 ended AS (
     UPDATE evenbeat.jobs j
@@ -291,7 +291,7 @@ closed AS (
         items_crawled = d.items_crawled, items_indexed = d.items_indexed,
         rows_affected = d.rows_affected,
         error_code = d.error_code, error_message = d.error_message, stack_trace = d.stack_trace,
-        result = d.result::jsonb
+        result = d.result::jsonb, figures = d.figures::jsonb
     FROM ended d
     WHERE e.id = ANY (ARRAY[d.token])
 ),
@@ -305,6 +305,11 @@ awaited AS (
                                  OR d.wanted = 'success' AND e.outcome = 'completed'
                                  OR d.wanted = 'failure' AND e.outcome = 'failed'
                             THEN {now} ELSE d.satisfied_at END,
+        plan_time = CASE WHEN d.wanted = 'any'
+                              OR d.wanted = 'success' AND e.outcome = 'completed'
+                              OR d.wanted = 'failure' AND e.outcome = 'failed'
+                         THEN (SELECT x.plan_time FROM evenbeat.executions x WHERE x.id = e.token)
+                         ELSE d.plan_time END,
         fresh = d.fresh OR d.wanted = 'any'
                 OR d.wanted = 'success' AND e.outcome = 'completed'
                 OR d.wanted = 'failure' AND e.outcome = 'failed'

@@ -280,12 +280,16 @@ class Evenbeat:
 
     # -- enqueueing ------------------------------------------------------------------------------
 
-    def add(self, job: NewJob, connection: Any = None) -> Added | Job[Any]:
-        """Add one job; with a connection, as part of the transaction that is open on it."""
+    def add(
+        self, job: NewJob, connection: Any = None, *, is_schedule: bool = False
+    ) -> Added | Job[Any]:
+        """Add one job; with a connection, as part of the transaction that is open on it. A schedule
+        is no request of the moment: the hooks of enqueueing leave it alone."""
         _check_new("add", job)
         if job.spec.memory_limit or job.spec.cpu_limit:
             self.registry.check_limits(job.spec)
-        job = self.registry.hooks.enqueued(job)
+        if not is_schedule:
+            job = self.registry.hooks.enqueued(job)
         if self._eager is not None:
             return self._eager.add(job)
         if connection is None:
@@ -365,7 +369,7 @@ class Evenbeat:
                 raise InvalidInput("Only a schedule with a name can be replaced.", field="name")
             standing = self.store.read.job_by_name(job.name, job.scope)
         if standing is None:
-            added = self.add(job, connection)
+            added = self.add(job, connection, is_schedule=True)
             return added if isinstance(added, Job) else Job(self, added.id, created=added.created)
         self.registry.check_limits(job.spec)
         self.store.control.update(

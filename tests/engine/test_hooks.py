@@ -520,14 +520,20 @@ def test_carried_variables_are_set_in_the_run_and_in_what_it_enqueues(app, ran, 
     token = TENANT.set({"name": "acme", "tier": 2})
     added = task.enqueue()
     (many,) = app.enqueue_many([task.job()])
+
+    async def enqueue() -> list[UUID]:
+        one, others = await task.enqueue_async(), await app.enqueue_many_async([task.job()])
+        return [one.id, others[0].id]
+
+    in_async = asyncio.run(enqueue())
     run = ran(parent)
     TENANT.reset(token)
     later = task.enqueue()
-    ids = [added.id, many.id, UUID(run.result), later.id]
+    ids = [added.id, many.id, *in_async, UUID(run.result), later.id]
     with working(app):
         wait_for(lambda: all(last_run(app, id_) for id_ in ids), "all to end")
     results = [last_run(app, id_).result[0] for id_ in ids]
-    assert results == [{"name": "acme", "tier": 2}] * 3 + ["nobody"]
+    assert results == [{"name": "acme", "tier": 2}] * 5 + ["nobody"]
 
 
 def test_a_schedule_carries_nothing_and_metadata_of_the_caller_counts(app):
@@ -542,9 +548,11 @@ def test_a_schedule_carries_nothing_and_metadata_of_the_caller_counts(app):
 
     token = TENANT.set("acme")
     app.sync_schedules()
+    made = app.schedule(often, after="often", name="after")
     added = often.options(metadata={"source": "me"}).enqueue()
     TENANT.reset(token)
     assert app.store.read.job_by_name("often").metadata == {}
+    assert app.store.read.job(made.id).metadata == {}
     assert app.store.read.job(added.id).metadata == {
         "source": "me",
         "release": 7,

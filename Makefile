@@ -62,12 +62,13 @@ redis:           ## A Redis server for the peers that need one: Debian's own, wh
 screenshots: $(READY) chromium ## Take the pictures in docs/images anew
 	PYTHONPATH=tests $(BIN)/python tests/dashboard/screenshots.py
 
-lint: $(READY)   ## Format, lint, types, direction of imports
+lint: $(READY)   ## Format, lint, types (of the documents' examples too), direction of imports
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/mypy --strict examples
-	$(BIN)/pyright --pythonpath $(BIN)/python examples
+	$(BIN)/python tests/documents.py build/documents
+	$(BIN)/mypy --strict examples build/documents
+	$(BIN)/pyright --pythonpath $(BIN)/python examples build/documents
 	$(BIN)/lint-imports
 
 format: $(READY) ## Let ruff put the code in order

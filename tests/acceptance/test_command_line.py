@@ -284,6 +284,16 @@ def test_verbs_change_one_job_and_say_so(evenbeat: Command, store: Store):
     assert evenbeat("job", "pause", "sync", "--json").json["is_paused"] is True
 
 
+def test_a_list_is_given_with_commas_or_several_times(evenbeat: Command, store: Store):
+    lists = ["--retry-on", "OSError, httpx.ReadError", "--retry-delays", "5s,1m"]
+    assert evenbeat("job", "add", "send", "--name", "lists", *lists).code == 0
+    job = store.read.job_by_name("lists")
+    assert job is not None
+    assert (job.retry_on, job.retry_delays_seconds) == (["OSError", "httpx.ReadError"], [5, 60])
+    assert evenbeat("job", "edit", "lists", "--retry-on", "A", "--retry-on", "B").code == 0
+    assert store.read.job(job.id).retry_on == ["A", "B"]
+
+
 def test_edit_changes_what_is_given_and_nothing_else(evenbeat: Command, store: Store):
     job_id = add(evenbeat, "x", "a=1", "b=2", "--name", "sync", "--timeout", "30s", "--every", "1h")
 

@@ -21,9 +21,12 @@ from starlette.middleware.sessions import SessionMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.routing import Mount
 from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
 
 from api.conftest import ClientFor
 from evenbeat import Caller, Evenbeat
+from evenbeat.api.auth.host import HostAccess
+from evenbeat.asgi import asgi
 from evenbeat.errors import EvenbeatError, InvalidInput
 from loopback import SECRET, hosting, lead_to_sign_in, served
 
@@ -118,6 +121,25 @@ def test_each_request_asks_once(app: Evenbeat, path: str) -> None:
 def later(request: Request) -> Any:
     """A plain function that returns what is to be awaited."""
     return asynchronous(request)
+
+
+def test_who_one_service_lets_in_is_nobody_to_another_that_gets_the_same_request(
+    app: Evenbeat,
+) -> None:
+    lenient = asgi(app, access=HostAccess(lambda _: Caller("ann", "admin")))
+    strict = asgi(app, access=HostAccess(lambda _: None))
+
+    async def one_after_the_other(scope: Scope, receive: Receive, send: Send) -> None:
+        async def drop(_message: Message) -> None: ...
+
+        async def nothing() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        await lenient(scope, nothing, drop)
+        await strict(scope, receive, send)
+
+    client = TestClient(one_after_the_other, "http://shop.example")
+    assert client.get("/api/v1/jobs").status_code == 401
 
 
 class Signing:

@@ -36,6 +36,13 @@ def store(ctx: Context, rows: list[int]) -> int:
     return len(rows)
 
 
+@app.task(retry_on=[OSError, "httpx.HTTPError"], expires="1h", aliases=["load.all"])
+def load(ctx: Context) -> None:
+    assert_type(ctx.predecessor_plan_time, datetime | None)
+    ctx.report(rows_affected=3, source="a.csv", parts=[1, 2])
+    load.options(never_retry=[KeyError, "timeout"], expires=timedelta(minutes=5)).enqueue()
+
+
 @app.task(retry=RetryPolicy(max_retries=2))
 def store_later(rows: list[int], *, ctx: Context = CURRENT) -> int:
     return len(rows) + ctx.attempt

@@ -43,6 +43,10 @@ def wrong(ctx: Context) -> None:
     tidy.enqueue(1)  # error: it takes nothing
     app.task(tidy, priority="high")  # error: a text for a number
     app.task(max_retries="5")  # error: a text for a number
+    app.task(retry_on=[3])  # error: a number for an exception
+    app.task(never_retry=KeyError)  # error: an exception for a list
+    app.task(aliases=[3])  # error: a number for a name
+    fetch.options(expires=[1])  # error: a list for a duration
     app.every("30m", prioritty=3)  # error: no such option
     app.every(30, max_retries="5")  # error: a text for a number
     app.cron("@daily", timeout=b"30s")  # error: bytes for a duration

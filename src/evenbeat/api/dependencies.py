@@ -121,9 +121,10 @@ MaybePrincipal = Annotated[Principal | None, Depends(maybe_principal)]
 async def caller_of(request: Request, *, again: bool = False) -> Principal:
     """The caller; raises what `identify` raises, or a host. Found out once for each request, unless
     it is to be `again`: an event stream outlives many a sign-in."""
-    caller: Principal | Exception | None = None if again else request.scope.get(_CALLER)
-    if caller is None:
-        access: Access = request.app.state.service.access
+    access: Access = request.app.state.service.access
+    caller: Principal | Exception
+    asked, caller = request.scope.get(_CALLER, (None, NotAuthenticated("Nobody knows yet.")))
+    if again or asked is not access:  # a host may try two services with one request
         try:
             if isinstance(access, HostAccess):
                 caller = await access.caller_of(request)
@@ -133,7 +134,7 @@ async def caller_of(request: Request, *, again: bool = False) -> Principal:
                 caller = await run_in_threadpool(identify, request)
         except (EvenbeatError, HTTPException) as error:
             caller = error
-        request.scope[_CALLER] = caller
+        request.scope[_CALLER] = access, caller
     if isinstance(caller, Exception):
         raise caller
     return caller

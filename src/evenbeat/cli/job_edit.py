@@ -20,7 +20,7 @@ from evenbeat.cli.session import (
     option,
 )
 from evenbeat.cli.views import label
-from evenbeat.domain.job import SETTINGS
+from evenbeat.domain.job import BY_NAME, SETTINGS
 from evenbeat.domain.setting_kinds import Choice
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import InvalidInput
@@ -172,6 +172,9 @@ def _body(options: Document) -> Document:
         body["schedule"] = body.pop("cron")
     if "metadata" in body:
         body["metadata"] = _object(body["metadata"], "metadata")
+    for name in body.keys() & BY_NAME.keys():
+        if isinstance(body[name], list):  # given several times, or with commas
+            body[name] = BY_NAME[name].kind.from_text(",".join(body[name]))
     return body
 
 

@@ -76,7 +76,10 @@ def changed(sent: Any, got: Any, path: str) -> str | None:
         own, others = dict(parts(sent)), dict(parts(got))
         compared = [(n, one, others.get(n)) for n, one in own.items() if n not in left_out]
     elif kind is arrives:
-        return f"{path!r} would reach the handler with another value, so something would be lost"
+        return (
+            f"{path!r} would reach the handler with another value, since its JSON loses a part of "
+            "it. Pass what the handler can load it by"
+        )
     else:
         return (
             f"{path!r} is a {kind.__name__}, but would reach the handler as a {arrives.__name__}, "

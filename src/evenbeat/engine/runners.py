@@ -166,8 +166,12 @@ class LoopRunner(Runner):
     async def perform(self, run: Run) -> None:
         """Await the handler."""
         with Attempt(self._pipeline, run, self.loop.call_later):
-            handle = partial(run.task.handler, **run.arguments())
-            run.value = await await_inside(run.task.middleware, run.context, handle)
+            task, arguments = run.task, run.arguments()
+            if around := task.middleware:
+                handle = partial(task.handler, **arguments)
+                run.value = await await_inside(around, run.context, handle)
+            else:
+                run.value = await task.handler(**arguments)
         self._free_slot()
         self._fill_slots()
 

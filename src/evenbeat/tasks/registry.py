@@ -299,9 +299,9 @@ class TaskDefinition:
     """Those of its application."""
 
     @property
-    def middleware(self) -> list[Middleware]:
+    def middleware(self) -> Sequence[Middleware]:
         """What runs around its handler, from the outside to the inside."""
-        return [*self.hooks.around, *self.around]
+        return [*self.hooks.around, *self.around] if self.hooks.around else self.around
 
     @property
     def cannot_limit(self) -> str | None:

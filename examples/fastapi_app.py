@@ -23,6 +23,7 @@ from psycopg.rows import DictRow, dict_row
 from pydantic import BaseModel
 
 from evenbeat import Context, Evenbeat
+from evenbeat.contrib.fastapi import lifespan
 
 jobs = Evenbeat(name="orders")
 
@@ -45,13 +46,13 @@ def forget_old_orders() -> None:
 
 
 @asynccontextmanager
-async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-    await asyncio.to_thread(start, api)
-    yield
-    await asyncio.to_thread(stop, api)
+async def with_a_worker(api: FastAPI) -> AsyncIterator[None]:
+    await asyncio.to_thread(make_table)
+    async with lifespan(jobs, concurrency=20)(api):
+        yield
 
 
-api = FastAPI(title="Orders", lifespan=lifespan)
+api = FastAPI(title="Orders", lifespan=with_a_worker)
 api.mount("/evenbeat", jobs.asgi())  # its API and dashboard, behind its own tokens
 
 
@@ -79,7 +80,7 @@ def database() -> "psycopg.Connection[DictRow]":
     return psycopg.Connection[DictRow].connect(jobs.store.database.url, row_factory=dict_row)
 
 
-def start(api: FastAPI) -> None:
+def make_table() -> None:
     with database() as connection:
         connection.execute("SELECT pg_advisory_xact_lock(1)")  # several workers start at once
         connection.execute(
@@ -87,10 +88,3 @@ def start(api: FastAPI) -> None:
             " item text NOT NULL, receipts int NOT NULL DEFAULT 0,"
             " made_at timestamptz NOT NULL DEFAULT now())"
         )
-    api.state.worker = jobs.worker(concurrency=20)
-    api.state.worker.start()
-
-
-def stop(api: FastAPI) -> None:
-    api.state.worker.stop()
-    jobs.close()

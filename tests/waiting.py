@@ -20,13 +20,18 @@ def wait_for(
 ) -> T:
     """The condition's value as soon as it is true; fails when that takes too long.
 
-    `within` is for a promise about time. It is stretched by how overloaded the machine is.
+    `within` is for a promise about time, and is stretched.
     """
     if within is not None:
-        seconds = within * (1 + os.getloadavg()[0] / (os.cpu_count() or 1))
+        seconds = stretched(within)
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what} (last value: {value!r})")
         time.sleep(0.02)
     return value
+
+
+def stretched(seconds: float) -> float:
+    """What a promise about time allows on a machine as overloaded as this one is now."""
+    return seconds * (1 + os.getloadavg()[0] / (os.cpu_count() or 1))

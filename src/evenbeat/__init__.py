@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evenbeat.app import Evenbeat
     from evenbeat.declared import ScopeContext, static_scopes
+    from evenbeat.domain.caller import Caller
     from evenbeat.domain.catch_up import CatchUpMode
     from evenbeat.domain.job import JobRecord, OnFailure, Placement
     from evenbeat.domain.retry import RetryPolicy
     from evenbeat.domain.schedule import AfterCondition, Awaited
     from evenbeat.domain.scope import Scope
-    from evenbeat.errors import EvenbeatError, Fail, LeaseLost, Retry
-    from evenbeat.events import BalanceEvent, Event, EventKind
+    from evenbeat.errors import EvenbeatError, Fail, JobCancelled, JobFailed, LeaseLost, Retry
+    from evenbeat.events import BalanceEvent, Event, EventKind, WorkerEvent
+    from evenbeat.job import Job
     from evenbeat.task import Task
-    from evenbeat.tasks.context import CURRENT, Context
+    from evenbeat.tasks.context import CURRENT, Context, State
 
 __all__ = [
     "CURRENT",
     "AfterCondition",
     "Awaited",
     "BalanceEvent",
+    "Caller",
     "CatchUpMode",
     "Context",
     "Evenbeat",
@@ -30,6 +33,9 @@ __all__ = [
     "Event",
     "EventKind",
     "Fail",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
     "JobRecord",
     "LeaseLost",
     "OnFailure",
@@ -38,7 +44,9 @@ __all__ = [
     "RetryPolicy",
     "Scope",
     "ScopeContext",
+    "State",
     "Task",
+    "WorkerEvent",
     "static_scopes",
 ]
 
@@ -47,6 +55,7 @@ _HOMES = {
     "AfterCondition": "domain.schedule",
     "Awaited": "domain.schedule",
     "BalanceEvent": "events",
+    "Caller": "domain.caller",
     "CatchUpMode": "domain.catch_up",
     "Context": "tasks.context",
     "Evenbeat": "app",
@@ -54,6 +63,9 @@ _HOMES = {
     "Event": "events",
     "EventKind": "events",
     "Fail": "errors",
+    "Job": "job",
+    "JobCancelled": "errors",
+    "JobFailed": "errors",
     "JobRecord": "domain.job",
     "LeaseLost": "errors",
     "OnFailure": "domain.job",
@@ -62,7 +74,9 @@ _HOMES = {
     "RetryPolicy": "domain.retry",
     "Scope": "domain.scope",
     "ScopeContext": "declared",
+    "State": "tasks.context",
     "Task": "task",
+    "WorkerEvent": "events",
     "static_scopes": "declared",
 }
 

@@ -1,10 +1,11 @@
 """The application: tasks, schedules and enqueueing; where the parts are put together."""
 
-import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace as copied
 from datetime import datetime, timedelta
 from itertools import chain, count
 from typing import (
@@ -34,20 +35,27 @@ from evenbeat.declared import (
     fingerprint,
     periodic_spec,
 )
+from evenbeat.domain.caller import Caller
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobOptions, JobSpec, NewJob
 from evenbeat.domain.limits import arguments_in
 from evenbeat.domain.schedule import AfterCondition, Awaited, Cron, Interval, Schedule
 from evenbeat.engine.clock import Clock
+from evenbeat.engine.ends import EndWatch
 from evenbeat.engine.maintenance import Chore, SimpleChore
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import InvalidInput
 from evenbeat.events import EventBus, EventName, Listener
+from evenbeat.job import Job
+from evenbeat.jobs import Jobs, Schedules, schedule_from
 from evenbeat.observe.readiness import Readiness
 from evenbeat.observe.telemetry import Telemetry
 from evenbeat.plugins import DatabaseServer, provided
 from evenbeat.settings import Settings, load_settings
+from evenbeat.store.borrowed import on_borrowed
 from evenbeat.store.bulk import Added
+from evenbeat.store.on_loop import aside, async_form, is_on_loop
+from evenbeat.store.placement import PlacedAside
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import ApplicationCode
 from evenbeat.task import (
@@ -55,18 +63,22 @@ from evenbeat.task import (
     TaskDecorator,
     TaskFunction,
     awaited_jobs,
-    psycopg_connection,
     spec_with,
     with_key,
 )
 from evenbeat.tasks.context import Context
+from evenbeat.tasks.hooks import EnqueueHook, Lifespan, Middleware, check_hook
 from evenbeat.tasks.registry import Registry, TaskDefinition, define
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
     from starlette.types import ASGIApp
 
     from evenbeat.balance.balancer import Balancer
+    from evenbeat.eager import Eager
     from evenbeat.observe.metrics import Metrics
+
+    SignIn = Callable[[Request], Caller | Awaitable[Caller | None] | None]
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +86,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _OF_THE_TASK = TaskOptions.__annotations__.keys() - {*JobOptions.__annotations__, "retry"}
 ListenerT = TypeVar("ListenerT", bound=Listener)
+MiddlewareT = TypeVar("MiddlewareT", bound=Middleware)
+LifespanT = TypeVar("LifespanT", bound=Lifespan)
+EnqueueHookT = TypeVar("EnqueueHookT", bound=EnqueueHook)
 AnyTask = TaskFunction[..., Any, ..., Any]
 
 
@@ -86,6 +101,10 @@ class _MadeOnce(Generic[R]):
         self.__doc__ = make.__doc__
 
     def __get__(self, app: "Evenbeat", _owner: object = None) -> R:
+        value: R | None = app.__dict__.get(self._make.__name__)
+        return aside(lambda: self._made(app)) if value is None else value
+
+    def _made(self, app: "Evenbeat") -> R:
         with app._opening:
             if (value := app.__dict__.get(self._make.__name__)) is None:
                 value = app.__dict__[self._make.__name__] = self._make(app)
@@ -115,13 +134,16 @@ class Evenbeat:
         self.events = EventBus()
         self.counters = Telemetry()
         self.readiness = Readiness(lambda: self.store, self.counters)
-        self.schedules: dict[str, DeclaredSchedule] = {}
+        self.declared: dict[str, DeclaredSchedule] = {}
+        self.jobs = Jobs(self)
+        self.schedules = Schedules(self)
         self.clock: Clock | None = None
         self._started_at: datetime | None = None
         self._workers: list[UUID] = []
         self._overrides = settings | {"database_url": database_url}
         self._settings: Settings | None = None
         self._server: DatabaseServer | None = None
+        self._eager: Eager | None = None
         self._opening = threading.RLock()
 
     # -- declaring -------------------------------------------------------------------------------
@@ -228,16 +250,55 @@ class Evenbeat:
 
         return register
 
+    # -- hooks -----------------------------------------------------------------------------------
+
+    def around(self, middleware: MiddlewareT) -> MiddlewareT:
+        """Put a context manager around every run: a function of the run's `Context` that returns
+        one, plain or async. The first one is the outermost; `around=[…]` of a task is inside."""
+        self.registry.hooks.around.append(
+            check_hook(middleware, "middleware", takes="the run's Context")
+        )
+        return middleware
+
+    def lifespan(self, lifespan: LifespanT) -> LifespanT:
+        """Put a context manager around each worker: a function of the worker's `State`, which runs
+        have as `ctx.state`. It is entered and left on the worker's event loop."""
+        self.registry.hooks.lifespans.append(
+            check_hook(lifespan, "lifespan", takes="the worker's State")
+        )
+        return lifespan
+
+    def carry(self, *variables: ContextVar[Any]) -> None:
+        """Carry context variables from enqueueing to the run, where they are set and JSON."""
+        self.registry.hooks.carry(variables)
+
+    def on_enqueue(self, hook: EnqueueHookT) -> EnqueueHookT:
+        """Add what a function returns to the metadata of each job that is enqueued. What the caller
+        gives as metadata counts more."""
+        self.registry.hooks.enqueueing.append(hook)
+        return hook
+
     # -- enqueueing ------------------------------------------------------------------------------
 
-    def add(self, job: NewJob, connection: Any = None) -> Added:
-        """Add one job; with a connection, as part of the transaction that is open on it."""
+    def add(
+        self, job: NewJob, connection: Any = None, *, is_schedule: bool = False
+    ) -> Added | Job[Any]:
+        """Add one job; with a connection, as part of the transaction that is open on it. A schedule
+        is no request of the moment: the hooks of enqueueing leave it alone."""
         _check_new("add", job)
         if job.spec.memory_limit or job.spec.cpu_limit:
             self.registry.check_limits(job.spec)
-        return self.store.add(job, connection=psycopg_connection(connection), now=self.now())
+        if not is_schedule:
+            job = self.registry.hooks.enqueued(job)
+        if self._eager is not None:
+            return self._eager.add(job)
+        if connection is None:
+            return self.store.add(job, now=self.now())
+        return on_borrowed(
+            connection, lambda own: self.store.add(job, connection=own, now=self.now())
+        )
 
-    def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Added]:
+    def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Job[Any]]:
         """Add many jobs, all or none: `app.enqueue_many(send.job(to=x) for x in people)`."""
         if isinstance(jobs, NewJob) or not isinstance(jobs, Iterable):
             raise InvalidInput(f"enqueue_many takes a list of jobs, got {jobs!r}.", field="jobs")
@@ -246,11 +307,110 @@ class Evenbeat:
             _check_new("enqueue_many", job)
         for spec in {id(job.spec): job.spec for job in jobs}.values():
             self.registry.check_limits(spec)
-        return self.store.add_many(jobs, connection=psycopg_connection(connection), now=self.now())
+        jobs = [self.registry.hooks.enqueued(job) for job in jobs]
+        if self._eager is not None:
+            return [self._eager.add(job) for job in jobs]
+        added = on_borrowed(
+            connection, lambda own: self.store.add_many(jobs, connection=own, now=self.now())
+        )
+        return [Job(self, one.id, created=one.created) for one in added]
 
-    async def enqueue_many_async(self, jobs: Iterable[NewJob]) -> list[Added]:
-        """`enqueue_many` without holding up the event loop."""
-        return await asyncio.to_thread(self.enqueue_many, jobs)
+    def job(self, job_id: UUID | str) -> Job[Any]:
+        """A handle for the job of this id, whoever added it."""
+        try:
+            id_ = UUID(str(job_id))
+            return (self._eager and self._eager.find(id_)) or Job(self, id_)
+        except ValueError:
+            raise InvalidInput(f"A job's id is a UUID, got {job_id!r}.", field="job_id") from None
+
+    enqueue_many_async = async_form(enqueue_many)
+
+    def schedule(
+        self,
+        task: Task[..., Any] | NewJob | str,
+        /,
+        *,
+        every: DurationLike | None = None,
+        cron: str | None = None,
+        at: datetime | None = None,
+        after: Any = None,
+        on: AfterCondition | str | None = None,
+        timezone: str | None = None,
+        name: str | None = None,
+        replace: bool = False,
+        connection: Any = None,
+        **arguments: Any,
+    ) -> Job[Any]:
+        """Add a schedule at run time: `app.schedule(sync, every="30m", name="sync-7", shop=7)`. A
+        task takes any number of them; `task.options(...)` gives it other settings, and a job made
+        by `task.job(...)` may stand for task and arguments. A `name` that is taken is an error,
+        or with `replace` that schedule becomes this one."""
+        if isinstance(task, str):
+            task = self.task_named(task)
+        job: Any = task.job(**arguments) if isinstance(task, Task) else task
+        schedule = schedule_from(
+            every=every, cron=cron, at=at, after=after, on=on, timezone=timezone
+        )
+        if schedule is None:
+            raise InvalidInput(
+                'Say when to run: every="30m", cron="0 9 * * *", at=datetime(...) or after=other.',
+                field="every",
+            )
+        if not isinstance(job, NewJob) or (job is task and arguments):
+            raise InvalidInput(
+                "schedule takes a task and its arguments, or a job made by task.job(...), which "
+                f"has its arguments already; got {task!r}.",
+                field="task",
+            )
+        job = copied(job, spec=copied(job.spec, schedule=schedule), name=name or job.name)
+        standing = None
+        if replace:
+            if job.name is None:
+                raise InvalidInput("Only a schedule with a name can be replaced.", field="name")
+            standing = self.store.read.job_by_name(job.name, job.scope)
+        if standing is None:
+            added = self.add(job, connection, is_schedule=True)
+            return added if isinstance(added, Job) else Job(self, added.id, created=added.created)
+        self.registry.check_limits(job.spec)
+        self.store.control.update(
+            standing.id,
+            lambda _: job.spec,
+            payload=job.payload,
+            metadata=job.metadata,
+            rewiring=after is not None,
+            now=self.now(),
+        )
+        return Job(self, standing.id)
+
+    schedule_async = async_form(schedule)
+
+    def task_named(self, name: str) -> Task[..., Any]:
+        """The task of this name, to enqueue jobs without its code: what workers have registered of
+        it gives its settings, and the schema by which arguments are checked."""
+        if name in self.registry:
+            definition = self.registry.get(name)
+        else:
+            from evenbeat.named_task import recorded_definition  # noqa: PLC0415 - loads jsonschema
+
+            definition = recorded_definition(name, self.store, self.now())
+        return Task(self, definition, definition.handler)
+
+    task_named_async = async_form(task_named)
+
+    @contextmanager
+    def eager(self, *, raise_errors: bool = True) -> "Iterator[Eager]":
+        """For tests without a database: while the block lasts, `enqueue` runs the handler at once,
+        in this process, and gives a job whose `result()` can be read. What the handler raises comes
+        out of `enqueue`, or with `raise_errors=False` out of `result()`. Schedules, delays, retries
+        and limits are those of a worker: for them, there is the harness."""
+        from evenbeat.eager import Eager  # noqa: PLC0415 - for tests only
+
+        before, limit = self._eager, self.settings.max_payload_bytes
+        self._eager = Eager(self, raise_errors=raise_errors, max_json_bytes=limit)
+        try:
+            yield self._eager
+        finally:
+            self._eager = before
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -274,7 +434,7 @@ class Evenbeat:
         watch = SimpleChore("balance", timedelta(minutes=5), lambda: self.balancer.watch())  # noqa: PLW0108
         chores: list[Chore] = [watch]
         code = self._code()
-        if self.schedules:
+        if self.declared:
             # Scopes come and go, and so do other releases, each of which has its own turn.
             turn, sync = f"schedule_sync:{code.name}:{code.schedules}", self.sync_schedules
             minute = timedelta(minutes=1)
@@ -295,10 +455,11 @@ class Evenbeat:
         self._workers.append(worker.identity.id)
         return worker
 
-    def asgi(self, *, auth: bool = True) -> "ASGIApp":
+    def asgi(self, *, auth: "bool | SignIn" = True) -> "ASGIApp":
         """API and dashboard, to mount in an ASGI application of yours:
-        `site.mount("/evenbeat", app.asgi())`. With `auth=False`, whoever reaches it over a loopback
-        address is admin. No worker runs in it; see `worker`."""
+        `site.mount("/evenbeat", app.asgi())`. Your own sign-in lets people in with a function
+        `auth(request)`, plain or async, that returns their `Caller`, or None. With `auth=False`,
+        whoever reaches it over a loopback address is admin. No worker runs in it; see `worker`."""
         from evenbeat.asgi import LazyService  # noqa: PLC0415 - those who never serve never load it
 
         return LazyService(self, auth=auth)
@@ -322,10 +483,10 @@ class Evenbeat:
             own_workers=self._workers,
             now=self.now(),
         )
-        return sync.run_once(self.schedules.values(), disable_removed=disable_removed)
+        return sync.run_once(self.declared.values(), disable_removed=disable_removed)
 
     def _code(self) -> ApplicationCode:
-        return ApplicationCode(self.name, self.version, fingerprint(self.schedules.values()))
+        return ApplicationCode(self.name, self.version, fingerprint(self.declared.values()))
 
     def now(self) -> datetime | None:
         """The time of its own that a test gave it; None means the database's."""
@@ -372,10 +533,15 @@ class Evenbeat:
             listen_url=settings.listen_url and settings.listen_url.get_secret_value(),
             read_url=settings.read_url and settings.read_url.get_secret_value(),
             max_json_bytes=settings.max_payload_bytes,
-            placer=lambda: self.balancer,
+            placer=lambda: PlacedAside(self.balancer) if is_on_loop() else self.balancer,
         )
         store.migrate(only_check=not settings.migrate)
         return store
+
+    @_MadeOnce
+    def ends(self) -> EndWatch:
+        """Who waits for the ends of jobs, for `job.result()`."""
+        return EndWatch(self.store)
 
     @_MadeOnce
     def metrics(self) -> "Metrics":
@@ -405,6 +571,8 @@ class Evenbeat:
     def close(self) -> None:
         """Give connections back and leave the embedded server."""
         self.__dict__.pop("balancer", None)
+        if (ends := self.__dict__.pop("ends", None)) is not None:
+            ends.close()
         if (store := self.__dict__.pop("store", None)) is not None:
             store.close()
         self.stop_server()
@@ -441,12 +609,19 @@ class Evenbeat:
                 field="name",
             )
         isolate, retry = settings.pop("isolate", False), settings.pop("retry", None)
-        aliases = settings.pop("aliases", ())
+        aliases, around = settings.pop("aliases", ()), settings.pop("around", ())
         spec = spec_with(JobSpec(task=name), settings, retry, "A task")
-        definition = define(function, spec, isolate=isolate, aliases=aliases)
+        definition = define(
+            function,
+            spec,
+            isolate=isolate,
+            aliases=aliases,
+            around=around,
+            hooks=self.registry.hooks,
+        )
         _check_key(definition)
         self.registry.add(definition)
-        return TaskFunction(self.add, definition, function)
+        return TaskFunction(self, definition, function)
 
     def _scheduled(self, schedule: Schedule, options: Mapping[str, Any]) -> TaskDecorator:
         def declare(function: Callable[..., Any]) -> AnyTask:
@@ -462,12 +637,12 @@ class Evenbeat:
                 spec = task.spec
             former: tuple[str, ...] = ()
             if name is None:
-                others = [s.name for s in self.schedules.values() if s.spec.task == task.name]
+                others = [s.name for s in self.declared.values() if s.spec.task == task.name]
                 numbered = (f"{task.name}-{number}" for number in count(2))
                 name = next(n for n in chain([task.name], numbered) if n not in others)
                 rest = name.removeprefix(task.name)
                 former = tuple(alias + rest for alias in task.definition.aliases)
-            spec = replace(spec, schedule=schedule)
+            spec = copied(spec, schedule=schedule)
             self._add_schedule(task, spec, name, payload, scopes, former_names=former)
             return task
 
@@ -495,7 +670,7 @@ class Evenbeat:
         scopes: ScopeProvider | None,
         **more: Any,
     ) -> None:
-        if (other := self.schedules.get(name)) is not None:
+        if (other := self.declared.get(name)) is not None:
             raise InvalidInput(
                 f"Two schedules are named {name!r}: one of the task {other.spec.task!r} and one of "
                 f"{task.name!r}. Give one of them another schedule_name.",
@@ -503,7 +678,7 @@ class Evenbeat:
             )
         encoded = task.definition.signature.encode((), payload or {})
         spec = with_key(spec, encoded)
-        self.schedules[name] = DeclaredSchedule(name, spec, encoded, scopes, **more)
+        self.declared[name] = DeclaredSchedule(name, spec, encoded, scopes, **more)
 
 
 def _check_new(taker: str, job: Any) -> None:

@@ -8,6 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from evenbeat import compat, dashboard
 from evenbeat.api.app import create
+from evenbeat.api.auth.host import HOST_SCOPE, HostAccess, SignIn
 from evenbeat.api.auth.signing import TokenKeys
 from evenbeat.api.auth.tokens import Access
 from evenbeat.app import Evenbeat
@@ -27,9 +28,9 @@ class LazyService:
     """The service, made at the first request, and its database opened by the first one that needs
     it: the application that mounts it can start while the database is down."""
 
-    def __init__(self, app: Evenbeat, *, auth: bool) -> None:
+    def __init__(self, app: Evenbeat, *, auth: bool | SignIn) -> None:
         self._app = app
-        self._auth = auth
+        self._auth = auth if isinstance(auth, bool) else HostAccess(auth)
         self._service: FastAPI | None = None
         self._creating = asyncio.Lock()
 
@@ -40,9 +41,13 @@ class LazyService:
                 if self._service is None:
                     self._service = await asyncio.to_thread(self._create)
         if self._service is not None:
+            if isinstance(self._auth, HostAccess):
+                scope = {**scope, HOST_SCOPE: scope}
             await self._service(scope, receive, send)
 
     def _create(self) -> FastAPI:
+        if isinstance(self._auth, HostAccess):
+            return asgi(self._app, access=self._auth)
         if not self._auth:
             return asgi(self._app, access=Access.open())
         keys = TokenKeys.load(self._app.settings)

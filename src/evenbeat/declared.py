@@ -33,6 +33,7 @@ from evenbeat.store.lists import JobFilter
 from evenbeat.store.store import Store
 from evenbeat.store.summaries import SILENT_AFTER
 from evenbeat.store.upkeep import ApplicationCode
+from evenbeat.tasks.hooks import Middleware
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +78,14 @@ class TaskOptions(JobOptions, total=False):
     aliases: Sequence[str]
     isolate: bool
     retry: RetryPolicy
+    around: Sequence[Middleware]
 
 
 class PeriodicOptions(CommonOptions, total=False):
     """What `periodic` takes besides its own rules."""
 
     isolate: bool
+    around: Sequence[Middleware]
 
 
 class ScheduleOptions(TaskOptions, total=False):

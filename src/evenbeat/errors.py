@@ -14,10 +14,16 @@
     │   └── NameTaken                  another job has this name in this scope
     ├── AccessDenied                   this caller may not do this
     │   ├── NotAuthenticated           no token, or one that does not count
+    │   │   └── NotSignedIn            nobody is signed in to the host of this service
     │   ├── RoleTooLow                 names the role that is needed and the one that is held
     │   └── ForeignRequest             another site's page, or a foreign host name, is behind it
     ├── LeaseLost                      the claim belongs to someone else now; stop and write nothing
     ├── TaskUnknown                    no task of this name in this process
+    ├── JobFailed                      the job whose result is asked for has failed
+    │   └── JobCancelled               it was cancelled
+    ├── NotDrained (TimeoutError)      a test's jobs do not come to an end
+    ├── SignInFailed                   the host's `auth` function raised, or gave no caller
+    ├── LifespanFailed                 a worker could not start: one of its lifespans raised
     └── StoreError
         ├── DatabaseUnavailable        no connection in time
         ├── StatementTimeout           another transaction holds a lock; nothing was done
@@ -132,11 +138,19 @@ class NotAuthenticated(AccessDenied):
     """No token, or one that does not count. The message never repeats any of it."""
 
 
+class NotSignedIn(NotAuthenticated):
+    """Nobody is signed in to the application that this service is mounted in."""
+
+
+class SignInFailed(EvenbeatError):
+    """The `auth` function of `app.asgi(auth=…)` raised an error, or returned what it may not."""
+
+
 class RoleTooLow(AccessDenied):
     """The caller is known, but has `held` where `needed` is the least."""
 
     def __init__(self, needed: str, held: str) -> None:
-        super().__init__(f"This takes the role {needed} or above; this token has {held}.")
+        super().__init__(f"This takes the role {needed} or above; you have {held}.")
 
 
 class ForeignRequest(AccessDenied):
@@ -149,6 +163,36 @@ class LeaseLost(EvenbeatError):
 
 class TaskUnknown(EvenbeatError, LookupError):
     """No task of this name is registered in this process."""
+
+
+class LifespanFailed(EvenbeatError):
+    """A worker has not started, because a lifespan raised; that error is the cause."""
+
+
+class JobFailed(EvenbeatError):
+    """A job whose result somebody wants has failed. `error_code`, `error` and `trace` are those of
+    its last run, as its worker wrote them."""
+
+    def __init__(
+        self,
+        job_id: UUID,
+        task: str,
+        error_code: str | None,
+        error: str | None,
+        trace: str | None = None,
+    ) -> None:
+        self.job_id = job_id
+        self.task = task
+        self.error_code = error_code
+        self.error = error
+        self.trace = trace
+        super().__init__(f"The job {job_id} ({task}) has ended as {error_code}: {error}")
+        if trace:
+            self.add_note(f"In its worker:\n{trace.rstrip()}")
+
+
+class JobCancelled(JobFailed):
+    """The job was cancelled before it completed."""
 
 
 class StoreError(EvenbeatError):
@@ -173,6 +217,10 @@ class SchemaTooNew(StoreError):
 
 class EmbeddedUnavailable(StoreError):
     """The embedded PostgreSQL server cannot run here; the message says what to set instead."""
+
+
+class NotDrained(EvenbeatError, TimeoutError):
+    """A harness has run jobs for as long as it may, and there are still some to run."""
 
 
 class Retry(Exception):

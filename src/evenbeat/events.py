@@ -1,4 +1,4 @@
-"""Events: what happens to jobs in this process, for whatever listens."""
+"""Events: what happens to jobs and workers in this process, for whatever listens."""
 
 import asyncio
 import inspect
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
+from uuid import UUID
 
 from evenbeat.domain.decision import EndKind
 from evenbeat.domain.job import JobRecord
@@ -32,6 +33,8 @@ class EventKind(StrEnum):
     SKIPPED = "job:skipped"
     RELEASED = "job:released"
     BALANCE_LOW = "balance:low"
+    WORKER_START = "worker:start"
+    WORKER_STOP = "worker:stop"
 
 
 EventName = Literal[
@@ -45,6 +48,8 @@ EventName = Literal[
     "job:skipped",
     "job:released",
     "balance:low",
+    "worker:start",
+    "worker:stop",
 ]
 """The same for type checkers, and `*` for all; a test holds it to `EventKind`."""
 
@@ -87,13 +92,29 @@ class BalanceEvent:
     suggestion: str
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerEvent:
+    """A worker of this process has started, or has stopped and left its lifespans. Without
+    `queues` it serves all of them."""
+
+    kind: EventKind
+    at: datetime
+    worker_id: UUID
+    host: str
+    pid: int
+    queues: tuple[str, ...] | None
+
+
+AnyEvent = Event | BalanceEvent | WorkerEvent
+
+
 class EventBus:
     """Calls listeners on a thread of its own, in the order of events. A listener that raises is
     logged; a slow one delays other listeners, never a job."""
 
     def __init__(self) -> None:
         self._listeners: dict[EventKind, list[Listener]] = {}
-        self._queue: queue.SimpleQueue[Event | BalanceEvent | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[AnyEvent | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -114,7 +135,7 @@ class EventBus:
         """Whether anything listens to this kind, so that no event is made in vain."""
         return kind in self._listeners
 
-    def emit(self, event: Event | BalanceEvent) -> None:
+    def emit(self, event: AnyEvent) -> None:
         """Queue an event for its listeners."""
         if self.wants(event.kind):
             self._queue.put(event)
@@ -146,7 +167,7 @@ class EventBus:
         while (event := self._queue.get()) is not None:
             self._deliver(event)
 
-    def _deliver(self, event: Event | BalanceEvent) -> None:
+    def _deliver(self, event: AnyEvent) -> None:
         for listener in self._listeners.get(event.kind, ()):
             try:
                 result = listener(event)

@@ -1,14 +1,11 @@
 """A task as its author sees it: still callable, and able to enqueue itself."""
 
-import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
-
-import psycopg
 
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import (
@@ -25,8 +22,8 @@ from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, AfterCondition, after_jobs
 from evenbeat.domain.scope import Scope
 from evenbeat.errors import InvalidInput
-from evenbeat.store.bulk import Added
-from evenbeat.store.database import Connection
+from evenbeat.job import Application, Job
+from evenbeat.store.on_loop import async_form
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.registry import TaskDefinition
 
@@ -45,7 +42,7 @@ class Task(Generic[P, R_co]):
 
     def __init__(
         self,
-        add: Callable[[NewJob, Any], Added],
+        app: Application,
         definition: TaskDefinition,
         function: Callable[..., Any],
         *,
@@ -57,7 +54,7 @@ class Task(Generic[P, R_co]):
         self.name = definition.name
         self.spec = spec or definition.spec
         update_wrapper(cast("Any", self), function, updated=())
-        self._add = add
+        self._app = app
         self._function = function
         self._connection = connection
         self._job_fields = job_fields or {}
@@ -65,16 +62,16 @@ class Task(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Added:
-        """Add a job; its arguments are checked here and now. Returns its id."""
-        return self._add(self.job(*args, **kwargs), self._connection)
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        """Add a job; its arguments are checked here and now. Returns a handle with its id."""
+        added = self._app.add(self.job(*args, **kwargs), self._connection)
+        if isinstance(added, Job):
+            return added
+        return Job(self._app, added.id, created=added.created, signature=self.definition.signature)
 
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Added:
-        """`enqueue` without holding up the event loop."""
-        job = self.job(*args, **kwargs)
-        return await asyncio.to_thread(self._add, job, self._connection)
+    enqueue_async = async_form(enqueue)
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """The job that `enqueue` would add, for `app.enqueue_many`."""
         payload = self.definition.signature.encode(args, kwargs)
         return NewJob(with_key(self.spec, payload), payload, **self._job_fields)
@@ -104,12 +101,8 @@ class Task(Generic[P, R_co]):
         """
         if delay is not None and run_at is not None:
             raise InvalidInput("Give either delay or run_at, not both.", field="delay")
-        if run_at is not None and getattr(run_at, "tzinfo", None) is None:
-            raise InvalidInput(
-                "run_at must be a datetime with a time zone, such as datetime(2030, 1, 31, 9, "
-                f"tzinfo=ZoneInfo('Europe/Berlin')); got {run_at!r}.",
-                field="run_at",
-            )
+        if run_at is not None:
+            aware(run_at, "run_at")
         fields: dict[str, Any] = {
             "start": parse_duration(delay, field="delay") if delay is not None else run_at,
             "name": name,
@@ -126,7 +119,7 @@ class Task(Generic[P, R_co]):
                 "after_on says how jobs must end; name them by after.", field="after_on"
             )
         return Task(
-            self._add,
+            self._app,
             self.definition,
             self._function,
             spec=spec,
@@ -170,14 +163,23 @@ class TaskDecorator(Protocol):
 def awaited_jobs(jobs: Any, on: AfterCondition | str | None = None) -> After:
     """The schedule of a job that waits for these: tasks (by their names), jobs, what `enqueue`
     gave, ids, names or `Awaited`; one of them or several."""
-    one = isinstance(jobs, Added | JobRecord) or not isinstance(
-        jobs, list | tuple | set | frozenset
-    )
+    one = isinstance(jobs, Job | JobRecord) or not isinstance(jobs, list | tuple | set | frozenset)
     references = [
-        job.name if isinstance(job, Task) else job.id if isinstance(job, Added | JobRecord) else job
+        job.name if isinstance(job, Task) else job.id if isinstance(job, Job | JobRecord) else job
         for job in ([jobs] if one else jobs)
     ]
     return after_jobs(references, on or AfterCondition.SUCCESS)
+
+
+def aware(moment: Any, field: str) -> datetime:
+    """A moment that a caller gives, if it is one."""
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidInput(
+            f"{field} must be a datetime with a time zone, such as datetime(2030, 1, 31, 9, "
+            f"tzinfo=ZoneInfo('Europe/Berlin')); got {moment!r}.",
+            field=field,
+        )
+    return moment
 
 
 def spec_with(
@@ -201,39 +203,3 @@ def with_key(spec: JobSpec, payload: Mapping[str, Any]) -> JobSpec:
         return spec
     key = filled_key(spec.concurrency_key, payload)
     return spec if key == spec.concurrency_key else replace(spec, concurrency_key=key)
-
-
-# -- whose transaction a job takes part in -------------------------------------------------------
-
-
-def psycopg_connection(source: Any) -> Connection | None:
-    """The psycopg 3 connection on which the caller's transaction is open."""
-    if source is None or isinstance(source, psycopg.Connection):
-        return source
-    connection = _from_sqlalchemy(source)
-    if connection is None and hasattr(source, "ensure_connection"):  # Django's
-        source.ensure_connection()
-        connection = source.connection
-    if isinstance(connection, psycopg.Connection):
-        return connection
-    kind = f"{type(source).__module__}.{type(source).__qualname__}"
-    driver = f" (its driver is {type(connection).__module__})" if connection is not None else ""
-    raise InvalidInput(
-        f"A job cannot be enqueued through {kind}{driver}. Pass a psycopg 3 connection, a "
-        "SQLAlchemy connection or session on postgresql+psycopg, or Django's connection on its "
-        "PostgreSQL backend with psycopg 3 installed.",
-        field="connection",
-    )
-
-
-def _from_sqlalchemy(source: Any) -> Any:
-    """A Session has `connection()`; a Connection has `connection`, which knows the driver's own."""
-    if callable(getattr(source, "connection", None)) and hasattr(source, "get_bind"):
-        source = source.connection()
-    elif (
-        hasattr(source, "in_transaction")
-        and hasattr(source, "begin")
-        and not source.in_transaction()
-    ):
-        source.begin()  # otherwise SQLAlchemy would not know that there is anything to commit
-    return getattr(getattr(source, "connection", None), "driver_connection", None)

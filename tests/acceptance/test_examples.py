@@ -143,3 +143,23 @@ def test_fastapi_app_runs_each_job_once_in_two_workers(service: Running, store: 
 def operator_token(store: Store) -> str:
     access = Access.of(Settings(auth_secret=SECRET), store)
     return access.issue(Role.OPERATOR, timedelta(minutes=5), subject="a test").token
+
+
+# -- flask_app.py --------------------------------------------------------------------------------
+
+
+def test_flask_app_leaves_its_jobs_to_a_worker(start: Start, database_url: str, port: int):
+    settings = {"EVENBEAT_DATABASE_URL": database_url, "FLASK_PRICE": "8"}
+    app = str(EXAMPLES / "flask_app.py")
+    site = start("-m", "flask", "--app", app, "run", "--port", str(port), **settings)
+    worker = start("-m", "evenbeat", "worker", "--app", f"{app}:jobs", **settings)
+    site.wait_for_line("Running on")
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        answer = client.post("/orders", data={"item": "tea"})
+        assert answer.status_code == 201
+
+        def receipt() -> str | None:
+            return client.get(f"/receipts/{answer.json()['job_id']}").json()["receipt"]
+
+        assert wait_for(receipt, "the receipt") == "The corner shop: one tea, 8 EUR"
+    assert worker.stop() == 0

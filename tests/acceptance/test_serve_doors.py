@@ -37,6 +37,14 @@ def serve(start: Start, tmp_path: Path, database_url: str) -> Serve:
     return run
 
 
+def test_pages_lead_nowhere_else_and_hold_no_plugins(serve: Serve):
+    _, url = serve()
+    for place in ("/login", "/nowhere", "/api/v1/jobs", "/healthz", "/static/evenbeat.css"):
+        policy = httpx.get(url + place).headers["content-security-policy"].split("; ")
+        assert {"default-src 'self'", "form-action 'self'", "object-src 'none'"} <= set(policy)
+        assert {"frame-ancestors 'none'", "base-uri 'none'"} <= set(policy)
+
+
 # -- proxies ---------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,8 @@ import json
 import random
 import resource
 import socket
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 from uuid import UUID
 
@@ -25,9 +28,10 @@ from evenbeat.crawl.documents import Documents, Lease
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.settings import load_settings
 from evenbeat.store.store import Store
-from waiting import wait_for
+from waiting import stretched, wait_for
 
 MIB = 2**20
+HEALTH_SECONDS = 0.25
 HOLD = """
 import time
 from evenbeat import Evenbeat
@@ -36,6 +40,20 @@ app = Evenbeat()
 @app.task(max_retries=0)
 def hold(): time.sleep(600)
 """
+
+WATCH = """
+import http.client, select, sys, time
+
+while not select.select([sys.stdin], [], [], 0.005)[0]:
+    begun = time.perf_counter()
+    line = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=20)
+    line.request("GET", "/healthz")
+    assert line.getresponse().status == 200
+    line.close()
+    print(time.perf_counter() - begun, flush=True)
+"""
+"""A machine that asks for health; no thread of the attackers' process, where it would wait for them
+to give up the interpreter."""
 
 
 class Service:
@@ -65,25 +83,24 @@ class Service:
     @contextmanager
     def endures(self) -> Iterator[None]:
         """What strangers do meanwhile costs little memory, and health is answered all the time."""
-        before, stop, times = self.memory, [], []
-
-        def watch() -> None:
-            while not stop:
-                times.append(self.health_ms())
-                time.sleep(0.02)
-
-        with ThreadPoolExecutor(1) as pool:
-            watching = pool.submit(watch)
-            try:
-                yield
-            finally:
-                stop.append(True)
-                watching.result(60)
+        before = self.memory
+        command = [sys.executable, "-c", WATCH, str(self.port)]
+        with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as watching:
+            assert watching.stdin is not None
+            assert watching.stdout is not None
+            usual = [float(watching.stdout.readline()) for _ in range(100)]
+            yield
+            watching.stdin.close()
+            times = [float(text) for text in watching.stdout]
+        assert watching.returncode == 0, "a health check failed"
         grown = (self.memory - before) / MIB
         slowest = sorted(times)[int(len(times) * 0.99)]
-        print(f"grown by {grown:.0f} MiB; 99 % of health checks within {slowest:.0f} ms")  # noqa: T201
+        print(  # noqa: T201
+            f"grown by {grown:.0f} MiB; 99 % of {len(times)} health checks within "
+            f"{slowest * 1000:.0f} ms ({sorted(usual)[98] * 1000:.0f} before)"
+        )
         assert grown < 50
-        assert slowest < 2500, "on a busy machine; alone it is a tenth of that"
+        assert slowest < stretched(HEALTH_SECONDS)
 
 
 @pytest.fixture
@@ -121,19 +138,18 @@ LARGE = json.dumps({"jobs": [{"task": "x", "payload": {"n": n}} for n in range(1
 
 
 def test_large_bodies_without_a_token_are_not_read(service: Service):
-    length = b"Content-Length: %d\r\n\r\n" % len(LARGE)
-
-    def attack(_: int) -> bytes:
+    def attack(number: int) -> bytes:
+        body = LARGE if number % 16 == 0 else LARGE[:MIB]
         with service.line() as line:
             try:
-                line.sendall(POST + length + LARGE)
+                line.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             except OSError:
                 return b"cut off"
             return line.recv(12)
 
     assert len(LARGE) > 6 * MIB
     with service.endures(), ThreadPoolExecutor(10) as pool:
-        answers = set(pool.map(attack, range(60)))
+        answers = set(pool.map(attack, range(1000)))
     assert answers <= {b"HTTP/1.1 401", b"cut off"}
 
 
@@ -142,7 +158,7 @@ def test_bodies_that_never_end_and_bodies_byte_by_byte_take_no_memory(service: S
     small = POST + b"Content-Length: 60000\r\n\r\n" + b"[" * 59_999
     trickle = POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n[\r\n" * 50_000
     with service.endures(), ExitStack() as stack:
-        for data in [short + LARGE[:60_000]] * 60 + [small] * 60 + [trickle] * 20:
+        for data in [short + LARGE[:60_000]] * 400 + [small] * 500 + [trickle] * 100:
             with suppress(OSError):  # closed while it sends
                 stack.enter_context(service.line(data))
         time.sleep(2)
@@ -150,17 +166,15 @@ def test_bodies_that_never_end_and_bodies_byte_by_byte_take_no_memory(service: S
 
 def test_silent_lines_are_closed_and_keep_nobody_out(service: Service, many: int):
     beginnings = [b"", b"GET /healthz HTTP/1.1\r\nHo"]
-    with ExitStack() as stack:
-        with service.endures():
-            lines = [stack.enter_context(service.line(beginnings[n % 2])) for n in range(many)]
-            assert len(service.running.lines) < 50
+    with service.endures(), ExitStack() as stack:
+        lines = [stack.enter_context(service.line(beginnings[n % 2])) for n in range(many)]
+        assert len(service.running.lines) < 50
         begun = time.monotonic()
         for line in (lines[0], lines[-1], lines[-2]):
             line.settimeout(60)
             with suppress(ConnectionResetError):
                 assert line.recv(1) == b""
         assert time.monotonic() - begun < 45
-    service.health_ms()
 
 
 # -- with a viewer's token -------------------------------------------------------------------------
@@ -260,10 +274,10 @@ def test_a_search_that_goes_on_for_nobody(viewers: Viewers):
 
             def give_up(_: int) -> None:
                 with suppress(httpx.TimeoutException):
-                    client.get("/api/v1/documents?q=moon", timeout=0.2)
+                    client.get("/api/v1/documents?q=moon", timeout=0.1)
 
             with viewers.client(Role.OPERATOR) as other, viewers.service.endures():
-                asked = pool.map(give_up, range(300))
+                asked = pool.map(give_up, range(1000))
                 for _ in range(20):
                     begun = time.monotonic()
                     assert other.get("/api/v1/jobs").status_code == 200

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 
 from evenbeat import Context, Evenbeat, Fail, compat
 from evenbeat.api.app import create
 from evenbeat.api.auth.tokens import Access, Role
 from evenbeat.engine.worker import Worker
-from loopback import SECRET
+from loopback import SECRET, hosting, signed_in
 
 ClientFor = Callable[..., TestClient]
 
@@ -102,3 +103,23 @@ def worker(app: Evenbeat) -> Iterator[Worker]:
     worker.start()
     yield worker
     worker.stop(grace=0)
+
+
+@pytest.fixture
+def hosted_client_for(app: Evenbeat) -> ClientFor:
+    """Makes browsers: `hosted_client_for("viewer")` has signed in at the host."""
+
+    def client(role: str | None, host: ASGIApp | None = None) -> TestClient:
+        client = TestClient(
+            host or hosting(app.asgi(auth=signed_in)),
+            base_url="http://shop.example",
+            headers={"Sec-Fetch-Site": "same-origin"},
+            follow_redirects=False,
+            raise_server_exceptions=False,
+        )
+        if role is not None:
+            client.post("/sign-in", json={"name": f"a {role}", "role": role})
+        client.base_url = "http://shop.example/ops"
+        return client
+
+    return client

@@ -134,7 +134,7 @@ def test_each_role_on_each_level(client, access, role):
         else:
             assert answer.status_code == 403
             assert answer.json()["detail"] == (
-                f"This takes the role {needed} or above; this token has {role}."
+                f"This takes the role {needed} or above; you have {role}."
             )
             assert "www-authenticate" not in answer.headers
 

@@ -1,8 +1,10 @@
 """/healthz, /readyz and /metrics: who may ask, and what they hear."""
 
+import asyncio
 import re
 from datetime import timedelta
 
+import httpx
 import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -33,6 +35,23 @@ def test_health_needs_no_token(client_for):
     ready = anonymous.get("/readyz")
     assert ready.status_code == 200
     assert ready.json() == {"status": "ready", "checks": {"database": "ok", "schema": "ok"}}
+
+
+def test_health_is_answered_while_the_openapi_document_is_rendered(api):
+    answered = []
+
+    async def ask(path):
+        transport = httpx.ASGITransport(api)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answered.append((path, (await client.get(path)).status_code))
+
+    async def ask_both():
+        async with asyncio.TaskGroup() as requests:
+            for path in ("/openapi.json", "/healthz"):
+                requests.create_task(ask(path))
+
+    asyncio.run(ask_both())
+    assert answered == [("/healthz", 200), ("/openapi.json", 200)]
 
 
 def test_metrics_need_a_viewer(client_for):

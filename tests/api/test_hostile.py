@@ -124,17 +124,28 @@ def test_a_body_that_comes_too_slowly_is_given_up(
             assert answer.startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.parametrize(
+    ("role", "path", "sent"),
+    [
+        ("operator", "jobs", {"task": "nothing"}),
+        ("viewer", "schedules/preview", {"schedule": "@daily"}),
+    ],
+)
 def test_a_body_that_comes_byte_by_byte_is_kept_in_one_piece(
-    api: FastAPI, token_for: Callable[[str], str]
+    api: FastAPI,
+    token_for: Callable[[str], str],
+    role: str,
+    path: str,
+    sent: dict[str, str],
 ) -> None:
-    body = json.dumps({"task": "nothing"}).encode()
+    body = json.dumps(sent).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % one for one in body) + b"0\r\n\r\n"
     head = (
-        f"POST /api/v1/jobs HTTP/1.1\nHost: here\nAuthorization: Bearer {token_for('operator')}\n"
-        "Content-Type: application/json\nTransfer-Encoding: chunked"
+        f"POST /api/v1/{path} HTTP/1.1\nHost: here\nAuthorization: Bearer {token_for(role)}\n"
+        "Content-Type: application/json\nTransfer-Encoding: chunked\nConnection: close"
     )
     with served(api) as url:
-        assert send(url, head, chunks).startswith(b"HTTP/1.1 201 ")
+        assert send(url, head, chunks).startswith(b"HTTP/1.1 20")
 
 
 def test_who_asks_first_may_keep_it(api: FastAPI, token_for: Callable[[str], str]) -> None:

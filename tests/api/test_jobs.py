@@ -9,10 +9,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
-from evenbeat.api.tasks import ResolvedTask
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput
+from evenbeat.named_task import ResolvedTask
 from evenbeat.store.upkeep import KnownTask, NewWorker
 from evenbeat.testing import VirtualClock
 

@@ -162,6 +162,9 @@ PAGES: dict[str, str] = {
 }
 """And of the dashboard."""
 
+OF_TOKENS = {"DELETE /api/v1/session", "DELETE /api/v1/tokens/{token_id}"}
+"""What those who sign in at a host are told that they must do there."""
+
 GUARDED = {route: role for route, role in ROLES.items() if role != EVERYONE}
 
 
@@ -246,14 +249,36 @@ def test_no_worthless_token_opens_a_door(client_for: Any) -> None:
 
 
 @pytest.mark.parametrize("role", [VIEWER, OPERATOR, ADMIN])
-def test_each_role_gets_as_far_as_it_may(client_for: Any, role: str) -> None:
-    client = client_for(role)
+@pytest.mark.parametrize("door", ["client_for", "hosted_client_for"])
+def test_each_role_gets_as_far_as_it_may(
+    request: pytest.FixtureRequest, door: str, role: str
+) -> None:
+    client = request.getfixturevalue(door)(role)
     for route, needed in GUARDED.items():
         status = ask(client, route)
         if RANK[role] < RANK[needed]:
             assert status == 403, (route, status)
+        elif door == "hosted_client_for" and route in OF_TOKENS:
+            assert status == 409, (route, status)
         else:
             assert status in (200, 404, 422, 204), (route, status)
+
+
+def test_nobody_gets_in_who_is_not_signed_in_at_the_host(hosted_client_for: Any) -> None:
+    client = hosted_client_for(None)
+    for name, header in worthless():
+        headers = {} if header is None else {"Authorization": header}
+        for route in GUARDED:
+            assert ask(client, route, headers) == 401, (route, name)
+    for page, needed in PAGES.items():
+        status, to = visit(client, page, None)
+        if page in ("GET /static/{name}", "POST /preferences"):
+            assert status in (303, 404), page
+        elif needed == EVERYONE:
+            assert status in (401, 409, 303), page
+            assert to in ("", "/ops/login"), page
+        else:
+            assert (status, to) == (401, ""), page
 
 
 def test_refusals_are_problems_with_a_challenge(client_for: Any) -> None:
@@ -327,6 +352,33 @@ def test_no_other_site_changes_anything(whole: FastAPI, token_for: Callable[[str
         if page.startswith("POST "):
             for site in ("cross-site", "same-site", "none"):
                 assert visit(client, page, token_for("admin"), site)[0] == 403, (page, site)
+
+
+@pytest.mark.parametrize("role", [VIEWER, OPERATOR, ADMIN])
+def test_each_role_of_a_host_sees_the_pages_that_it_may(hosted_client_for: Any, role: str) -> None:
+    client = hosted_client_for(role)
+    for page, needed in PAGES.items():
+        status, to = visit(client, page, None)
+        if needed != EVERYONE and RANK[role] < RANK[needed]:
+            assert status == 403, (page, status)
+        elif page in ("POST /login", "POST /logout", "POST /settings/tokens/{token_id}/revoke"):
+            assert status == 409, (page, status)  # the host signs people in and out
+        else:
+            assert status < 500, (page, status)
+            assert status not in (401, 403), (page, status)
+            assert to != "/ops/login", page
+
+
+def test_no_other_site_changes_anything_behind_a_host(hosted_client_for: Any) -> None:
+    client = hosted_client_for("admin")
+    for route in (*PAGES, *GUARDED):
+        if not route.startswith("GET "):
+            for site in ("cross-site", "same-site", "none"):
+                assert visit(client, route, None, site)[0] == 403, (route, site)
+    for route in GUARDED:
+        if not route.startswith("GET "):
+            foreign = {"Sec-Fetch-Site": "", "Origin": "https://evil.example"}
+            assert ask(client, route, foreign) == 403, route
 
 
 def test_the_document_names_what_is_public(whole: FastAPI) -> None:

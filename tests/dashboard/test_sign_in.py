@@ -8,6 +8,7 @@ from browsing import Site, accessibility_problems
 
 from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import COOKIE
+from loopback import hosting, lead_to_sign_in, served
 
 _HOUR = timedelta(hours=1)
 
@@ -96,3 +97,22 @@ def test_a_session_that_ended_leads_to_the_sign_in(site: Site) -> None:
     page.get_by_label("Once").check()
     page.get_by_role("button", name="Add job").click()
     page.wait_for_url("**/login")
+
+
+def test_a_hosts_session_that_ended_leads_to_the_hosts_sign_in(site: Site) -> None:
+    service = site.app.asgi(auth=lead_to_sign_in)
+    with served(hosting(service)) as url:
+        page = site.visit(None, f"{url}/ops/jobs/new")
+        assert page.url == f"{url}/sign-in?next=/ops/jobs/new"
+        page.request.post(f"{url}/sign-in", data={"name": "olga", "role": "operator"})
+        page.goto(f"{url}/ops/jobs/new")
+        assert page.locator(".who-name").inner_text() == "olga"
+        assert page.get_by_role("button", name="Sign out").count() == 0
+        page.locator("#live[data-state=on]").wait_for()
+        page.context.clear_cookies()
+        page.get_by_label("Once").check()
+        page.get_by_role("button", name="Add job").click()
+        page.wait_for_url(f"{url}/sign-in?next=/ops/jobs/new")
+        assert "Sign in to the shop" in page.content()
+        site.of(page).tolerate("favicon")
+        site.leave()

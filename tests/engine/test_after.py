@@ -109,13 +109,13 @@ def test_declared_ones_follow_the_code(app, evenbeat_harness):
     assert awaited() == [("load", "success")]
     assert app.sync_schedules().changed == 0
 
-    del app.schedules["report"]  # as in the next release
+    del app.declared["report"]  # as in the next release
     app.after("load", Awaited("check", AfterCondition.ANY), name="report")(report.__wrapped__)
     assert app.sync_schedules().updated == ["report"]
     assert awaited() == [("load", "success"), ("check", "any")]
     assert app.sync_schedules().changed == 0
 
-    del app.schedules["report"]
+    del app.declared["report"]
     app.every("1d", name="report")(report.__wrapped__)
     assert app.sync_schedules().updated == ["report"]
     assert awaited() == []

@@ -98,10 +98,11 @@ def test_declared_schedules_are_placed_and_keep_their_place(evenbeat_harness):
     assert spread([job.next_run_at for job in before.values()]) >= MINUTE
     harness.clock.move_to(START + 5 * MINUTE)
     assert app.sync_schedules().changed == 0
-    del app.schedules["job-0"], app.schedules["job-1"]  # as in the next release
+    del app.declared["job-0"], app.declared["job-1"]  # as the next release declares them
     app.every("1h", name="job-0", schedule_delay="10m")(noop)
     app.sync_schedules()
     delayed = app.store.read.job_by_name("job-0")
+    assert delayed.schedule_delay_seconds == 600
     assert delayed.anchor_at == before["job-0"].anchor_at, "a delay is no reason to move"
     app.every("30m", name="job-1")(noop)
     app.sync_schedules()

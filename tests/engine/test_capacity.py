@@ -15,7 +15,7 @@ class Counting(Runner):
 
     def __init__(self, pace: float) -> None:
         nobody: Any = None
-        super().__init__(20, SharedSlots(20), ["noop"], nobody, nobody)
+        super().__init__(20, SharedSlots(20), ["noop"], nobody, nobody, worker_loop=nobody)
         for places in (self._slots, self._shared):
             places._pace = pace
             places._pace_at = time.monotonic() + 1000  # not measured while we look

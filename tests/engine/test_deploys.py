@@ -344,7 +344,7 @@ app = Evenbeat()
 app.every("1h", name="a", payload={"b": 1, "a": 2}, concurrency_key="k")(lambda b, a: None)
 app.after("a", name="c")(lambda: None)
 app.cron("0 9 * * *", name="d", window="Mon-Fri 22:00-06:00")(lambda: None)
-print(fingerprint(app.schedules.values()))
+print(fingerprint(app.declared.values()))
 """
     prints = {
         subprocess.check_output(

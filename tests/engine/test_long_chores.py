@@ -122,3 +122,21 @@ def test_a_stop_waits_for_the_present_batch_only_and_leaves_the_chore_to_others(
     maintenance.join(10)
     assert (slow.batches, never.batches) == (1, 0)
     assert another(harness, Slow(lambda: None)) == 3
+
+
+def test_a_stop_while_a_chore_rests_is_not_slept_through(harness):
+    maintenance = harness.worker.maintenance
+    maintenance._reap_seconds = 3600
+    maintenance._chores = [Slow(lambda: None)]
+    rest, rests = maintenance.rest, []
+
+    def stopped_in_the_first(seconds: float) -> None:
+        if not rests:
+            maintenance.stop()
+        rests.append(seconds)
+        rest(seconds)
+
+    maintenance.rest = stopped_in_the_first
+    maintenance.start()
+    maintenance.join(10)
+    assert not maintenance._thread.is_alive()

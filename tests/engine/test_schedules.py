@@ -70,14 +70,14 @@ def test_a_changed_schedule_is_updated_in_place_and_keeps_its_rhythm(evenbeat_ha
     harness.advance("40m")
     before = app.store.read.job_by_name("sync")
 
-    app.schedules.clear()
+    app.declared.clear()
     app.every("30m", priority=40)(sync.__wrapped__)
     assert app.sync_schedules().updated == ["sync"]
     same_rhythm = app.store.read.job_by_name("sync")
     assert (same_rhythm.id, same_rhythm.priority) == (before.id, 40)
     assert same_rhythm.next_run_at == before.next_run_at
 
-    app.schedules.clear()
+    app.declared.clear()
     app.every("1h", priority=40)(sync.__wrapped__)
     app.sync_schedules()
     new_rhythm = app.store.read.job_by_name("sync")
@@ -92,15 +92,15 @@ def test_a_removed_schedule_is_reported_and_stopped_when_asked(evenbeat_harness)
     def gone() -> None: ...
 
     harness = evenbeat_harness(app, START)
-    declared = dict(app.schedules)
-    app.schedules.clear()
+    declared = dict(app.declared)
+    app.declared.clear()
     report = app.sync_schedules()
     assert (report.removed, report.stopped) == (["gone"], [])
     assert app.sync_schedules(disable_removed=True).stopped == ["gone"]
     assert app.store.read.job_by_name("gone").status == "paused"
     assert harness.advance("1h") == 0
 
-    app.schedules.update(declared)
+    app.declared.update(declared)
     assert app.sync_schedules().resumed == ["gone"]
     assert harness.advance("1h") == 6
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -368,6 +369,25 @@ def test_root_and_the_owner_of_the_directory_share_its_server(home: Path) -> Non
     ordinary = User(home, "65534")
     assert ordinary.url == url
     ordinary.leave()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can add a user")
+def test_two_first_starts_at_once_make_one_system_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, log = f"evenbeat-{os.getpid()}", tmp_path / "log"
+    slow = tmp_path / "useradd"
+    slow.write_text(f"#!/bin/sh\necho $$ >> {log}\nsleep 0.3\nexec {shutil.which('useradd')} $@\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(embedded, "SYSTEM_USER", name)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    try:
+        with ThreadPoolExecutor() as threads:
+            accounts = list(threads.map(lambda _: embedded._system_user(), range(4)))
+    finally:
+        subprocess.run(["userdel", name], check=False)
+    assert len(set(accounts)) == 1
+    assert len(log.read_text().split()) == 1, "useradd ran once"
 
 
 def test_without_the_wheel_the_message_says_what_to_set(

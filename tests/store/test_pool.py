@@ -11,11 +11,12 @@ import psycopg
 import pytest
 
 from evenbeat.store.pool import NoConnection, Pool
+from evenbeat.store.timed import TimedConnection
 
 NOBODY = "host=127.0.0.1 port=1 dbname=none"
 
 
-class Counted(psycopg.Connection[Any]):
+class Counted(TimedConnection):
     """Counts the connections that were opened; `away` many attempts find nobody at home."""
 
     away = 0

@@ -1,9 +1,26 @@
 """Right calls of the Python API: neither mypy --strict nor pyright has anything to say here."""
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from evenbeat import CURRENT, Context, Evenbeat, Event, RetryPolicy, Task
+from starlette.requests import Request
+
+from evenbeat import (
+    CURRENT,
+    Caller,
+    Context,
+    Evenbeat,
+    Event,
+    Job,
+    JobRecord,
+    RetryPolicy,
+    State,
+    Task,
+    WorkerEvent,
+)
 
 app = Evenbeat(name="typed")
 
@@ -63,6 +80,33 @@ def rollup(ctx: Context) -> None:
     assert_type(ctx.plan_time, datetime)
 
 
+tenant: ContextVar[str] = ContextVar("tenant")
+app.carry(tenant)
+
+
+@app.around
+@contextmanager
+def measured(ctx: Context) -> Iterator[None]:
+    yield
+
+
+@app.lifespan
+@asynccontextmanager
+async def resources(state: State) -> AsyncIterator[None]:
+    state.pool = "pool"
+    yield
+
+
+@app.task(around=[measured])
+def audited(ctx: Context, amount: int) -> str:
+    return str(ctx.state.pool)
+
+
+@app.on("worker:start")
+def on_start(event: WorkerEvent) -> None:
+    print(event.worker_id)
+
+
 @app.on("job:failed")
 def on_failure(event: Event) -> None:
     print(event.job.id)
@@ -79,6 +123,32 @@ def direct_calls(ctx: Context) -> None:
 async def awaited_calls(ctx: Context) -> None:
     assert_type(await fetch("https://example.org"), dict[str, int])
     await sync_inventory(ctx)
+
+
+async def handles() -> None:
+    job = fetch.enqueue("https://example.org")
+    assert_type(job, Job[dict[str, int]])
+    assert_type(job.result(timeout="5s"), dict[str, int])
+    assert_type(await job, dict[str, int])
+    assert_type(await job.result_async(5), dict[str, int])
+    assert_type(await store.enqueue_async([1]), Job[int])
+    assert_type(app.job(job.id), Job[Any])
+    assert_type(sync_inventory.options(delay=5).enqueue().result(), None)
+    await job.cancel_async()
+
+
+async def at_run_time() -> None:
+    assert_type(app.schedule(fetch, every="30m", name="fetch-a", url="a"), Job[Any])
+    app.schedule(store.job([1]), cron="@daily", timezone="Europe/Berlin", name="s", replace=True)
+    app.schedule("fetch", at=datetime.now(UTC), url="a")
+    await app.schedule_async(report, after=[fetch, "s"], on="any")
+    assert_type(app.jobs.list(status=["failed"], queue="default"), list[JobRecord])
+    assert_type(await app.schedules.list_async(kind="cron"), list[JobRecord])
+    assert_type(await app.jobs.count_async(tag="mine"), int)
+    assert_type(app.schedules.update("s", every="2h", priority=80, payload={}), JobRecord)
+    assert_type(await app.jobs.pause_async("s"), JobRecord)
+    app.jobs.delete(fetch.enqueue("a"))
+    (await app.task_named_async("fetch")).enqueue(url="a")
 
 
 async def enqueueing() -> None:
@@ -108,3 +178,16 @@ def task_of_one_text(task: Task[[str], Any]) -> None:
 any_task(fetch)
 any_task(store)
 any_task(app.task(max, name="largest"))
+
+
+def signed_in(request: Request) -> Caller | None:
+    return Caller("ann", "admin") if "cookie" in request.headers else None
+
+
+async def signed_in_later(request: Request) -> Caller:
+    return Caller(request.headers["x-user"], "viewer")
+
+
+app.asgi(auth=signed_in)
+app.asgi(auth=signed_in_later)
+app.asgi(auth=False)

@@ -53,6 +53,8 @@ def wrong(ctx: Context) -> None:
     app.cron("@daily", zone="Europe/Berlin")  # error: no such option
     app.after(3)  # error: a number for a job
     app.on("job:faild")  # error: no such event
+    app.asgi(auth="admin")  # error: a text for a function
+    app.asgi(auth=str)  # error: it returns a text, and no caller
     app.enqueue_many(["a"])  # error: a text for a job
     takes_a_number: Task[[int], Any] = fetch  # error: it takes a text
     store(ctx, [1]).upper()  # error: it returns a number
@@ -61,3 +63,13 @@ def wrong(ctx: Context) -> None:
 async def wrong_too() -> None:
     await fetch.enqueue_async(3)  # error: a number for a text
     (await fetch("a")).append(1)  # error: it returns a mapping
+    (await fetch.enqueue("a")).append(1)  # error: its result is a mapping
+    store.enqueue([1]).result(timeout=b"5s")  # error: bytes for a duration
+    store.enqueue([1]).result().upper()  # error: its result is a number
+    await store.enqueue([1]).result_async(when="5s")  # error: no such argument
+    await app.enqueue_many_async(["a"])  # error: a text for a job
+    app.schedule(fetch, every=b"30m", url="a")  # error: bytes for a duration
+    app.schedule(3, every="30m")  # error: a number for a task
+    app.jobs.list(colour="red")  # error: no such filter
+    app.jobs.pause(3)  # error: a number for a job
+    await app.schedules.update_async("s", prio=3)  # error: no such setting

@@ -289,7 +289,7 @@ def test_two_schedules_of_one_name_are_refused(app):
     text = said(app.cron("@daily", schedule_name="nightly"), two)
     assert "'nightly'" in text
     assert "schedule_name" in text
-    assert app.schedules["nightly"].spec.task == "one"
+    assert app.declared["nightly"].spec.task == "one"
 
 
 def test_one_task_cannot_have_two_schedules_of_one_name(app):
@@ -299,7 +299,7 @@ def test_one_task_cannot_have_two_schedules_of_one_name(app):
     text = said(app.cron("@daily", schedule_name="nightly"), one)
     assert "'nightly'" in text
     assert "schedule_name" in text
-    assert len(app.schedules) == 1
+    assert len(app.declared) == 1
 
 
 def test_decorators_can_be_stacked_and_each_schedule_has_a_name(app):
@@ -310,10 +310,10 @@ def test_decorators_can_be_stacked_and_each_schedule_has_a_name(app):
         return why
 
     assert both("me") == "me"
-    assert [*app.schedules] == ["both", "daily", "both-2"]
-    assert {one.spec.task for one in app.schedules.values()} == {"both"}
-    assert [one.spec.priority for one in app.schedules.values()] == [20, 20, 80]
-    assert app.schedules["both-2"].payload == {"why": "hourly"}
+    assert [*app.declared] == ["both", "daily", "both-2"]
+    assert {one.spec.task for one in app.declared.values()} == {"both"}
+    assert [one.spec.priority for one in app.declared.values()] == [20, 20, 80]
+    assert app.declared["both-2"].payload == {"why": "hourly"}
     assert both.spec.priority == 20
 
 

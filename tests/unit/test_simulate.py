@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -13,10 +14,11 @@ from evenbeat.cli.simulate import document, picture, recurring_jobs, simulate
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.files import read_job_file
-from evenbeat.placement.simulate import RecurringJob, equivalent_interval, forecast
+from evenbeat.placement.simulate import Curve, RecurringJob, equivalent_interval, forecast
 
 NOW = datetime(2026, 2, 4, 9, 3, 27, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+NIGHT = "22:00-06:00 UTC"
 
 
 # ---------------------------------------------------------------- forecast
@@ -67,6 +69,42 @@ def test_pinned_jobs_stay_and_others_avoid_them() -> None:
     assert found.unchanged[0].schedule == "every 1h"
 
 
+def hours_of(curve: Curve) -> set[int]:
+    """The hours of the day in which anything runs."""
+    return set((np.flatnonzero(curve.per_second) % 86_400 // 3600).tolist())
+
+
+def test_windowed_jobs_are_placed_inside_their_window() -> None:
+    def jobs(pinned: bool) -> list[RecurringJob]:
+        schedule = Interval(DAY, NOW)  # of the morning
+        return [RecurringJob(str(n), schedule, 10 * MINUTE, pinned, NIGHT) for n in range(10)]
+
+    found = forecast(jobs(pinned=False), NOW)
+    assert (found.placed, found.before.peak, found.after.peak) == (10, 10, 1)
+    assert hours_of(found.before) | hours_of(found.after) <= {22, 23, *range(6)}
+    pinned = forecast(jobs(pinned=True), NOW)
+    assert (len(pinned.unchanged), pinned.before.peak, pinned.after.peak) == (10, 10, 10)
+    assert hours_of(pinned.after) == {22}
+
+
+def test_cron_in_a_window_starts_as_it_opens_and_may_become_an_interval() -> None:
+    jobs = [RecurringJob(str(n), Cron("0 * * * *"), MINUTE, window=NIGHT) for n in range(9)]
+    found = forecast([*jobs, RecurringJob("noon", Cron("0 12 * * *"), MINUTE, window=NIGHT)], NOW)
+    assert (len(found.converted), found.before.peak, found.after.peak) == (9, 10, 1)
+    assert hours_of(found.before) | hours_of(found.after) <= {22, 23, *range(6)}
+
+
+def test_off_peak_is_found_by_the_load_of_the_others() -> None:
+    busy = [RecurringJob(str(h), Cron(f"0 {h} * * *"), HOUR) for h in (*range(13), *range(17, 24))]
+    quiet = [
+        RecurringJob(f"quiet {n}", Interval(DAY), 30 * MINUTE, window="off_peak") for n in range(3)
+    ]
+    found = forecast([*busy, *quiet], NOW)
+    assert (found.placed, found.before.peak, found.after.peak) == (3, 4, 1)
+    known = [job._replace(window="off_peak 02:00-06:00 UTC") for job in quiet]
+    assert forecast([*busy, *known], NOW).after.peak == 2
+
+
 recurring = st.one_of(
     st.builds(Interval, st.integers(1, 10**6).map(lambda s: timedelta(seconds=s))),
     st.sampled_from(["0 * * * *", "30 9 * * *", "@monthly", "*/7 * * * *"]).map(Cron),
@@ -77,6 +115,7 @@ known = st.builds(
     recurring,
     st.integers(0, 10**5).map(lambda s: timedelta(seconds=s)),
     st.booleans(),
+    st.sampled_from([None, NIGHT, "Sat 09:00-09:30 Europe/Berlin", "off_peak"]),
 )
 
 
@@ -104,6 +143,8 @@ ROWS = [
     {"task": "t", "interval_minutes": 6, "interval_type": "hours", "placement": "pinned"},
     {"name": "d", "task": "t", "schedule": "90s", "anchor_at": "2026-02-04T14:15:00Z"},
     {"name": "e", "task": "t", "schedule": "0 9 * * *", "cost": None},
+    {"task": "t", "schedule": "@every 1d", "window": "22:00-06:00"},
+    {"task": "t", "schedule": "@every 1d", "window": "off-peak"},
     {"name": "once", "task": "t"},
 ]
 JOBS = [
@@ -114,6 +155,8 @@ JOBS = [
         "d", Interval(timedelta(seconds=90), datetime(2026, 2, 4, 14, 15, tzinfo=UTC)), MINUTE
     ),
     RecurringJob("e", Cron("0 9 * * *", "Asia/Tokyo"), MINUTE),
+    RecurringJob("job 6", Interval(DAY), MINUTE, window=NIGHT),
+    RecurringJob("job 7", Interval(DAY), MINUTE, window="off_peak"),
 ]  # fmt: skip
 
 

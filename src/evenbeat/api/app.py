@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import threading
 from functools import lru_cache
 from typing import Any
 
@@ -52,7 +53,8 @@ ROUTERS = (
 _DESCRIPTION = """A durable, self-balancing job scheduler.
 
 Errors are RFC 9457 problem documents. Lists page with `limit` and `offset` and give a `total`.
-Send `Authorization: Bearer <token>`; `evenbeat token create` makes one."""
+"""
+_BY_HEADER = "Send `Authorization: Bearer <token>`; `evenbeat token create` makes one."
 
 
 def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> FastAPI:
@@ -60,7 +62,7 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
     api = _Api(
         title="Evenbeat",
         version=__version__,
-        description=_DESCRIPTION,
+        description=_DESCRIPTION + (_BY_HEADER if access.has_tokens else f"{access.reason}."),
         responses=responses(400, 413, 422, 429, 500, 503),
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
@@ -80,11 +82,16 @@ def create(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fa
 
 class _Api(FastAPI):
     """FastAPI, with problem documents in its OpenAPI document instead of its own error shape, and
-    that document written out once."""
+    that document written out once, on a thread of its own: it takes a fifth of a second, in which
+    the event loop would answer nobody."""
 
-    async def document(self, request: Request) -> Response:
+    _rendering = threading.RLock()
+    """Held so that many first requests render it once and nobody sees half of it."""
+
+    def document(self, request: Request) -> Response:
         """The OpenAPI document. Who has it already is told so."""
-        body, tag = self._written(request.scope.get("root_path", "").rstrip("/"))
+        with self._rendering:
+            body, tag = self._written(request.scope.get("root_path", "").rstrip("/"))
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
@@ -98,14 +105,15 @@ class _Api(FastAPI):
         return body.encode(), f'"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
 
     def openapi(self) -> dict[str, Any]:
-        if self.openapi_schema is None:
-            document = super().openapi()
-            schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-            document["components"]["schemas"] |= schema.pop("$defs", {}) | {"Problem": schema}
-            for path, operations in document["paths"].items():
-                for method, operation in operations.items():
-                    statuses = [401, 403] if "security" in operation else []
-                    statuses += [404] if "{" in path else []
-                    statuses += [409] if method != "get" else []
-                    operation["responses"] |= responses(*statuses)
-        return super().openapi()
+        with self._rendering:
+            if self.openapi_schema is None:
+                document = super().openapi()
+                schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+                document["components"]["schemas"] |= schema.pop("$defs", {}) | {"Problem": schema}
+                for path, operations in document["paths"].items():
+                    for method, operation in operations.items():
+                        statuses = [401, 403] if "security" in operation else []
+                        statuses += [404] if "{" in path else []
+                        statuses += [409] if method != "get" else []
+                        operation["responses"] |= responses(*statuses)
+            return super().openapi()

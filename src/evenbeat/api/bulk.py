@@ -14,10 +14,11 @@ from evenbeat.api.idempotency import REPLAYED_HEADER, KeyHeader, done_once, json
 from evenbeat.api.jobs import job_from
 from evenbeat.api.queries import JobFilterFields
 from evenbeat.api.requests import MAX_BULK, JobCreate, Request, task_of
-from evenbeat.api.tasks import ResolvedTask, known_task
+from evenbeat.api.tasks import known_task
 from evenbeat.domain.job import NewJob
 from evenbeat.domain.states import VERBS
 from evenbeat.errors import InvalidInput, RoleTooLow
+from evenbeat.named_task import ResolvedTask
 from evenbeat.store.control import Changes
 from evenbeat.store.database import Connection
 

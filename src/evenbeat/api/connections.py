@@ -15,6 +15,9 @@ MOST_CONNECTIONS = 4000
 READ_AT_ONCE = 16 * 1024
 """Bytes that are parsed before others have their turn: they may be thousands of tiny chunks."""
 
+READ_AHEAD = 4096
+"""Bytes of a body that are read before the application asks for them: it may not want them."""
+
 
 def most_connections() -> int:
     """As many as leave the process half of its file descriptors."""
@@ -49,6 +52,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stop_waiting()
         elif self not in self._silent and self.timeout_keep_alive_task is None:
             self._wait_for_head()
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and len(cycle.body) > READ_AHEAD:
+            self.flow.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()

@@ -5,12 +5,13 @@
 
 A caller shows a token in `Authorization: Bearer …`, or has the cookie of a sign-in. If the header
 is there, it alone decides. Browsers send the cookie unasked, so with it a request that changes
-something must come from one of our own pages.
+something must come from one of our own pages. Mounted behind a sign-in of the host's own, the host
+says who the caller is (`auth/host.py`).
 """
 
 import ipaddress
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
@@ -18,17 +19,22 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 
+from evenbeat.api.auth.host import HostAccess
 from evenbeat.api.auth.tokens import EVERYONE, Access, Principal, Role
 from evenbeat.api.places import Places
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
-from evenbeat.errors import ForeignRequest, NotAuthenticated, RoleTooLow
+from evenbeat.errors import EvenbeatError, ForeignRequest, NotAuthenticated, RoleTooLow
 from evenbeat.store.store import Store
 
 COOKIE = "evenbeat_session"
 _HOST = re.compile(r"(?:(?P<name>[\w.-]+)|\[(?P<address>[\da-fA-F:.]+)\])(?::\d*)?")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_CALLER = "evenbeat.caller"
+"""Where a request's scope has its caller, or why it has none, once that has been found out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +83,11 @@ DocumentedToken = Annotated[
 """For the OpenAPI document; `identify` reads the header itself."""
 
 
-def at_least(needed: Role) -> Callable[[Request, DocumentedToken], Principal]:
+def at_least(needed: Role) -> Callable[[Request, DocumentedToken], Awaitable[Principal]]:
     """A dependency that lets callers with the role, or one above it, through."""
 
-    def authorize(request: Request, _documented: DocumentedToken) -> Principal:
-        principal = identify(request)
+    async def authorize(request: Request, _documented: DocumentedToken) -> Principal:
+        principal = await caller_of(request)
         if not principal.role.covers(needed):
             raise RoleTooLow(needed, principal.role)
         return principal
@@ -89,10 +95,10 @@ def at_least(needed: Role) -> Callable[[Request, DocumentedToken], Principal]:
     return authorize
 
 
-def maybe_principal(request: Request) -> Principal | None:
+async def maybe_principal(request: Request) -> Principal | None:
     """The caller, or None if unknown: for pages, which then offer to sign in."""
     try:
-        return identify(request)
+        return await caller_of(request)
     except NotAuthenticated:
         return None
 
@@ -112,8 +118,30 @@ Admin = Annotated[Principal, Depends(at_least(Role.ADMIN))]
 MaybePrincipal = Annotated[Principal | None, Depends(maybe_principal)]
 
 
+async def caller_of(request: Request, *, again: bool = False) -> Principal:
+    """The caller; raises what `identify` raises, or a host. Found out once for each request, unless
+    it is to be `again`: an event stream outlives many a sign-in."""
+    access: Access = request.app.state.service.access
+    caller: Principal | Exception
+    asked, caller = request.scope.get(_CALLER, (None, NotAuthenticated("Nobody knows yet.")))
+    if again or asked is not access:  # a host may try two services with one request
+        try:
+            if isinstance(access, HostAccess):
+                caller = await access.caller_of(request)
+                # Whatever comes with a cookie may have been sent by a page of another site.
+                check_origin(request, browsers_only="cookie" not in request.headers)
+            else:
+                caller = await run_in_threadpool(identify, request)
+        except (EvenbeatError, HTTPException) as error:
+            caller = error
+        request.scope[_CALLER] = access, caller
+    if isinstance(caller, Exception):
+        raise caller
+    return caller
+
+
 def identify(request: Request) -> Principal:
-    """The caller; raises NotAuthenticated or ForeignRequest."""
+    """The caller by a token or its cookie; raises NotAuthenticated or ForeignRequest."""
     access: Access = request.app.state.service.access
     if access.is_open:
         check_local(request)
@@ -156,7 +184,7 @@ def check_origin(request: Request, *, browsers_only: bool = False) -> None:
     if not is_ours:
         raise ForeignRequest(
             "With the cookie of a sign-in, changes are accepted from Evenbeat's own pages only. "
-            "Programs send Authorization: Bearer <token>."
+            "Programs send an Authorization header, and no cookie."
         )
 
 

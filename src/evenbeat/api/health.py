@@ -96,10 +96,10 @@ async def readyz(service: ServiceDep) -> JSONResponse:
     return JSONResponse(ready.model_dump(), 200 if report.ready else 503)
 
 
-def may_scrape(request: Request, service: ServiceDep, documented: DocumentedToken) -> None:
+async def may_scrape(request: Request, service: ServiceDep, documented: DocumentedToken) -> None:
     """Everyone if the setting metrics_public says so, otherwise viewers."""
     if not service.app.settings.metrics_public:
-        at_least(Role.VIEWER)(request, documented)
+        await at_least(Role.VIEWER)(request, documented)
 
 
 @router.get(

@@ -23,12 +23,13 @@ from evenbeat.api.requests import (
     task_of,
 )
 from evenbeat.api.responses import JobDocument, JobList, job_document
-from evenbeat.api.tasks import ResolvedTask, known_task
+from evenbeat.api.tasks import known_task
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.job import JobRecord, JobSpec, NewJob
 from evenbeat.domain.schedule import RECURRING_KINDS, After
 from evenbeat.domain.states import FINISHED, PAUSE, RESUME, VERBS, Verb
 from evenbeat.errors import Conflict, InvalidInput, NotFound
+from evenbeat.named_task import ResolvedTask
 from evenbeat.store.database import Connection
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])

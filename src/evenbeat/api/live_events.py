@@ -16,17 +16,18 @@ from datetime import timedelta
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
-from fastapi import APIRouter, Header, HTTPException, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic_core import to_jsonable_python
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from evenbeat.api.dependencies import Service, ServiceDep, Viewer, identify
+from evenbeat.api.dependencies import Service, ServiceDep, Viewer, caller_of
 from evenbeat.api.problems import responses
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.states import JobStatus
-from evenbeat.errors import AccessDenied, StoreError
+from evenbeat.errors import EvenbeatError, StoreError
 from evenbeat.store.store import Store
 from evenbeat.store.summaries import MOST_ROWS, LiveExecution, LiveExecutions
 
@@ -89,7 +90,7 @@ async def stream_events(
     async def stream() -> AsyncIterator[str]:
         clock = asyncio.get_running_loop().time
         yield "retry: 2000\n\n"
-        while await asyncio.to_thread(_is_still_allowed, request):
+        while await _is_still_allowed(request):
             until = clock() + QUIET_SECONDS
             while (seconds := until - clock()) > 0:
                 if broadcaster.closed:
@@ -115,11 +116,11 @@ class _Stream(StreamingResponse):
             self._leave()
 
 
-def _is_still_allowed(request: Request) -> bool:
-    """Whether the token that opened the stream is still valid; yes while the database is down."""
+async def _is_still_allowed(request: Request) -> bool:
+    """Whether the caller that opened the stream still is one; yes while the database is down."""
     try:
-        identify(request)
-    except (AccessDenied, StoreError) as error:
+        await caller_of(request, again=True)
+    except (EvenbeatError, HTTPException) as error:
         return isinstance(error, StoreError)
     return True
 

@@ -6,14 +6,14 @@ import re
 import time
 from collections.abc import Mapping
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenbeat.api.auth.tokens import Role
-from evenbeat.api.dependencies import identify
+from evenbeat.api.dependencies import caller_of
 from evenbeat.api.problems import problem, problem_for
 from evenbeat.errors import EvenbeatError, RoleTooLow
 from evenbeat.store.database import connection_timeout
@@ -23,8 +23,11 @@ from evenbeat.store.timed import Asker, asker
 ROOM_FOR_OTHER_FIELDS = 65_536
 """Bytes that a body may have beyond its payload and its metadata."""
 
-READ_UNSEEN = 65_536
-"""Bytes of a body that are read before it is known who sends it. More is for operators only."""
+READ_UNSEEN = 8192
+"""Bytes of a body that are read before it is known who sends it: thousands of strangers may each
+send all but the last of them."""
+READ_OF_VIEWERS = 65_536
+"""Bytes that a request may have without being an operator's."""
 
 MAX_BULK_BYTES = 8 * 1024 * 1024
 """Bytes that a request to add many jobs may have."""
@@ -127,18 +130,20 @@ class RequestGuard:
                 return None
         request = Request(scope)
         try:
-            principal = await run_in_threadpool(identify, request)
-            if not principal.role.covers(Role.OPERATOR):
-                raise RoleTooLow(Role.OPERATOR, principal.role)
-        except EvenbeatError as error:
-            refusal, is_unknown = problem_for(request, error), not isinstance(error, RoleTooLow)
-            most = 0 if is_unknown and is_chunked else DROPPED_UNSEEN
+            principal = await caller_of(request)
+        except (EvenbeatError, HTTPException) as error:
+            refusal, most = problem_for(request, error), 0 if is_chunked else DROPPED_UNSEEN
         else:
+            is_operator = principal.role.covers(Role.OPERATOR)
+            limit = limit if is_operator else min(limit, READ_OF_VIEWERS)
             if length <= limit:
                 await body.read(limit)
                 if body.complete:
                     return None
             refusal, most = problem(413, f"The body is larger than {limit:,} bytes."), DROPPED
+            if not is_operator:
+                too_low = RoleTooLow(Role.OPERATOR, principal.role)
+                refusal, most = problem_for(request, too_low), DROPPED_UNSEEN
         if b"expect" not in headers:  # a client that asks first has sent nothing
             await body.drop(most)
         return refusal

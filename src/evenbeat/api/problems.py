@@ -26,6 +26,8 @@ from evenbeat.errors import (
     NameTaken,
     NotAuthenticated,
     NotFound,
+    NotSignedIn,
+    SignInFailed,
     StatementTimeout,
     StoreError,
     TaskUnknown,
@@ -115,6 +117,10 @@ def problem_for(request: Request, error: Exception) -> JSONResponse:  # noqa: PL
             return problem(409, str(error), job_id=str(error.job_id))
         case Conflict():
             return problem(409, str(error))
+        case NotSignedIn():  # by means that only the host knows, so there is no challenge to name
+            return problem(401, str(error))
+        case SignInFailed():
+            return problem(500, str(error))
         case NotAuthenticated():
             return problem(401, str(error), headers={"WWW-Authenticate": 'Bearer realm="evenbeat"'})
         case AccessDenied():

@@ -17,6 +17,7 @@ from evenbeat.cli.output import console, heading, print_json, say
 from evenbeat.cli.session import DatabaseOption, JsonOption, flag, option
 from evenbeat.domain.duration import format_duration, parse_duration
 from evenbeat.domain.schedule import Cron, Interval
+from evenbeat.domain.window import parse_window
 from evenbeat.errors import InvalidInput
 from evenbeat.humanize import count
 from evenbeat.importers.crontab import is_system, read_crontab
@@ -49,8 +50,8 @@ def simulate(  # noqa: PLR0917 - the options are named on the command line
     """Show what balancing would gain: replay a week second by second, before and after.
 
     Before, jobs run where they are; intervals without an anchor_at all start together. After,
-    intervals are placed, and so are cron jobs that only mean an interval, such as `0 * * * *` or
-    `0 0 * * *`. Other cron jobs keep their times.
+    intervals are placed, inside their windows, and so are cron jobs that only mean an interval,
+    such as `0 * * * *` or `0 0 * * *`. Other cron jobs keep their times.
     """
     lasting = parse_duration(duration, field="duration")
     if (crontab is not None) + (jobs is not None) + live != 1:
@@ -93,8 +94,9 @@ def recurring_jobs(source: ImportSource, lasting: timedelta, timezone: str) -> l
         fields |= stated(one.document)
         schedule, cost = schedule_of(fields), parse_duration(fields["cost"], field="cost")
         if isinstance(schedule, Interval | Cron):
-            stays = fields["placement"] != "balanced" or fields.get("window") is not None
-            jobs.append(RecurringJob(fields.get("name") or one.where, schedule, cost, stays))
+            window, stays = fields.get("window"), fields["placement"] != "balanced"
+            hours = None if window is None else str(parse_window(window))
+            jobs.append(RecurringJob(fields.get("name") or one.where, schedule, cost, stays, hours))
     return jobs
 
 

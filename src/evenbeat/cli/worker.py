@@ -153,7 +153,7 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
             "tasks": shortened(loaded.registry.named()),
             "queues": ",".join(queues or ["*"]),
             "database": database_place(loaded.settings),
-            "schedules": len(loaded.schedules),
+            "schedules": len(loaded.declared),
         }
         for change in ("created", "updated", "resumed", "stopped", "removed"):
             if labels := getattr(changes, change):

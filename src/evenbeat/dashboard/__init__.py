@@ -56,7 +56,7 @@ def install(api: FastAPI) -> None:
         wants_page = "text/html" in request.headers.get("accept", "")
         path = request.url.path.removeprefix(pages.PageRequest(request).root)
         if wants_page and not path.startswith("/api/"):
-            return pages.error_page(request, error)
+            return await pages.error_page(request, error)
         return problem_for(request, error)
 
     api.add_exception_handler(HTTPException, unknown_path)

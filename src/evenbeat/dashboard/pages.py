@@ -23,7 +23,7 @@ from starlette.routing import NoMatchFound
 from evenbeat import __version__
 from evenbeat.api.auth.sessions import cookie_attributes
 from evenbeat.api.auth.tokens import Principal, Role
-from evenbeat.api.dependencies import Service, maybe_principal
+from evenbeat.api.dependencies import Service, caller_of
 from evenbeat.api.problems import problem_for
 from evenbeat.dashboard.rendering import files, templates
 from evenbeat.domain.ids import parse_id
@@ -124,10 +124,20 @@ def id_of(text: str, kind: str = "job") -> UUID:
 class PageRequest:
     """A request for a page: who asks, when and where, and the responses to it."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, principal: Principal | None = None) -> None:
         self.request = request
+        self.principal = principal
+        """Who is signed in, if anybody."""
         self.root = str(request.scope.get("root_path", "")).rstrip("/")
         """The path under which the service is mounted, without a slash at its end."""
+
+    @classmethod
+    async def of(cls, request: Request) -> "PageRequest":
+        """Whoever may not see a page is told so by the role that it asks for, and not by this."""
+        try:
+            return cls(request, await caller_of(request))
+        except (EvenbeatError, HTTPException):
+            return cls(request)
 
     @property
     def service(self) -> Service:
@@ -137,14 +147,6 @@ class PageRequest:
     @property
     def store(self) -> Store:
         return self.service.app.store
-
-    @cached_property
-    def principal(self) -> Principal | None:
-        """Who is signed in, if anybody."""
-        try:
-            return maybe_principal(self.request)
-        except EvenbeatError:
-            return None
 
     def may(self, role: Role) -> bool:
         return self.principal is not None and self.principal.role.covers(role)
@@ -254,6 +256,7 @@ class PageRequest:
             "can_operate": self.may(Role.OPERATOR),
             "can_admin": self.may(Role.ADMIN),
             "is_open": self.service.access.is_open,
+            "has_tokens": self.service.access.has_tokens,
             "now": now or self.now,
             "zone": self.zone,
             "theme": theme if theme in ("light", "dark") else "auto",
@@ -298,7 +301,7 @@ class PageRequest:
         return response
 
 
-PageDep = Annotated[PageRequest, Depends()]
+PageDep = Annotated[PageRequest, Depends(PageRequest.of)]
 FormDep = Annotated[Form, Depends(posted_form)]
 """The form that was posted."""
 
@@ -323,16 +326,18 @@ class PageRoute(APIRoute):
             try:
                 return await handle(request)
             except Exception as error:
-                return error_page(request, error)
+                return await error_page(request, error)
 
         return with_pages
 
 
-def error_page(request: Request, error: Exception) -> Response:
+async def error_page(request: Request, error: Exception) -> Response:
     """The page for an error: the sign-in if nobody is signed in, otherwise what went wrong."""
-    page, answer = PageRequest(request), problem_for(request, error)
+    page, answer = await PageRequest.of(request), problem_for(request, error)
     status, problem = answer.status_code, json.loads(bytes(answer.body))
-    if status == 401:
+    if status < 400:  # a host leads to its sign-in
+        return answer
+    if status == 401 and page.service.access.has_tokens:
         to = page.here if request.method == "GET" else ""
         query = {"next": to} if to and to != page.url("overview") else None
         return RedirectResponse(page.url("login", query=query), 303)
@@ -340,8 +345,9 @@ def error_page(request: Request, error: Exception) -> Response:
         problem["detail"] = "There is no page at this address."
     now = datetime.now(UTC)  # the database may be out of reach
     response = page.render("problem.html", status=status, now=now, problem=problem)
-    if "retry-after" in answer.headers:
-        response.headers["Retry-After"] = answer.headers["retry-after"]
+    for header in ("retry-after", "www-authenticate"):
+        if header in answer.headers:
+            response.headers[header] = answer.headers[header]
     return response
 
 

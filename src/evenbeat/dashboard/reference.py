@@ -25,7 +25,8 @@ def docs(page: PageDep, _viewer: Viewer) -> Response:
             parameters = list(_parameters(operation, document["components"]["schemas"]))
             entry = operation | {"method": method, "path": path, "parameters": parameters}
             groups.setdefault(operation["tags"][0], []).append(entry)
-    return page.render("docs.html", groups=groups)
+    reason = page.service.access.reason
+    return page.render("docs.html", groups=groups, reason=reason)
 
 
 def _parameters(operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[Any]:

@@ -6,12 +6,13 @@ from typing import Annotated
 from fastapi import Query, Response
 from fastapi.responses import RedirectResponse
 
+from evenbeat.api.auth.host import NOBODY
 from evenbeat.api.auth.sessions import cookie_attributes, forget, keep_signed_in
 from evenbeat.api.dependencies import MaybePrincipal, check_local, check_origin
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import FormDep, PageDep, PageRequest
 from evenbeat.domain.moments import zone_named
-from evenbeat.errors import InvalidInput, NotAuthenticated
+from evenbeat.errors import InvalidInput, NotAuthenticated, NotSignedIn
 
 router = pages.router()
 
@@ -28,7 +29,11 @@ def login(
     """The sign-in. A link's code is redeemed and taken out of the address."""
     page.request.scope["query_string"] = b""  # servers log the address when the response starts
     response, access = _redirect(page, to), page.service.access
-    if code and not access.is_open:
+    if not access.has_tokens:
+        if principal is None:
+            raise NotSignedIn(NOBODY)
+        return response
+    if code:
         try:
             issued = access.redeem(code)
         except NotAuthenticated as error:

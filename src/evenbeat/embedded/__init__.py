@@ -180,18 +180,24 @@ def _account_for(home: Path) -> Account:
 
 def _system_user() -> Account:
     """The server's own system user, made if there is none yet."""
-    with suppress(KeyError):
-        return Account(*pwd.getpwnam(SYSTEM_USER)[2:4])
-    useradd = shutil.which("useradd") or "/usr/sbin/useradd"
-    command = [useradd, "--system", "--no-create-home", "--shell", "/bin/false", SYSTEM_USER]
-    reason = f"there is no {useradd}"
-    with suppress(FileNotFoundError):
-        added = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
-        reason = added.stderr.strip()
-    try:  # Asked again even after a failure: another process may have made it just now.
+    # One at a time: where two run at once, useradd lets the second give the user another uid, and
+    # what the first has made belongs to nobody then.
+    turn = os.open("/etc", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        with suppress(KeyError):
+            return Account(*pwd.getpwnam(SYSTEM_USER)[2:4])
+        useradd = shutil.which("useradd") or "/usr/sbin/useradd"
+        command = [useradd, "--system", "--no-create-home", "--shell", "/bin/false", SYSTEM_USER]
+        reason = f"there is no {useradd}"
+        with suppress(FileNotFoundError):
+            added = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
+            reason = added.stderr.strip()
         return Account(*pwd.getpwnam(SYSTEM_USER)[2:4])
     except KeyError:
         raise EmbeddedUnavailable(
             f"PostgreSQL does not run as root, and the user {SYSTEM_USER!r} to run it as cannot be "
             f"made: {reason}. Run Evenbeat as an ordinary user. {INSTEAD}"
         ) from None
+    finally:
+        unlock(turn)

@@ -1,6 +1,7 @@
 """Isolated handlers, each in a child process of its own: killable, and measured. First the runner,
 then what happens inside the child."""
 
+import asyncio
 import importlib
 import multiprocessing
 import os
@@ -10,6 +11,8 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from datetime import datetime
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,7 +25,7 @@ from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.outcome import ChildReport, completed, encode_progress, failed
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners import SlotRunner
-from evenbeat.errors import TaskUnknown
+from evenbeat.errors import Fail, TaskUnknown
 from evenbeat.external.supervisor import (
     Meter,
     adopt_orphans,
@@ -33,6 +36,7 @@ from evenbeat.external.supervisor import (
 )
 from evenbeat.observe.logs import LogFormat, configure_logging, current_logging
 from evenbeat.tasks.context import Context
+from evenbeat.tasks.hooks import call_inside
 from evenbeat.tasks.registry import TaskDefinition
 
 TERM_SECONDS = 0.4
@@ -57,6 +61,8 @@ class Assignment(NamedTuple):
     task: str
     job: JobRecord
     logging: tuple[LogFormat, str] | None
+    hooks: list[str]
+    imports: list[str]
 
 
 class ProcessRunner(SlotRunner):
@@ -72,7 +78,13 @@ class ProcessRunner(SlotRunner):
         """Let a child run the handler, and pass its messages on until it reports or is gone."""
         handler = run.task.handler
         assignment = Assignment(
-            handler.__module__, handler.__qualname__, run.task.name, run.job, current_logging()
+            handler.__module__,
+            handler.__qualname__,
+            run.task.name,
+            run.job,
+            current_logging(),
+            run.task.hooks.names(),
+            run.task.hooks.imports,
         )
         ours, theirs = _SPAWN.Pipe()
         child = _SPAWN.Process(
@@ -100,6 +112,8 @@ class ProcessRunner(SlotRunner):
                     run.context.progress(**content)
                 elif kind == "heartbeat":
                     ours.send(run.context.renew())
+                elif kind == "now":
+                    ours.send(run.context.now)
                 else:
                     report: ChildReport = content
                     return report._replace(
@@ -196,7 +210,8 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
         task = _find(assignment)
         run = Run(assignment.job, task, context)
         run.started_at = time.monotonic()
-        outcome = completed(run, task.call(run.arguments()))
+        handle = partial(task.call, run.arguments())
+        outcome = completed(run, call_inside(task.middleware, context, handle, _own_loop))
     except BaseException as error:
         no_task: Any = None
         outcome = failed(run or Run(assignment.job, no_task, context), error)
@@ -223,25 +238,52 @@ class PipedLeases:
 
     def renew(self, _job: JobRecord) -> bool:
         """Ask the worker to renew."""
+        return bool(self._ask("heartbeat"))
+
+    def now(self) -> datetime:
+        """Ask the worker what time it is."""
+        moment: datetime = self._ask("now")
+        return moment
+
+    def _ask(self, kind: str) -> Any:
         with self._sending:
-            self._pipe.send(("heartbeat", None))
-            return bool(self._pipe.recv())
+            self._pipe.send((kind, None))
+            return self._pipe.recv()
 
 
 def _find(assignment: Assignment) -> TaskDefinition:
     """The task that the decorator left in its module: by the function's name, or by another."""
-    module = importlib.import_module(assignment.module)
-    named: Any = module
+    for module in assignment.imports:
+        importlib.import_module(module)
+    home = importlib.import_module(assignment.module)
+    named: Any = home
     for part in assignment.qualname.split("."):
         named = getattr(named, part, None)
-    for one in (named, *vars(module).values()):
+    for one in (named, *vars(home).values()):
         definition = getattr(one, "__dict__", {}).get("definition")
         if isinstance(definition, TaskDefinition) and definition.name == assignment.task:
-            return definition
-    raise TaskUnknown(
-        f"The isolated task {assignment.task!r} must stand at the top level of a module: "
-        f"{assignment.module}.{assignment.qualname} is not a task there."
-    )
+            break
+    else:
+        raise TaskUnknown(
+            f"The isolated task {assignment.task!r} must stand at the top level of a module: "
+            f"{assignment.module}.{assignment.qualname} is not a task there."
+        )
+    known = definition.hooks.names()
+    if missing := [name for name in assignment.hooks if name not in known]:
+        raise Fail(
+            f"The worker has {', '.join(missing)} around its runs, which the process of this "
+            f"isolated run does not: it imports {assignment.module} only. Register them in a "
+            "module that this one imports.",
+            code="hooks_missing",
+        )
+    return definition
+
+
+def _own_loop() -> asyncio.AbstractEventLoop:
+    """For async middleware of a plain handler."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
 
 
 def _report(outcome: Outcome | None) -> ChildReport:

@@ -308,9 +308,9 @@ class Claimer(Loop):
 
 
 class HintListener(Loop):
-    """Hears hints from other processes: jobs due, runs cancelled. Every hint may be lost without
-    harm. Listens on a connection of its own and opens a new one when it breaks; then it wakes the
-    claimer, because hints sent in the meantime are lost. The claimer may use the connection that
+    """Hears hints from other processes: jobs due, cancelled, waited for. Any hint may be lost
+    without harm. Listens on a connection of its own and opens a new one when it breaks; then it
+    wakes the claimer: hints sent meanwhile are lost. The claimer may use the connection that
     brought a hint: it is awake, and free until the next wait."""
 
     name = "hints"
@@ -349,6 +349,8 @@ class HintListener(Loop):
                 elif signal.kind == "cancel":
                     for run in self._runs.of_job(signal.subject):
                         run.stop(StopReason.CANCELLED)
+                elif signal.kind == "waiting":
+                    self._runs.expect_end(signal.subject)
         except Exception:
             self._close()
             raise

@@ -1,7 +1,7 @@
 """Keep leases alive, from threads that no handler can hold up."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -108,6 +108,10 @@ class LeaseKeeper(Loop):
     def renew(self, job: JobRecord) -> bool:
         """Renew one lease now; whether it still holds."""
         return bool(self._store.renew([job], lease=self._lease, now=self._clock.override()))
+
+    def now(self) -> datetime:
+        """The present."""
+        return self._clock.now()
 
     def tick(self) -> float:
         """Seconds between two looks at what is to be done."""

@@ -188,7 +188,7 @@ class Maintenance(Loop):
             if asked_at is None or now - asked_at >= min(60.0, chore.every.total_seconds() / 4):
                 self._asked_at[chore.name] = now
                 self.do(chore)
-        return self._reap_seconds
+        return 0.0 if self._stopping else self._reap_seconds  # a rest in a chore took the wake
 
     def do(self, chore: Chore) -> int | None:
         """Do one chore if it is due and free; returns what it touched, None if it was not ours or

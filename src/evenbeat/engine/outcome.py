@@ -92,18 +92,6 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
     return _measured(run, outcome)
 
 
-def is_final(run: Run, outcome: Outcome) -> bool:
-    """Whether a failed run is not tried again whatever retries are left, because of what it is."""
-    job, spec = run.job, run.task.spec
-    # A job that says nothing goes by its task, as it is in this process.
-    never = spec.never_retry if job.never_retry is None else job.never_retry
-    only = spec.retry_on if job.retry_on is None else job.retry_on
-    names = {outcome.error_code, *outcome.raised}
-    if outcome.final or not names.isdisjoint(never or ()):
-        return True
-    return only is not None and bool(outcome.raised) and names.isdisjoint(only)
-
-
 def stopped(run: Run) -> Outcome | None:
     """The outcome of a run that was ended from outside: only a timeout is its worker's to write."""
     if run.stop_reason is not StopReason.TIMEOUT:
@@ -165,7 +153,8 @@ def _message(error: BaseException) -> str:
         text = str(error)
     except BaseException:
         text = ""
-    return (text or type(error).__name__)[:MAX_MESSAGE]
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return f"{text or type(error).__name__}{notes}"[:MAX_MESSAGE]
 
 
 def _trace(error: BaseException) -> str | None:

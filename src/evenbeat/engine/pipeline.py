@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -25,14 +26,14 @@ from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
-from evenbeat.engine.outcome import completed, failed, is_final
+from evenbeat.engine.outcome import completed, failed
 from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import ActiveRuns, Run, StopReason
 from evenbeat.errors import InvalidInput, StatementTimeout, StoreError
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.rows import REFUSED, Release
 from evenbeat.store.store import Store
-from evenbeat.tasks.context import Context, Leases
+from evenbeat.tasks.context import Context, Leases, State
 from evenbeat.tasks.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ _STOPPED_AS = {
     StopReason.TIMEOUT: EndKind.LOST,
     None: EndKind.LOST,
 }
+_LAST = (EndKind.COMPLETED, EndKind.FAILED, EndKind.CANCELLED)
 _spread = partial(random.uniform, -1, 1)
 
 
@@ -105,9 +107,12 @@ class Pipeline(Loop):
         clock: Clock,
         alarm: Alarm,
         reporter: Reporter,
+        state: State,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
+        """`state` is what the runs' contexts have of the worker's lifespans."""
         super().__init__(telemetry)
+        self._state = state
         self._store = store
         self._registry = registry
         self._runs = runs
@@ -130,8 +135,8 @@ class Pipeline(Loop):
 
     def start_runs(self, jobs: Sequence[JobRecord], leased_at: float | None = None) -> list[Run]:
         """Claimed jobs become runs. From here on their leases are renewed."""
-        task_of, leases = self._registry.get, self._leases
-        runs = [Run(job, task_of(job.task), Context(job, leases), leased_at) for job in jobs]
+        task_of, leases, state = self._registry.get, self._leases, self._state
+        runs = [Run(job, task_of(job.task), Context(job, leases, state), leased_at) for job in jobs]
         self._runs.add(runs)
         self._reporter.started(runs)
         return runs
@@ -152,8 +157,8 @@ class Pipeline(Loop):
                 return
             run.ended = True
         run.interrupt = None
-        if outcome is not None and outcome.status is ExecutionStatus.FAILED:
-            outcome.final = is_final(run, outcome)
+        if outcome is not None and outcome.status is ExecutionStatus.FAILED and not outcome.final:
+            outcome.final = run.task.gives_up(run.job, outcome.error_code, outcome.raised)
         self._ended.append((run, outcome))
         if self._idle:
             self.wake()
@@ -212,6 +217,11 @@ class Pipeline(Loop):
         self._unsure, self._batch, self._written_at = False, [], self._monotonic()
         self._most = MOST_AT_ONCE
         self._runs.remove(runs)
+        if self._runs.awaited:
+            with suppress(StoreError):  # who waits also looks
+                self._store.notify_ended(
+                    self._runs.no_longer_awaited(e.job.id for e in ends if e.kind in _LAST)
+                )
         self._report(ends)
         return 0.0
 

@@ -62,8 +62,9 @@ class Run:
         self.unfit = False
 
     def arguments(self) -> dict[str, Any]:
-        """The handler's arguments from the payload, with the context where it asks for one. A run
-        that was stopped while it waited for its slot does not start."""
+        """The handler's arguments from the payload, with the context where it asks for one, and the
+        context variables that the job carries. A run that was stopped while it waited for its slot
+        does not start."""
         if self.stop_reason is not None:
             raise LeaseLost("The run was stopped before it started.")
         if self.job.memory_limit or self.job.cpu_limit_seconds:
@@ -76,6 +77,7 @@ class Run:
             raise
         if signature.context_name is not None:
             values[signature.context_name] = self.context
+        self.task.hooks.restore(self.job.metadata)
         return values
 
     def stop(self, reason: StopReason) -> None:
@@ -98,6 +100,11 @@ class Run:
         return 0.0 if self.started_at is None else (time.monotonic() - self.started_at) * 1000
 
 
+AWAITED_SECONDS = 60.0
+"""How long a worker remembers that somebody waits for a job; who waits longer says it again."""
+MOST_AWAITED = 10_000
+
+
 class ActiveRuns:
     """The runs whose leases this worker holds: from the claim until the end is written."""
 
@@ -105,6 +112,8 @@ class ActiveRuns:
         self._by_token: dict[UUID, Run] = {}
         self.lost: deque[UUID | None] = deque(maxlen=10_000)
         """Leases that were given up lately, without a word in the database."""
+        self.awaited: dict[str, float] = {}
+        """Jobs that somebody waits for, which may run here; and until when to remember that."""
         self._lock = threading.Lock()
 
     def add(self, runs: Iterable[Run]) -> None:
@@ -126,6 +135,18 @@ class ActiveRuns:
     def of_job(self, job_id: str) -> list[Run]:
         """The run of a job, by the id's text."""
         return [run for run in self.all() if str(run.job.id) == job_id]
+
+    def expect_end(self, job_id: str) -> None:
+        """Somebody waits for the end of this job, which may run here."""
+        now = time.monotonic()
+        if len(self.awaited) >= MOST_AWAITED:
+            self.awaited = {id_: until for id_, until in self.awaited.items() if until > now}
+        if len(self.awaited) < MOST_AWAITED:
+            self.awaited[job_id] = now + AWAITED_SECONDS
+
+    def no_longer_awaited(self, ended: Iterable[UUID]) -> list[str]:
+        """Those of these ended jobs that somebody waits for. Once."""
+        return [id_ for id_ in map(str, ended) if self.awaited.pop(id_, None)]
 
     def __len__(self) -> int:
         return len(self._by_token)

@@ -2,7 +2,6 @@
 way: on an event loop, in threads, or in child processes (`child_process.py`)."""
 
 import asyncio
-import logging
 import queue
 import threading
 import time
@@ -10,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,14 +18,12 @@ from evenbeat.engine.outcome import stopped
 from evenbeat.engine.pipeline import Attempt, Pipeline
 from evenbeat.engine.run import Run, StopReason
 from evenbeat.engine.slots import SharedSlots, Slots
-
-logger = logging.getLogger(__name__)
+from evenbeat.engine.worker_loop import WorkerLoop
+from evenbeat.tasks.hooks import await_inside, call_inside
 
 AHEAD_SECONDS = 0.05
 MOST_AHEAD_SECONDS = 0.2
 AHEAD_CLAIMS = 4
-TICK_SECONDS = 0.5
-"""How often the loop shows that it is not blocked."""
 
 
 class Runner(ABC):
@@ -48,15 +45,16 @@ class Runner(ABC):
         tasks: Sequence[str],
         pipeline: Pipeline,
         alarm: Alarm,
+        *,
+        worker_loop: WorkerLoop,
     ) -> None:
         self.tasks = list(tasks)
+        self._worker_loop = worker_loop
         self._slots = Slots(slots)
         self._shared = shared
         self._pipeline = pipeline
         self._alarm = alarm
         self._waiting: deque[Run] = deque()
-        self._context = copy_context()
-        """Each run gets a copy: what it sets must not be seen by the next one."""
         self._stuck = False
         """Whether it cannot start what it has, although slots are free."""
         self._claim_seconds = 0.0
@@ -146,8 +144,8 @@ class Runner(ABC):
 
 
 class LoopRunner(Runner):
-    """One thread with one event loop. A handler that blocks it holds up the other async handlers,
-    but neither claiming nor the renewal of leases, which have threads of their own."""
+    """On the worker's event loop. A handler that blocks it holds up the other async handlers, but
+    neither claiming nor the renewal of leases, which have threads of their own."""
 
     place = "loop"
 
@@ -158,29 +156,27 @@ class LoopRunner(Runner):
         tasks: Sequence[str],
         pipeline: Pipeline,
         alarm: Alarm,
+        *,
+        worker_loop: WorkerLoop,
     ) -> None:
-        super().__init__(slots, shared, tasks, pipeline, alarm)
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="evenbeat-loop", daemon=True)
+        super().__init__(slots, shared, tasks, pipeline, alarm, worker_loop=worker_loop)
+        self.loop = worker_loop.loop
         self._in_line = False
-        self._closing = False
-        self._late = 0.0
-        self._tick_due = float("inf")
 
     async def perform(self, run: Run) -> None:
         """Await the handler."""
         with Attempt(self._pipeline, run, self.loop.call_later):
-            run.value = await run.task.handler(**run.arguments())
+            handle = partial(run.task.handler, **run.arguments())
+            run.value = await await_inside(run.task.middleware, run.context, handle)
         self._free_slot()
         self._fill_slots()
 
     @property
     def lag(self) -> float:
-        """How late the last tick was, or how late the next one is by now."""
-        return max(self._late, time.monotonic() - self._tick_due)
+        return self._worker_loop.lag
 
     def start(self) -> None:
-        self._thread.start()
+        self._worker_loop.started()
 
     def give_back(self, waited_seconds: float) -> list[Run]:
         """If runs wait although slots are free, a handler blocks the loop. Until it ends no more
@@ -193,30 +189,7 @@ class LoopRunner(Runner):
         self.loop.call_soon_threadsafe(self._fill_slots)
 
     def close(self) -> None:
-        self._closing = True
-        if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(timeout=5)
-        if not self._thread.is_alive():
-            self.loop.close()
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.call_soon(self._tick)
-        while not self._closing:
-            try:
-                self.loop.run_forever()
-            except BaseException as error:
-                # `sys.exit()` in a task that a handler made falls through the loop. The handler
-                # that awaits it gets the error; the others go on.
-                logger.warning("a handler's own task raised %s", type(error).__name__)
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-
-    def _tick(self) -> None:
-        now = time.monotonic()
-        self._late = max(0.0, now - self._tick_due)
-        self._tick_due = now + TICK_SECONDS
-        self.loop.call_later(TICK_SECONDS, self._tick)
+        self._worker_loop.close()
 
     def _fill_slots(self) -> None:
         self._stuck = False
@@ -240,7 +213,7 @@ class LoopRunner(Runner):
         except IndexError:  # given back meanwhile
             self._shared.leave()
             return
-        task = self.loop.create_task(self.perform(run), context=self._context.copy())
+        task = self.loop.create_task(self.perform(run), context=Context())  # nothing of another run
         run.interrupt = partial(self._cancel, task)
 
     def _cancel(self, task: "asyncio.Task[None]") -> None:
@@ -261,8 +234,10 @@ class SlotRunner(Runner):
         tasks: Sequence[str],
         pipeline: Pipeline,
         alarm: Alarm,
+        *,
+        worker_loop: WorkerLoop,
     ) -> None:
-        super().__init__(slots, shared, tasks, pipeline, alarm)
+        super().__init__(slots, shared, tasks, pipeline, alarm, worker_loop=worker_loop)
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._serve, name=f"evenbeat-slot-{n}", daemon=True)
@@ -297,7 +272,7 @@ class SlotRunner(Runner):
                 self._shared.leave()
                 continue
             with Attempt(self._pipeline, run, _start_timer):
-                run.value = self._context.copy().run(self.perform, run)
+                run.value = Context().run(self.perform, run)
             self._free_slot()
 
 
@@ -313,7 +288,9 @@ class ThreadRunner(SlotRunner):
         run.interrupt = lambda: self._pipeline.end(run, stopped(run))
         began_ns = time.thread_time_ns()
         try:
-            return run.task.call(run.arguments())
+            handle = partial(run.task.call, run.arguments())
+            around, loop = run.task.middleware, self._worker_loop.started
+            return call_inside(around, run.context, handle, loop)
         finally:
             run.cpu_ms = (time.thread_time_ns() - began_ns) / 1e6
 

@@ -29,8 +29,9 @@ from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import ActiveRuns, StopReason
 from evenbeat.engine.runners import LoopRunner, Runner, ThreadRunner
 from evenbeat.engine.slots import SharedSlots
+from evenbeat.engine.worker_loop import WorkerLoop
 from evenbeat.errors import Conflict, StoreError
-from evenbeat.events import EventBus
+from evenbeat.events import EventBus, EventKind, WorkerEvent
 from evenbeat.observe.telemetry import NO_TELEMETRY, RunnerStatus, Telemetry, WorkerStatus
 from evenbeat.settings import Settings
 from evenbeat.store.store import Store
@@ -76,6 +77,7 @@ class Worker:
         self._telemetry = telemetry
         lease = timedelta(seconds=settings.lease_seconds)
         alarm = Alarm(self.clock)
+        self.loop = WorkerLoop(registry.hooks.lifespans)
         reporter = Reporter(self.events, self.clock)
         self.runs = ActiveRuns()
         self.runners: list[Runner] = []
@@ -106,6 +108,7 @@ class Worker:
             clock=self.clock,
             alarm=alarm,
             reporter=reporter,
+            state=self.loop.state,
             telemetry=telemetry,
         )
         most = settings.concurrency
@@ -117,7 +120,10 @@ class Worker:
         shared = SharedSlots(most)
         for runner, slots, place in places:
             if tasks := registry.named(place):
-                self.runners.append(runner(min(slots, most), shared, tasks, self.pipeline, alarm))
+                fits, loop = min(slots, most), self.loop
+                self.runners.append(
+                    runner(fits, shared, tasks, self.pipeline, alarm, worker_loop=loop)
+                )
         self.claimer = Claimer(
             store,
             self.runners,
@@ -156,7 +162,8 @@ class Worker:
         self._last_loops = [self.pipeline, self.keeper, LeaseWatch(self.keeper)]
 
     def start(self) -> None:
-        """Register and set everything going; once, since a thread cannot be started again."""
+        """Enter the lifespans, register and set everything going; once, since a thread cannot be
+        started again."""
         if self._state != "new":
             problem = "runs already" if self._state == "running" else "was stopped"
             raise Conflict(
@@ -165,7 +172,12 @@ class Worker:
             )
         asked_at = time.monotonic()
         self.clock.observe(self._store.clock(self.clock.override()), asked_at=asked_at)
-        self.registration.register()
+        self.loop.open()
+        try:
+            self.registration.register()
+        except BaseException:
+            self.loop.leave()
+            raise
         self._state = "running"
         with suppress(StoreError):
             self._warn_of_unknown_queues(self.queues or ())
@@ -177,6 +189,7 @@ class Worker:
         self._beginner = threading.Thread(target=self._beside_start, daemon=True)
         self._beginner.start()
         self._telemetry.watch(self.identity.id, self.status)
+        self._emit(EventKind.WORKER_START)
         logger.info(
             "Starting interval scheduler",
             extra={
@@ -231,8 +244,11 @@ class Worker:
             loop.join(timeout=max(0.0, deadline - time.monotonic()))
         if self._beginner is not None:
             self._beginner.join(timeout=max(0.0, deadline - time.monotonic()))
+        self.loop.leave()
         for runner in self.runners:
             runner.close()
+        self.loop.close()
+        self._emit(EventKind.WORKER_STOP)
         self.events.stop()
         self._telemetry.unwatch(self.identity.id)
         # In a thread, since the database may be down; then the reaper cleans up.
@@ -275,6 +291,10 @@ class Worker:
             beat_age=beat_age,
             trouble=trouble,
         )
+
+    def _emit(self, kind: EventKind) -> None:
+        me, queues = self.identity, None if self.queues is None else tuple(self.queues)
+        self.events.emit(WorkerEvent(kind, self.clock.now(), me.id, me.host, me.pid, queues))
 
     def _wait_until_idle(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

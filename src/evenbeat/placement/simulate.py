@@ -2,9 +2,9 @@
 
 The replay does not use the load model, so it can tell whether the model is right.
 
-In a forecast, intervals that may be placed are placed, longest first, and so are cron jobs whose
-expressions only say "every so often" (`0 * * * *`, `0 0 * * *`, `0 */6 * * *`). Others keep their
-times: somebody may rely on half past nine.
+In a forecast, intervals that may be placed are placed, longest first and inside their windows, and
+so are cron jobs whose expressions only say "every so often" (`0 * * * *`, `0 0 * * *`,
+`0 */6 * * *`). Others keep their times: somebody may rely on half past nine.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,19 +16,23 @@ from numpy.typing import NDArray
 
 from evenbeat.domain.duration import format_duration
 from evenbeat.domain.load_entry import LoadEntry
-from evenbeat.domain.moments import epoch_second
+from evenbeat.domain.moments import at_second, epoch_second
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.schedule.cron import NAMED_CRON
+from evenbeat.domain.window import OFF_PEAK
 from evenbeat.placement.load import (
     WEEK,
     Beat,
     CronLoad,
     LoadModel,
+    beat_of,
     cron_starts,
     duration_ms,
     score,
 )
-from evenbeat.placement.planner import Rhythm, place
+from evenbeat.placement.off_peak import off_peak_hours
+from evenbeat.placement.planner import Rhythm, place_many
+from evenbeat.placement.windowed import Hours, open_spans, starts_inside
 
 Counts = NDArray[np.int64]
 
@@ -49,6 +53,18 @@ class Runs(NamedTuple):
     def steady(cls, first: int, period: int, duration: int) -> "Runs":
         """A week of a job that runs at first, first + period, and so on, and always has."""
         return cls(np.arange(first % period - period, WEEK, period), duration)
+
+    @classmethod
+    def of(cls, beat: Beat, since: int) -> "Runs":
+        """A week of a job with this beat; one with a window starts where that lets it."""
+        period, first, duration = beat.period, beat.phase - since, -(-beat.duration_ms // 1000)
+        if beat.hours is None:
+            return cls.steady(first, period, duration)
+        long_before = -(-2 * WEEK // period) * period  # what is held back may come from there
+        plans = np.arange(first % period - long_before, WEEK, period)
+        cycle = min(period, WEEK) if beat.hours.is_balanced else None
+        spans = open_spans(beat.hours.window, since)
+        return cls(starts_inside(plans[None, :], cycle, spans)[0], duration)
 
 
 class Curve(NamedTuple):
@@ -99,23 +115,26 @@ def replay(jobs: Iterable[Runs], *, horizon: int = WEEK) -> Curve:
 
 class RecurringJob(NamedTuple):
     """A recurring job to forecast. Intervals without an anchor all start together, as those do
-    that were created by one script."""
+    that were created by one script. The window `off_peak` without hours means those that are
+    found, and before that any time."""
 
     name: str
     schedule: Interval | Cron
     duration: timedelta = timedelta(seconds=60)
     pinned: bool = False
+    window: str | None = None
 
     @classmethod
     def of(cls, job: LoadEntry) -> "RecurringJob":
         lasting = timedelta(milliseconds=duration_ms(job.cost_ms))
         name = job.name or str(job.id)
         if job.cron_expression is not None:
-            return cls(name, Cron(job.cron_expression, job.timezone), lasting)
-        every = timedelta(seconds=job.interval_seconds or 1)
-        anchor = job.next_run_at or job.plan_time or job.anchor_at
-        fixed = job.placement not in (None, "balanced") or job.execution_window is not None
-        return cls(name, Interval(every, anchor), lasting, fixed)
+            cron = Cron(job.cron_expression, job.timezone)
+            return cls(name, cron, lasting, window=job.execution_window)
+        beat = beat_of(job)
+        schedule = Interval(timedelta(seconds=beat.period), at_second(beat.phase))
+        is_pinned = job.placement not in (None, "balanced")
+        return cls(name, schedule, lasting, is_pinned, job.execution_window)
 
     @property
     def seconds(self) -> int:
@@ -132,9 +151,14 @@ class RecurringJob(NamedTuple):
     def runs(self, since: datetime) -> Runs:
         """Its runs at its own times, in seconds since a moment."""
         if isinstance(self.schedule, Cron):
-            return Runs(cron_starts(self.schedule, epoch_second(since)), self.seconds)
-        first = int(((self.schedule.anchor or since) - since).total_seconds())
-        return Runs.steady(first, int(self.schedule.every.total_seconds()), self.seconds)
+            cron = CronLoad(self.schedule, self.seconds * 1000, self.window)
+            return Runs(cron.starts(epoch_second(since)), self.seconds)
+        return Runs.of(self.beat(self.schedule, since), epoch_second(since))
+
+    def beat(self, interval: Interval, since: datetime) -> Beat:
+        hours = None if self.window is None else Hours(self.window, not self.pinned)
+        phase = epoch_second(interval.anchor or since)
+        return Beat(int(interval.every.total_seconds()), phase, self.seconds * 1000, hours)
 
 
 class ConvertedJob(NamedTuple):
@@ -174,25 +198,25 @@ def forecast(jobs: Sequence[RecurringJob], now: datetime) -> Forecast:
     for job in jobs:
         schedule, every = job.schedule, job.movable_interval
         if every is not None:
-            movable.append((every, job.duration, job.seconds))
+            movable.append(Rhythm(every, job.seconds * 1000.0, job.window))
             if isinstance(schedule, Cron):
                 converted.append(ConvertedJob(job.name, schedule.expression, every))
             continue
         if isinstance(schedule, Cron):
             reason = "pinned" if job.pinned else "cron at a chosen time"
             unchanged.append(UnchangedJob(job.name, schedule.expression, reason))
-            crons[str(len(unchanged))] = CronLoad(schedule, job.seconds * 1000)
+            crons[str(len(unchanged))] = CronLoad(schedule, job.seconds * 1000, job.window)
         else:
             words = f"every {format_duration(schedule.every)}"
             unchanged.append(UnchangedJob(job.name, words, "pinned"))
-            first = epoch_second(schedule.anchor or since)
-            model.add(Beat(int(schedule.every.total_seconds()), first, job.seconds * 1000))
+            model.add(job.beat(schedule, since))
         after.append(job.runs(since))
     model.add_crons(crons)
-    for every, _, seconds in sorted(movable, reverse=True):  # the hardest to place come first
-        beat = place(model, Rhythm(every, seconds * 1000.0), since).beat
-        model.add(beat)
-        after.append(Runs.steady(beat.phase - model.since, beat.period, seconds))
+    at_any_time = [rhythm for rhythm in movable if rhythm.window != OFF_PEAK]
+    after += [Runs.of(placed.beat, model.since) for placed in place_many(model, at_any_time, since)]
+    hours = str(off_peak_hours(model, None))
+    off_peak = [rhythm._replace(window=hours) for rhythm in movable if rhythm.window == OFF_PEAK]
+    after += [Runs.of(placed.beat, model.since) for placed in place_many(model, off_peak, since)]
     before = replay(job.runs(since) for job in jobs)
     placed_intervals = len(movable) - len(converted)
     return Forecast(since, len(jobs), placed_intervals, converted, unchanged, before, replay(after))

@@ -6,8 +6,6 @@ from itertools import islice, repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import psycopg
-
 from evenbeat.domain.first_run import FirstRun
 from evenbeat.domain.ids import uuid7_many
 from evenbeat.domain.job import NewJob, spec_columns
@@ -48,23 +46,17 @@ def add_in_bulk(
     `limit` is the most bytes that a payload may have."""
     columns, lines = copy_lines(ids, jobs, runs, now=now, limit=limit)
 
-    def copy(table: str) -> None:
-        text = f"/* evenbeat:add_many */ COPY {table} ({', '.join(columns)}) FROM STDIN"
-        with psycopg.Cursor(connection) as cursor, cursor.copy(text) as stream:
-            while chunk := "".join(islice(lines, _LINES_PER_WRITE)):
-                stream.write(chunk)
+    def copy(schema: str, table: str) -> None:
+        chunks = iter(lambda: "".join(islice(lines, _LINES_PER_WRITE)), "")
+        database.copy(connection, schema, table, columns, chunks)
 
     if not any(job.dedup_key is not None or job.name is not None for job in jobs):
-        copy(f'"{database.schema}".jobs')
+        copy(database.schema, "jobs")
         return list(map(Added, ids, repeat(True)))
     # Rows go beside the table first, so that those whose keys or names are taken can be left out.
-    connection.execute("DROP TABLE IF EXISTS pg_temp.evenbeat_stage", prepare=False)
-    connection.execute(
-        f'CREATE TEMPORARY TABLE evenbeat_stage (LIKE "{database.schema}".jobs INCLUDING DEFAULTS) '
-        "ON COMMIT DROP",
-        prepare=False,
-    )
-    copy("pg_temp.evenbeat_stage")
+    database.rows("drop_stage", {}, connection)
+    database.rows("create_stage", {}, connection)
+    copy("pg_temp", "evenbeat_stage")
     inserted = {row[0] for row in database.rows("add_from_stage", {}, connection)}
     pairs = list(zip(ids, jobs, strict=True))
     keys = [j.dedup_key for id_, j in pairs if j.dedup_key is not None and id_ not in inserted]

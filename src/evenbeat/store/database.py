@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -16,6 +16,7 @@ from psycopg.types.json import set_json_loads
 from pydantic_core import from_json
 
 from evenbeat.errors import DatabaseUnavailable, StatementTimeout, StoreError
+from evenbeat.store.borrowed import BorrowedAsync
 from evenbeat.store.explained import check_url, errors_explained
 from evenbeat.store.pool import (
     OUTAGES,
@@ -107,6 +108,7 @@ class Database:
         self.url = url
         self.schema = schema
         self.channel = schema
+        self.ends_channel = f"ends:{schema}"[:63]
         self.statements = load_statements(schema)
         self._inserts: dict[tuple[str, ...], Statement] = {}
         self._numbers = count()
@@ -225,6 +227,23 @@ class Database:
             else:
                 statement = statement._replace(hot=False)
         return self.rows(statement, {**columns, **params}, connection)
+
+    def copy(
+        self,
+        connection: Connection,
+        schema: str,
+        table: str,
+        columns: Iterable[str],
+        chunks: Iterable[str],
+    ) -> None:
+        """Write lines of COPY's text format into a table."""
+        if isinstance(connection, BorrowedAsync):
+            connection.copy(schema, table, columns, chunks)
+            return
+        text = f'/* evenbeat:copy */ COPY "{schema}".{table} ({", ".join(columns)}) FROM STDIN'
+        with psycopg.Cursor(connection) as cursor, cursor.copy(text.encode()) as stream:
+            for chunk in chunks:
+                stream.write(chunk)
 
     def clock(self, now: datetime | None, connection: Connection | None = None) -> datetime:
         """The database's time, unless another `now` is given."""
@@ -360,9 +379,11 @@ def _loads(text: str | bytes) -> Any:
 
 
 def _execute(connection: Connection, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
-    if statement.hot and isinstance(connection, PreparedConnection):
+    if isinstance(connection, BorrowedAsync) or (
+        statement.hot and isinstance(connection, PreparedConnection)
+    ):
         return connection.run(statement, params)
     # Not `connection.cursor()`: a caller's own connection may make another kind.
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         cursor.execute(statement.text, params, binary=True)
-        return cursor.fetchall()
+        return cursor.fetchall() if cursor.description else []

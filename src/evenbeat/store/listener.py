@@ -1,7 +1,9 @@
 """Hearing the hints that other processes send: jobs due, runs cancelled."""
 
 import selectors
+import socket
 import time
+from contextlib import suppress
 from typing import NamedTuple, Self
 
 import psycopg
@@ -16,7 +18,7 @@ QUIET_SECONDS = 15.0
 
 
 class Signal(NamedTuple):
-    """A hint: `due` names a queue, `cancel` a job."""
+    """A hint: `due` names a queue; `cancel`, `waiting` and `ended` name a job."""
 
     kind: str
     subject: str
@@ -30,15 +32,19 @@ class Listener:
     """One listening connection. It does not reconnect: who owns it makes a new one, and then
     looks for work at once, because hints sent meanwhile are gone."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, ends: bool = False) -> None:
         self._database = database
-        listen = sql.SQL("LISTEN {}").format(sql.Identifier(database.channel))
+        channel = database.ends_channel if ends else database.channel
+        listen = sql.SQL("LISTEN {}").format(sql.Identifier(channel))
         self.connection: Connection = database.connect()
         self.connection.add_notify_handler(lambda hint: self._hints.setdefault(hint.payload))
         self._hints: dict[str, None] = {}
         self._heard_at = time.monotonic()
         self._readable = selectors.DefaultSelector()
         self._readable.register(self.connection.fileno(), selectors.EVENT_READ)
+        self._waker, self._woken = socket.socketpair()
+        self._woken.setblocking(False)
+        self._readable.register(self._woken, selectors.EVENT_READ)
         if self.connection.prepare_threshold is None:
             self.close()
             raise CannotListen("Behind a pooler, nobody can listen: set EVENBEAT_LISTEN_URL.")
@@ -62,7 +68,11 @@ class Listener:
             raise DatabaseUnavailable("The listening connection is closed.")
         self._collect()
         try:
-            if not self._hints and self._readable.select(timeout):
+            ready = () if self._hints else self._readable.select(timeout)
+            if any(key.fileobj is self._woken for key, _ in ready):
+                self._woken.recv(4096)
+                return []
+            if not self._hints and ready:
                 self.connection.pgconn.consume_input()
                 self._collect()
                 self._heard_at = time.monotonic()
@@ -79,9 +89,16 @@ class Listener:
         while notify := self.connection.pgconn.notifies():
             self._hints[notify.extra.decode()] = None
 
+    def wake(self) -> None:
+        """End a wait in another thread."""
+        with suppress(OSError):  # closed meanwhile
+            self._waker.send(b".")
+
     def close(self) -> None:
         """Stop listening."""
         self._readable.close()
+        self._waker.close()
+        self._woken.close()
         self.connection.close()
 
     def __enter__(self) -> Self:

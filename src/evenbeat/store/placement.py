@@ -16,6 +16,7 @@ from evenbeat.domain.states import JobStatus
 from evenbeat.domain.window import ALL_DAY_OFF_PEAK, ExecutionWindow
 from evenbeat.errors import Conflict
 from evenbeat.store.database import Connection
+from evenbeat.store.on_loop import aside
 from evenbeat.store.part import StorePart
 
 _CHUNK = 10_000
@@ -74,6 +75,27 @@ class NoPlacer:
     def confirm(
         self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
     ) -> None: ...
+
+
+class PlacedAside:
+    """Asks a placer in a thread, for callers on an event loop: it reads, under locks."""
+
+    def __init__(self, placer: Placer) -> None:
+        self._placer = placer
+
+    def refresh(self, now: datetime | None) -> None:
+        aside(lambda: self._placer.refresh(now))
+
+    def off_peak(self) -> ExecutionWindow:
+        return aside(self._placer.off_peak)
+
+    def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:
+        return aside(lambda: self._placer.place(requests, now))
+
+    def confirm(
+        self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
+    ) -> None:
+        aside(lambda: self._placer.confirm(stored, dropped, committed=committed))
 
 
 def with_hours(placer: PlacerFactory, spec: JobSpec) -> JobSpec:

@@ -1,5 +1,6 @@
 """Connections lent by psycopg's pool, which tries on through an outage and says what was wrong."""
 
+import asyncio
 import logging
 import os
 import select
@@ -7,13 +8,16 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
+from greenlet import getcurrent
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from evenbeat.errors import DatabaseUnavailable
+from evenbeat.store.on_loop import ON_LOOP, aside, wait_here
 from evenbeat.store.timed import TimedConnection
 
 logger = logging.getLogger(__name__)
@@ -65,7 +69,7 @@ _pool_logger = logging.getLogger("psycopg.pool")
 _pool_logger.addFilter(_tells_news)
 _pool_logger.addHandler(logging.NullHandler())  # else it speaks where no logging is configured
 
-Lent = TypeVar("Lent", bound=psycopg.Connection[Any])
+Lent = TypeVar("Lent", bound=TimedConnection)
 
 
 class NoConnection(DatabaseUnavailable):
@@ -157,6 +161,9 @@ class Pool(Generic[Lent]):
         self._cannot_connect = False
         self._forking = threading.Lock()
         self._left_behind: list[ConnectionPool[Lent]] = []
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            WeakKeyDictionary()
+        )
         self.closed = False
         self._make()
 
@@ -177,9 +184,12 @@ class Pool(Generic[Lent]):
             open=False,  # its threads start with the first connection
         )
 
-    def take(self, timeout: float) -> Lent:
-        """A connection, or `NoConnection` after `timeout` seconds."""
+    def take(self, timeout: float, get: Callable[[float], Lent] | None = None) -> Lent:
+        """A connection, or `NoConnection` after `timeout` seconds. `get` waits for one that is
+        free in another way than the pool does."""
         deadline = time.monotonic() + timeout
+        if get is None and hasattr(getcurrent(), ON_LOOP):
+            return self._take_in_turn(deadline)
         if self._pid != os.getpid():
             self._leave_to_parent()
         while True:
@@ -187,7 +197,7 @@ class Pool(Generic[Lent]):
             try:
                 if self._pool.closed and not self.closed:
                     self._pool.open()
-                connection = self._pool.getconn(min(left, RETRY_SECONDS))
+                connection = (get or self._pool.getconn)(min(left, RETRY_SECONDS))
                 # A server that closed it while it lay idle has left something to read: so the
                 # first statement after a restart does not fail on what can be known to be dead.
                 idle = select.poll()
@@ -196,22 +206,55 @@ class Pool(Generic[Lent]):
                     self._try_out(connection)
                 if not connection.closed:
                     return connection
-                self.give(connection)
+                self._pool.putconn(connection)
+                self.drain()
             except PoolTimeout:
                 if left <= RETRY_SECONDS:
                     self._failed += 1
-                    raise NoConnection(self._reason()) from None
+                    raise NoConnection(aside(self._reason)) from None
                 if self._cannot_connect and self._availability.reason is None:
-                    self._reason()  # the outage is known from now on, while this caller waits
+                    aside(self._reason)  # the outage is known from now on, while this caller waits
             except psycopg.OperationalError as error:
                 raise NoConnection("This application has closed its database.") from error
 
     def give(self, connection: Lent) -> None:
         """Take one back, in whatever state it is."""
-        broken = connection.pgconn.transaction_status == TransactionStatus.UNKNOWN
+        status = connection.pgconn.transaction_status
+        broken = status == TransactionStatus.UNKNOWN and not connection.given_up
+        turn, connection.turn = connection.turn, None
         self._pool.putconn(connection)
         if broken:  # the others have probably broken with it
             self.drain()
+        if turn is not None:
+            turn.release()
+
+    def _take_in_turn(self, deadline: float) -> Lent:
+        """Callers on one loop queue up here, so that few of them ask the pool again and again."""
+        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._size))
+        try:
+            wait_here(asyncio.wait_for(turn.acquire(), deadline - time.monotonic()))
+        except TimeoutError:
+            self._failed += 1
+            raise NoConnection(aside(self._reason)) from None
+        try:
+            connection = self.take(deadline - time.monotonic(), self._get_on_loop)
+        except BaseException:
+            turn.release()
+            raise
+        connection.turn = turn
+        return connection
+
+    def _get_on_loop(self, seconds: float) -> Lent:
+        """The pool's own wait would hold up the loop. A short one tells it to connect."""
+        until, pause = time.monotonic() + seconds, 0.001
+        while True:
+            try:
+                return self._pool.getconn(0.0005)
+            except PoolTimeout:
+                if time.monotonic() > until:
+                    raise
+            wait_here(asyncio.sleep(pause))
+            pause = min(2 * pause, 0.02)
 
     def drain(self) -> None:
         """Close what is free, and the others when they are given back: new ones are opened."""

@@ -354,9 +354,22 @@ class Store:
         params = {"channel": self.database.channel, "signals": list(signals)}
         self.database.rows("notify", params, connection)
 
-    def listen(self) -> Listener:
-        """Hear the hints of all processes, on a connection of its own."""
-        return Listener(self.database)
+    def notify_ended(self, job_ids: Sequence[str]) -> None:
+        """Tell those who wait for these jobs that they have ended."""
+        if not job_ids:
+            return
+        signals = [f"ended:{id_}" for id_ in job_ids]
+        params = {"channel": self.database.ends_channel, "signals": signals}
+        self.database.rows("notify", params)
+
+    def unended(self, job_ids: Iterable[UUID]) -> set[UUID]:
+        """Those of these jobs that will or may still run."""
+        return self._tokens("unended", {"ids": list(job_ids)})
+
+    def listen(self, *, ends: bool = False) -> Listener:
+        """Hear the hints of all processes, on a connection of its own: those for workers, or
+        those about `ends` of jobs."""
+        return Listener(self.database, ends=ends)
 
     # --------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@ that is gone, or have lost it without a word: to TCP all is well, and a caller w
 """
 
 import time
+from asyncio import Semaphore
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -10,12 +11,16 @@ from math import inf
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import abc
+from greenlet import getcurrent
+from psycopg import abc, waiting
+
+from evenbeat.store.on_loop import ON_LOOP, aside, wait_here
 
 Row = tuple[Any, ...]
 _Result = TypeVar("_Result")
 
 ASK_SECONDS = 3
+ASK_AGAIN_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -42,15 +47,37 @@ class TimedConnection(psycopg.Connection[Row]):
         super().__init__(*args, **options)
         self.answer_seconds = inf
         self.patient = False
+        self.turn: Semaphore | None = None
+        """Of the event loop's callers, as long as it is lent to one of them."""
+        self.given_up = False
+        """Closed by us, in the middle of a statement that nobody waits for any more."""
 
     def wait(self, gen: abc.PQGen[_Result], *args: Any, **options: Any) -> _Result:
-        """The driver's wait, with an end."""
+        """The driver's wait, with an end; on an event loop others go on meanwhile."""
+        gen = self._in_time(gen)
         try:
-            return super().wait(self._in_time(gen), *args, **options)
+            if hasattr(getcurrent(), ON_LOOP):
+                return self._wait_here(gen)
+            return super().wait(gen, *args, **options)
         except psycopg.InternalError as error:
             if not self.closed:
                 raise
             raise self.outage_if_closed(error) from error
+
+    def _wait_here(self, gen: abc.PQGen[_Result]) -> _Result:
+        try:
+            waits_for = next(gen)
+            while True:
+                ready = waiting.wait_async(_once(waits_for), self.pgconn.socket, ASK_AGAIN_SECONDS)
+                waits_for = gen.send(wait_here(ready))
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+        except BaseException as error:
+            if not isinstance(error, psycopg.Error):  # cancelled: an answer will come that nobody
+                self.given_up = True  # reads
+                self.close()
+            raise
 
     def outage_if_closed(self, error: psycopg.Error) -> psycopg.Error:
         """Pgpool calls it an internal error when it has lost the server, and hangs up."""
@@ -68,7 +95,7 @@ class TimedConnection(psycopg.Connection[Row]):
                     with suppress(psycopg.Error):
                         self.cancel_safe(timeout=1.0)
                 if not ready and time.monotonic() > deadline:
-                    self._give_up_unless_at_work()
+                    aside(self._give_up_unless_at_work)
                     deadline = time.monotonic() + self.answer_seconds
                 waits_for = gen.send(ready)
         except StopIteration as end:
@@ -96,3 +123,7 @@ class TimedConnection(psycopg.Connection[Row]):
                 "AND wait_event_type IS DISTINCT FROM 'Client'"
             )
             return other.execute(busy, (self.info.backend_pid,)).rowcount == 1
+
+
+def _once(waits_for: waiting.Wait) -> abc.PQGen[int]:
+    return (yield waits_for)

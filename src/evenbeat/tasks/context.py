@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Mapping, MutableMapping
-from datetime import datetime
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -27,16 +28,35 @@ class Leases(Protocol):
     def renew(self, job: JobRecord) -> bool:
         """Renew the lease now; whether the run still holds it."""
 
+    def now(self) -> datetime:
+        """The present, as the worker has it."""
+
+
+class State(SimpleNamespace):
+    """What the lifespans of a worker put there for its runs: `state.db = …` in one, `ctx.state.db`
+    in the other."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Only for what is not there."""
+        known = ", ".join(vars(self)) or "nothing"
+        raise AttributeError(
+            f"No lifespan of this worker has set state.{name}; it has {known}. An isolated run is "
+            "in another process and has none of it."
+        )
+
 
 class Context:
     """A run, seen from inside. Handlers get it as the parameter annotated `Context` (or named
     `ctx`); a plain call in a test passes one made of a job."""
 
     # One is made for every run, so it is small and shares what it calls with all the others.
-    __slots__ = ("_cancelled", "_figures", "_leases", "job")
+    __slots__ = ("_cancelled", "_figures", "_leases", "job", "state")
 
-    def __init__(self, job: JobRecord, leases: Leases | None = None) -> None:
+    def __init__(
+        self, job: JobRecord, leases: Leases | None = None, state: State | None = None
+    ) -> None:
         self.job = job
+        self.state = State() if state is None else state
         self._figures: dict[str, Any] | None = None
         self._leases = leases
         self._cancelled = False
@@ -52,6 +72,12 @@ class Context:
     def plan_time(self) -> datetime:
         """The nominal instant of this occurrence, whenever it really runs."""
         return self.job.plan_time or self.job.created_at
+
+    @property
+    def now(self) -> datetime:
+        """The present by the database's clock, whatever this machine's says; in a harness, the time
+        that the test has moved to."""
+        return datetime.now(UTC) if self._leases is None else self._leases.now()
 
     @property
     def predecessor_plan_time(self) -> datetime | None:

@@ -5,7 +5,7 @@ import asyncio
 import inspect
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,15 +23,19 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
-from evenbeat.domain.job import JobSpec
+from evenbeat.domain.job import JobRecord, JobSpec
 from evenbeat.domain.json_values import changed, culprit
-from evenbeat.domain.setting_kinds import check_name
-from evenbeat.errors import Fail, InvalidInput, TaskUnknown, validation_message
+from evenbeat.domain.setting_kinds import check_name, error_names
+from evenbeat.errors import Fail, InvalidInput, Retry, TaskUnknown, validation_message
 from evenbeat.tasks.context import Context
+from evenbeat.tasks.hooks import NO_HOOKS, Hooks, Middleware, check_hook, where
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[..., Any]
+
+_PLAIN = (str, int, bool)
+"""Annotations by which nothing else can arrive than what was sent."""
 
 
 class RunnerKind(StrEnum):
@@ -50,6 +54,8 @@ class Signature:
         self.task = task
         signature = inspect.signature(handler)
         hints = _readable_hints(task, handler)
+        self._returns = hints.get("return", Any)
+        self._result: TypeAdapter[Any] | None = None
         self.context_name: str | None = None
         for name in signature.parameters:
             hint = hints.get(name, Context if name == "ctx" else None)
@@ -62,6 +68,9 @@ class Signature:
         self._check = self._model.__pydantic_validator__.validate_python
         self._dump = self._model.__pydantic_serializer__.to_python
         self._takes_nothing = not arguments
+        self._is_plain = all(
+            hints.get(p.name) in _PLAIN and p.kind is not p.VAR_KEYWORD for p in arguments
+        )
         self._positional = [p.name for p in arguments if p.kind is p.POSITIONAL_OR_KEYWORD]
         self._names = {
             field: info.alias or field for field, info in self._model.model_fields.items()
@@ -81,7 +90,8 @@ class Signature:
             raise InvalidInput(self._unserialisable(values), field="payload") from None
         if len(payload) != len(values):
             payload = {name: payload[name] for name in payload if name in values}
-        self._check_arrival(checked, payload)
+        if not self._is_plain:
+            self._check_arrival(checked, payload)
         return payload
 
     def decode(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,6 +105,24 @@ class Signature:
         fields, values = checked.model_fields_set, checked.__dict__
         named = {name: values[field] for field, name in self._names.items() if field in fields}
         return named | checked.model_extra if checked.model_extra else named
+
+    def result(self, value: Any) -> Any:
+        """What a run returned, made of JSON again by the annotation of what the handler returns."""
+        if self._returns is Any:
+            return value
+        try:
+            if self._result is None:
+                self._result = TypeAdapter(self._returns)
+            return self._result.validate_python(value)
+        except PydanticSchemaGenerationError:  # no JSON has this type
+            return value
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise InvalidInput(
+                f"{self.task}: what the run returned does not fit {self._returns}, which the "
+                f"handler is said to return: {validation_message(first)}",
+                field="result",
+            ) from None
 
     def json_schema(self) -> dict[str, Any]:
         """The payload's JSON schema, for documentation and forms."""
@@ -266,15 +294,23 @@ class TaskDefinition:
     description: str = ""
     supervised: bool = False
     """Whether it only waits for a command, which a supervisor holds to the job's limits."""
+    around: tuple[Middleware, ...] = ()
+    hooks: Hooks = NO_HOOKS
+    """Those of its application."""
+
+    @property
+    def middleware(self) -> list[Middleware]:
+        """What runs around its handler, from the outside to the inside."""
+        return [*self.hooks.around, *self.around]
 
     @property
     def cannot_limit(self) -> str | None:
         """Why runs cannot be held to `memory_limit` and `cpu_limit` where this handler runs."""
         if self.supervised or self.runs is RunnerKind.ISOLATED:
             return None
-        where = "in a thread" if self.runs is RunnerKind.IN_THREAD else "on the event loop"
+        place = "in a thread" if self.runs is RunnerKind.IN_THREAD else "on the event loop"
         return (
-            f"The task {self.name!r} runs {where} of its worker, where neither memory_limit nor "
+            f"The task {self.name!r} runs {place} of its worker, where neither memory_limit nor "
             "cpu_limit can be kept: that takes a process of its own. Declare the task with "
             "isolate=True, or leave the limits out."
         )
@@ -294,6 +330,26 @@ class TaskDefinition:
         if reason is not None:
             raise Fail(reason, code="limit_not_kept")
 
+    def is_final(self, job: JobRecord, error: BaseException) -> bool:
+        """Whether a run of this job that raised this error is not tried again, whatever retries
+        are left."""
+        if isinstance(error, Retry):
+            return False
+        is_unfit = isinstance(error, InvalidInput) and error.field == "payload"
+        kind = type(error)
+        gives_up = self.gives_up(job, kind.__name__, error_names(kind))
+        return is_unfit or isinstance(error, Fail) or gives_up
+
+    def gives_up(self, job: JobRecord, code: str | None, raised: Collection[str]) -> bool:
+        """Whether `never_retry` or `retry_on` keep a run that ended with this error code, and with
+        an exception of these names, from being tried again."""
+        # A job that says nothing goes by its task, as it is in this process.
+        never = self.spec.never_retry if job.never_retry is None else job.never_retry
+        only = self.spec.retry_on if job.retry_on is None else job.retry_on
+        names = {code, *raised}
+        left_out = only is not None and bool(raised) and names.isdisjoint(only)
+        return left_out or not names.isdisjoint(never or ())
+
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the handler outside an event loop, to its end: an async function under a plain
         decorator gives something to await, which would otherwise never run."""
@@ -312,6 +368,8 @@ def define(
     isolate: bool = False,
     aliases: Sequence[str] = (),
     supervised: bool = False,
+    around: Sequence[Middleware] = (),
+    hooks: Hooks = NO_HOOKS,
 ) -> TaskDefinition:
     """Look at a handler once, when it is declared, so that mistakes show at import."""
     if not callable(handler):
@@ -322,18 +380,18 @@ def define(
             "work and return a value.",
             field="handler",
         )
-    where = getattr(handler, "__qualname__", "")
-    if next(iter(inspect.signature(handler).parameters), None) == "self" and "." in where:
+    qualname = getattr(handler, "__qualname__", "")
+    if next(iter(inspect.signature(handler).parameters), None) == "self" and "." in qualname:
         raise InvalidInput(
-            f"The task {spec.task!r} is a method, {where}, whose 'self' no worker knows. Make it a "
-            "function, or make a task of an object's method: app.task(thing.method).",
+            f"The task {spec.task!r} is a method, {qualname}, whose 'self' no worker knows. Make "
+            "it a function, or make a task of an object's method: app.task(thing.method).",
             field="handler",
         )
-    if isolate and ("<" in where or not inspect.isfunction(handler)):
+    if isolate and ("<" in qualname or not inspect.isfunction(handler)):
         raise InvalidInput(
             f"The task {spec.task!r} has isolate=True, so a child process must find it by its "
-            f"name in its module, which {where or handler!r} has not. Make it a function that is "
-            "defined (def) at the top level of a module.",
+            f"name in its module, which {qualname or handler!r} has not. Make it a function that "
+            "is defined (def) at the top level of a module.",
             field="handler",
         )
     if isinstance(aliases, str):
@@ -351,6 +409,8 @@ def define(
         aliases=tuple(aliases),
         description=inspect.getdoc(handler) or "",
         supervised=supervised,
+        around=tuple(check_hook(one, "middleware", takes="the run's Context") for one in around),
+        hooks=hooks,
     )
     task.check_limits(spec)
     return task
@@ -361,6 +421,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._tasks: dict[str, TaskDefinition] = {}
+        self.hooks = Hooks()
 
     def add(self, task: TaskDefinition) -> None:
         """Register a task; two handlers of one name are refused."""
@@ -369,8 +430,8 @@ class Registry:
             known = self._tasks.get(name)
             if known is not None and known.handler is not task.handler:
                 raise InvalidInput(
-                    f"Two handlers are named {name!r}: {_where(known.handler)} and "
-                    f"{_where(task.handler)}. Give one of them another name: @app.task(name=...).",
+                    f"Two handlers are named {name!r}: {where(known.handler)} and "
+                    f"{where(task.handler)}. Give one of them another name: @app.task(name=...).",
                     field="name",
                 )
         self._tasks |= dict.fromkeys(names, task)
@@ -398,7 +459,3 @@ class Registry:
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks
-
-
-def _where(handler: Handler) -> str:
-    return f"{getattr(handler, '__module__', '?')}.{getattr(handler, '__qualname__', handler)}"

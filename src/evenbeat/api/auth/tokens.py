@@ -118,6 +118,12 @@ class Access:
     is_open = False
     """Whether everyone is admin (`--no-auth`)."""
 
+    has_tokens = True
+    """Whether callers show tokens of this service, or of an identity provider."""
+
+    reason = ""
+    """Why they need none, if they do not."""
+
     def __init__(self, tables: AccessTables, keys: TokenKeys) -> None:
         self._tables = tables
         self._keys = keys
@@ -225,10 +231,10 @@ class Access:
         return IssuedToken(self._keys.sign(claims), token_id, subject, role, expires_at)
 
 
-class OpenAccess(Access):
-    """No tokens: every caller on this machine's loopback address is admin."""
+class TokenlessAccess(Access):
+    """No tokens: something else says who the caller is."""
 
-    is_open = True
+    has_tokens = False
     can_issue = False
 
     def __init__(self) -> None:
@@ -236,7 +242,7 @@ class OpenAccess(Access):
 
     def __getattr__(self, name: str) -> Any:
         if name in {"_tables", "_keys", "_revoked"}:
-            raise CannotIssue("This service runs with --no-auth: it neither has nor needs tokens.")
+            raise CannotIssue(f"{self.reason}: it neither has nor needs tokens.")
         raise AttributeError(name)
 
     def tokens(self, *, active: bool = False, limit: int = 100, offset: int = 0) -> list[Token]:  # noqa: ARG002
@@ -244,6 +250,13 @@ class OpenAccess(Access):
 
     def count_tokens(self, *, active: bool = False) -> int:  # noqa: ARG002
         return 0
+
+
+class OpenAccess(TokenlessAccess):
+    """Every caller on this machine's loopback address is admin."""
+
+    is_open = True
+    reason = "This service runs with --no-auth"
 
 
 # -- rules ---------------------------------------------------------------------------------------

@@ -16,9 +16,15 @@ document.querySelector(".nav [aria-current]")?.scrollIntoView({ block: "nearest"
 // -- fetching and swapping ------------------------------------------------------------------------
 
 async function load(url, options = {}) {
-  const response = await fetch(url, { credentials: "same-origin", ...options });
-  if (new URL(response.url).pathname === document.body.dataset.login) {
+  const headers = { Accept: "text/html", ...options.headers };
+  const response = await fetch(url, { credentials: "same-origin", ...options, headers });
+  const { pathname } = new URL(response.url), { root } = document.body.dataset;
+  if (pathname === `${root}login`) {
     location.assign(response.url);
+    return null;
+  }
+  if (!pathname.startsWith(root)) { // a sign-in around this service
+    location.reload();
     return null;
   }
   const type = response.headers.get("content-type") ?? "";

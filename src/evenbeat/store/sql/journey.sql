@@ -22,6 +22,14 @@ RETURNING id,
     CASE WHEN next_run_at < {now} + interval '5 seconds'
          THEN pg_notify(%(channel)s, 'due:' || queue) END;
 
+-- name: drop_stage
+-- A batch before may have left its table in the same transaction.
+DROP TABLE IF EXISTS pg_temp.evenbeat_stage;
+
+-- name: create_stage
+-- The table beside `jobs` that a batch is copied into first, if keys or names of it may be taken.
+CREATE TEMPORARY TABLE evenbeat_stage (LIKE evenbeat.jobs INCLUDING DEFAULTS) ON COMMIT DROP;
+
 -- name: add_from_stage
 -- Moves copied rows from the temporary table into jobs; rows whose key or name is taken stay out.
 -- The order keeps two batches with the same keys from waiting for each other.
@@ -43,6 +51,11 @@ WHERE name = %(name)s AND scope_kind = %(scope_kind)s AND scope_id = %(scope_id)
 -- name: notify
 -- A hint to all listeners; losing one costs a poll, never a job.
 SELECT pg_notify(%(channel)s, signal) FROM unnest(%(signals)s::text[]) AS signal;
+
+-- name: unended
+-- Those of these jobs that will or may still run.
+SELECT id FROM evenbeat.jobs
+WHERE id = ANY (%(ids)s::uuid[]) AND status IN ('pending', 'scheduled', 'running', 'paused');
 
 -- name: claim
 -- Takes up to `limit` due jobs, most urgent first, and opens an execution for each. No two callers

@@ -1,6 +1,7 @@
 """The built-in tasks: what a worker can do without a line of anybody's code."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from evenbeat.settings import Settings
 from evenbeat.tasks.builtin import http, shell
@@ -19,5 +20,5 @@ def register(
         offered.append(shell.definition(settings))
     added = [task for task in offered if task.name not in registry]
     for task in added:
-        registry.add(task)
+        registry.add(replace(task, hooks=registry.hooks))
     return [task.name for task in added]

@@ -1,0 +1,5 @@
+from django.db import models
+
+
+class Loaf(models.Model):
+    kind = models.TextField()

@@ -55,6 +55,20 @@ def test_the_seeds_history_stats_and_metrics(client: TestClient, app: Evenbeat) 
         assert {"last_check_at", "last_metrics_update"} <= metrics.keys()
 
 
+def test_what_a_handler_reports_and_what_a_follower_is_for_is_answered(
+    client: TestClient, app: Evenbeat
+) -> None:
+    app.task(lambda ctx: ctx.report(rows_affected=2, skipped=[1, "x"]), name="load")
+    with Harness(app) as harness:
+        job_id = add(client, task="load")
+        after_id = add(client, task="load", after=[job_id])
+        harness.drain()
+        (run,) = client.get(f"{JOBS}/{job_id}/executions").json()["executions"]
+        assert (run["rows_affected"], run["figures"]) == (2, {"skipped": [1, "x"]})
+        after = client.get(f"{JOBS}/{after_id}").json()
+        assert after["predecessor_plan_time"] == run["plan_time"]
+
+
 def test_the_last_check_is_the_last_poll_and_no_heartbeat(
     client: TestClient, database_url: str
 ) -> None:

@@ -22,6 +22,7 @@ def declare_tasks(app: Evenbeat, gate: threading.Event) -> None:
     def send_report(to: str, pages: int = 3, *, ctx: Context) -> dict[str, Any]:
         """Send a report by mail."""
         ctx.progress(pages, pages, "sent")
+        ctx.report(bounced=[f"<{to}>"])
         return {"to": to, "pages": pages}
 
     @app.task(max_retries=0)

@@ -77,7 +77,8 @@ def test_a_good_run_tells_its_result_and_progress(site: Site) -> None:
     page = _open(site, job_id)
     run = page.locator("#runs details")
     run.locator("summary").click()
-    expect(run.locator("pre")).to_contain_text('"to": "a@b.c"')
+    expect(run.locator("pre").first).to_contain_text('"to": "a@b.c"')
+    expect(run.locator("pre").last).to_contain_text("<a@b.c>")  # among the figures
     page.get_by_role("link", name="failed", exact=True).click()
     expect(page.locator("#runs")).to_contain_text("No run is failed.")
     assert page.locator("#durations .chart-ok").count() == 1

@@ -356,7 +356,8 @@ def test_commands_end_with_a_worker_that_is_killed(family):
 
 def test_a_supervisor_that_is_killed_takes_its_command_along(tmp_path):
     file = tmp_path / "pids"
-    ended = asyncio.run(run(launch("sh", "-c", f"echo $$ > {file}; kill -KILL $PPID; sleep 300")))
+    command = f"echo $$ > {file}; sleep 1; kill -KILL $PPID; sleep 300"
+    ended = asyncio.run(run(launch("sh", "-c", command)))
     assert ended.ending.exit_code == -signal.SIGKILL
     wait_for(lambda: not any(map(alive, pids_in(file, 1))), "the command to end")
 

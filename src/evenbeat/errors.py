@@ -83,8 +83,8 @@ class TooLarge(InvalidInput):
 class NotFound(EvenbeatError, LookupError):
     """Nothing with this id."""
 
-    def __init__(self, kind: str, id_: UUID | str) -> None:
-        super().__init__(f"There is no {kind} with id {id_}.")
+    def __init__(self, kind: str, id_: UUID | str, *, by: str = "id") -> None:
+        super().__init__(f"There is no {kind} with {by} {id_}.")
 
 
 class Conflict(EvenbeatError):
@@ -173,6 +173,8 @@ class JobFailed(EvenbeatError):
     """A job whose result somebody wants has failed. `error_code`, `error` and `trace` are those of
     its last run, as its worker wrote them."""
 
+    how = "failed with"
+
     def __init__(
         self,
         job_id: UUID,
@@ -186,13 +188,15 @@ class JobFailed(EvenbeatError):
         self.error_code = error_code
         self.error = error
         self.trace = trace
-        super().__init__(f"The job {job_id} ({task}) has ended as {error_code}: {error}")
+        super().__init__(f"The job {job_id} ({task}) {self.how} {error_code}: {error}")
         if trace:
             self.add_note(f"In its worker:\n{trace.rstrip()}")
 
 
 class JobCancelled(JobFailed):
     """The job was cancelled before it completed."""
+
+    how = "has ended as"
 
 
 class StoreError(EvenbeatError):

@@ -84,7 +84,7 @@ class Jobs:
         except ValueError:
             found = self._app.store.read.job_by_name(str(job), scope)
             if found is None:
-                raise NotFound("job", str(job)) from None
+                raise NotFound("job", repr(job), by="name") from None
             record = found
         if self._kinds is not None and record.schedule_kind not in self._kinds:
             raise InvalidInput(

@@ -320,7 +320,7 @@ def test_or_is_kept_with_the_job(app: Evenbeat, is_async: bool) -> None:
     with app.eager(raise_errors=False):
         job = task.enqueue()
         assert job.status() == "failed"
-        with pytest.raises(JobFailed, match="has ended as ValueError: row 7"):
+        with pytest.raises(JobFailed, match="failed with ValueError: row 7"):
             job.result()
         with pytest.raises(JobFailed):
             asyncio.run(job.result_async())

@@ -50,9 +50,10 @@ class WorkerLoop:
     def started(self) -> asyncio.AbstractEventLoop:
         """The loop, which runs from now on at the latest."""
         with self._starting:
+            loop = self.loop  # before its thread asks: since Python 3.12, both would make one
             if self._thread.ident is None:
                 self._thread.start()
-        return self.loop
+        return loop
 
     def open(self) -> None:
         """Enter the lifespans; what one of them raises ends the others and is told."""

@@ -294,6 +294,16 @@ def test_a_recurring_job_run_now_keeps_its_rhythm(store):
     assert store.read.executions_of(job_id).executions[0].plan_time == now
 
 
+def test_run_now_does_not_wait_for_the_delay_nor_drop_the_plan_that_does(store):
+    delayed = replace(TENTH, schedule_delay=5 * MINUTE)
+    job_id = store.add(NewJob(delayed, name="tick"), now=T0).id
+    now = T0 + 12 * MINUTE  # the plan of 0:10 is due at 0:15
+    store.control.run_now([job_id], now=now)
+    after = run(store, now)
+    assert store.read.executions_of(job_id).executions[0].status == "completed"
+    assert (after.plan_time, after.next_run_at) == (T0 + 10 * MINUTE, T0 + 15 * MINUTE)
+
+
 def test_run_now_of_a_job_that_waits_for_a_retry_runs_that_retry(store):
     store.add(NewJob(TENTH, name="tick"), now=T0)
     waiting = run(store, T0 + 10 * MINUTE, FAILED)

@@ -95,7 +95,8 @@ WHERE j.id = ANY (ARRAY[t.id])
 RETURNING {job};
 
 -- name: run_again
--- Makes jobs due now, as a new occurrence planned for this moment, with their retries back at 0.
+-- Makes jobs due now, as a new occurrence planned for this moment, less their schedule_delay: a plan
+-- of this very moment would not be due yet, and could pass over one that is. Retries are back at 0.
 -- A job that waits for a retry, or was handed back, goes on with that, and one that still has to
 -- catch up on every plan goes on with the oldest of them. The rhythm of a recurring job is untouched,
 -- and a child keeps the plan it was made for. A job stays as it is when a live one has taken over its
@@ -119,7 +120,7 @@ target AS (
     UPDATE evenbeat.jobs j
     SET status = 'pending',
         plan_time = CASE WHEN has_begun OR is_behind OR parent_id IS NOT NULL THEN plan_time
-                         ELSE {now} END,
+                         ELSE {now} - j.schedule_delay_seconds * interval '1s' END,
         current_retry_count = CASE WHEN has_begun THEN current_retry_count ELSE 0 END,
         release_count = CASE WHEN has_begun THEN release_count
                         WHEN parent_id IS NOT NULL THEN release_count + 1 ELSE 0 END,

@@ -152,13 +152,14 @@ class Evenbeat(Decorators):
             _check_new("enqueue_many", job)
         for spec in {id(job.spec): job.spec for job in jobs}.values():
             self.registry.check_limits(spec)
-        jobs = [self.registry.hooks.enqueued(job) for job in jobs]
+        if self.registry.hooks.enqueueing:
+            jobs = [self.registry.hooks.enqueued(job) for job in jobs]
         if self._eager is not None:
             return [self._eager.add(job) for job in jobs]
         added = on_borrowed(
             connection, lambda own: self.store.add_many(jobs, connection=own, now=self.now())
         )
-        return [Job(self, one.id, created=one.created) for one in added]
+        return [Job(self, id_, created) for id_, created in added]
 
     def job(self, job_id: UUID | str) -> Job[Any]:
         """A handle for the job of this id, whoever added it."""

@@ -54,8 +54,8 @@ class Job(Generic[R_co]):
         self,
         app: Application,
         id_: UUID,
-        *,
         created: bool = False,
+        *,
         signature: Signature | None = None,
     ) -> None:
         self._app = app

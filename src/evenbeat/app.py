@@ -589,7 +589,12 @@ class Evenbeat:
 
     # --------------------------------------------------------------------------------------------
 
-    def _declare(self, function: Callable[..., Any], options: Mapping[str, Any]) -> AnyTask:
+    def _declare(
+        self,
+        function: Callable[..., Any],
+        options: Mapping[str, Any],
+        known: Iterable[str] = TaskOptions.__annotations__,
+    ) -> AnyTask:
         if isinstance(function, Task):
             raise InvalidInput(
                 f"{function!r} is a task already. Of stacked decorators, only every, cron and "
@@ -606,7 +611,7 @@ class Evenbeat:
             )
         isolate, retry = settings.pop("isolate", False), settings.pop("retry", None)
         aliases, around = settings.pop("aliases", ()), settings.pop("around", ())
-        spec = spec_with(JobSpec(task=name), settings, retry, "A task")
+        spec = spec_with(JobSpec(task=name), settings, retry, "A task", known)
         definition = define(
             function,
             spec,
@@ -629,7 +634,7 @@ class Evenbeat:
                 task: AnyTask = function
                 spec = self._spec_over(task, own)
             else:
-                task = self._declare(function, own)
+                task = self._declare(function, own, ScheduleOptions.__annotations__)
                 spec = task.spec
             former: tuple[str, ...] = ()
             if name is None:
@@ -655,7 +660,7 @@ class Evenbeat:
                 field=min(of_task),
             )
         retry = options.pop("retry", None)
-        return spec_with(task.spec, options, retry, "A schedule")
+        return spec_with(task.spec, options, retry, "A schedule", ScheduleOptions.__annotations__)
 
     def _add_schedule(
         self,

@@ -1,6 +1,6 @@
 """What a module of tasks says at import: the decorators that declare tasks, schedules and hooks."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from itertools import chain, count
@@ -170,7 +170,12 @@ class Decorators:
 
     # --------------------------------------------------------------------------------------------
 
-    def _declare(self, function: Callable[..., Any], options: Mapping[str, Any]) -> AnyTask:
+    def _declare(
+        self,
+        function: Callable[..., Any],
+        options: Mapping[str, Any],
+        known: Iterable[str] = TaskOptions.__annotations__,
+    ) -> AnyTask:
         if isinstance(function, Task):
             raise InvalidInput(
                 f"{function!r} is a task already. Of stacked decorators, only every, cron and "
@@ -187,7 +192,7 @@ class Decorators:
             )
         isolate, retry = settings.pop("isolate", False), settings.pop("retry", None)
         aliases, around = settings.pop("aliases", ()), settings.pop("around", ())
-        spec = spec_with(JobSpec(task=name), settings, retry, "A task")
+        spec = spec_with(JobSpec(task=name), settings, retry, "A task", known)
         definition = define(
             function,
             spec,
@@ -210,7 +215,7 @@ class Decorators:
                 task: AnyTask = function
                 spec = self._spec_over(task, own)
             else:
-                task = self._declare(function, own)
+                task = self._declare(function, own, ScheduleOptions.__annotations__)
                 spec = task.spec
             former: tuple[str, ...] = ()
             if name is None:
@@ -236,7 +241,7 @@ class Decorators:
                 field=min(of_task),
             )
         retry = options.pop("retry", None)
-        return spec_with(task.spec, options, retry, "A schedule")
+        return spec_with(task.spec, options, retry, "A schedule", ScheduleOptions.__annotations__)
 
     def _add_schedule(
         self,

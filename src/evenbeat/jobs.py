@@ -137,7 +137,7 @@ class Jobs:
             payload = resolved_task(record.task, registry, self._app.store, now).checked(payload)
 
         def edit(spec: JobSpec) -> JobSpec:
-            edited = spec_with(spec, settings, retry, "update()")
+            edited = spec_with(spec, settings, retry, "update()", Jobs.update.__kwdefaults__ or ())
             edited = edited if schedule is None else replace(edited, schedule=schedule)
             if settings.get("concurrency_key") is not None:
                 edited = with_key(edited, record.payload if payload is None else payload)

@@ -1,6 +1,6 @@
 """A task as its author sees it: still callable, and able to enqueue itself."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -111,7 +111,7 @@ class Task(Generic[P, R_co]):
             "metadata": metadata,
             "created_by": created_by,
         }
-        spec = spec_with(self.spec, settings, retry, "options()")
+        spec = spec_with(self.spec, settings, retry, "options()", Task.options.__kwdefaults__ or ())
         if after is not None:
             spec = replace(spec, schedule=awaited_jobs(after, after_on))
         elif after_on is not None:
@@ -183,15 +183,20 @@ def aware(moment: Any, field: str) -> datetime:
 
 
 def spec_with(
-    spec: JobSpec, settings: Mapping[str, Any], retry: RetryPolicy | None, taker: str
+    spec: JobSpec,
+    settings: Mapping[str, Any],
+    retry: RetryPolicy | None,
+    taker: str,
+    options: Iterable[str],
 ) -> JobSpec:
-    """The spec with the settings that Python code gives; None leaves one as it is."""
+    """The spec with the settings that Python code gives; None leaves one as it is. `options` are
+    what the taker takes besides settings, for who misspells one."""
     changes = {name: value for name, value in settings.items() if value is not None}
     if unknown := changes.keys() - BY_NAME.keys():
-        wrong, known = min(unknown), sorted(BY_NAME)
+        wrong, known = min(unknown), sorted({*BY_NAME, *options})
         near = get_close_matches(wrong, known, n=1) or [n for n in known if n.endswith(wrong)]
         hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise TypeError(f"{taker} has no option {wrong!r}. {hint}Settings: {', '.join(known)}.")
+        raise TypeError(f"{taker} has no option {wrong!r}. {hint}There are: {', '.join(known)}.")
     if "concurrency_key" in changes:
         arguments_in(changes["concurrency_key"])
     return with_settings(spec if retry is None else replace(spec, retry=retry), changes)

@@ -104,8 +104,15 @@ def test_what_names_no_errors_is_refused(app, wrong):
 
 def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(app):
     send = app.task(lambda: None, name="send")
-    with pytest.raises(TypeError, match="Did you mean 'retry_backoff'"):
-        send.options(backoff="5s")
+    for wrong, meant in (("backoff", "retry_backoff"), ("dellay", "delay"), ("runat", "run_at")):
+        with pytest.raises(TypeError, match=f"Did you mean '{meant}'"):
+            send.options(**{wrong: "5s"})
+    with pytest.raises(TypeError, match="Did you mean 'aliases'"):
+        app.task(lambda: None, name="other", alias=["old"])
+    with pytest.raises(TypeError, match="Did you mean 'schedule_name'"):
+        app.every("1h", name="hourly", schedul_name="hour")(lambda: None)
+    with pytest.raises(TypeError, match=r"'eta'.*There are: after, .*delay, .*run_at, "):
+        send.options(eta="5s")
 
 
 # -- expires ---------------------------------------------------------------------------------------

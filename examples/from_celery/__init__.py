@@ -1,0 +1,1 @@
+"""A small Celery project (`before.py`), and the same on Evenbeat (`after.py`)."""

@@ -191,12 +191,12 @@ def spec_with(
 ) -> JobSpec:
     """The spec with the settings that Python code gives; None leaves one as it is. `options` are
     what the taker takes besides settings, for who misspells one."""
-    changes = {name: value for name, value in settings.items() if value is not None}
-    if unknown := changes.keys() - BY_NAME.keys():
+    if unknown := settings.keys() - BY_NAME.keys():
         wrong, known = min(unknown), sorted({*BY_NAME, *options})
         near = get_close_matches(wrong, known, n=1) or [n for n in known if n.endswith(wrong)]
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise TypeError(f"{taker} has no option {wrong!r}. {hint}There are: {', '.join(known)}.")
+    changes = {name: value for name, value in settings.items() if value is not None}
     if "concurrency_key" in changes:
         arguments_in(changes["concurrency_key"])
     return with_settings(spec if retry is None else replace(spec, retry=retry), changes)

@@ -112,7 +112,7 @@ def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(app):
     with pytest.raises(TypeError, match="Did you mean 'schedule_name'"):
         app.every("1h", name="hourly", schedul_name="hour")(lambda: None)
     with pytest.raises(TypeError, match=r"'eta'.*There are: after, .*delay, .*run_at, "):
-        send.options(eta="5s")
+        send.options(eta=None)  # no value at all is no reason to let it pass
 
 
 # -- expires ---------------------------------------------------------------------------------------

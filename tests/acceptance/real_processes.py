@@ -42,3 +42,14 @@ class Running:
 
 
 Start = Callable[..., Running]
+
+
+def without_failed_runs(text: str) -> str:
+    """A log without the tracebacks that belong to a run's line: what handlers raise."""
+    kept, skipping = [], False
+    for line in text.splitlines():
+        skipping = skipping and (not line.strip() or line.startswith("    "))
+        if not skipping:
+            kept.append(line)
+            skipping = "Job execution failed" in line
+    return "\n".join(kept)

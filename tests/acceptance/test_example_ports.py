@@ -200,7 +200,7 @@ def test_fan_out_awaits_a_thousand_results(commands: Commands, store: Store):
     worker = work()
     printed = output(ask())
     assert printed[0] == "1000 results, 75 primes, 10 failures"
-    assert "ended as ValueError" in printed[-1]
+    assert "failed with ValueError" in printed[-1]
     assert store.read.jobs(JobFilter(statuses=[JobStatus.COMPLETED])).total == 990
     assert worker.stop() == 0
 

@@ -101,7 +101,7 @@ async def rollup(ctx):
     return str(ctx.plan_time)
 
 for hour in (*range(13), *range(17, 24)):
-    app.cron(f"30 {hour} * * *", name=f"busy-{hour}", cost="50m")(quick)
+    app.cron(f"30 {hour} * * *", schedule_name=f"busy-{hour}", cost="50m")(quick)
 """
 BURN = "while True: pass"
 GROW = "import time\nb = []\nwhile True: b.append(bytearray(b'x') * 2**22); time.sleep(0.01)"

@@ -163,3 +163,31 @@ def test_flask_app_leaves_its_jobs_to_a_worker(start: Start, database_url: str, 
 
         assert wait_for(receipt, "the receipt") == "The corner shop: one tea, 8 EUR"
     assert worker.stop() == 0
+
+
+# -- django_shop ---------------------------------------------------------------------------------
+
+
+def test_django_shop_adds_an_order_and_its_job_in_one_transaction(
+    start: Start, store: Store, database_url: str, port: int
+):
+    manage = str(EXAMPLES / "django_shop" / "manage.py")
+    shop = {"DATABASE_URL": database_url}
+    assert start(manage, "migrate", "--run-syncdb", **shop).exit_code() == 0
+    site = start(manage, "runserver", "--noreload", f"127.0.0.1:{port}", **shop)
+    worker = start(manage, "evenbeat", "worker", **shop)
+    site.wait_for_line("Quit the server")
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        assert client.post("/orders", data={"item": "milk", "fail": "1"}).status_code == 500
+        made = client.post("/orders", data={"item": "tea"}).json()
+        answer = wait_for(
+            lambda: (said := client.get(f"/orders/{made['order']}").json())["receipt"] and said,
+            "the receipt",
+        )
+    assert answer == {"item": "tea", "receipt": "one tea"}
+    added = store.read.jobs(JobFilter(tasks=["print_receipt"])).jobs
+    assert [str(job.id) for job in added] == [made["job"]]
+    assert store.read.job_by_name("forget_old_orders") is not None
+    assert worker.stop() == 0
+    with psycopg.connect(database_url) as connection:
+        connection.execute("DROP TABLE orders_order, django_migrations")

@@ -69,6 +69,10 @@ def test_a_statement_parses_and_plans_on_the_real_schema_and_is_known_to_write(c
     connection.execute("CREATE TEMPORARY TABLE evenbeat_stage (LIKE evenbeat.jobs)")
     text, count = numbered(STATEMENTS[name].text)
     assert not re.search("[%{]", text)
+    if re.search(r"\*/ (CREATE|DROP) ", text):  # has no plan
+        connection.execute("DROP TABLE pg_temp.evenbeat_stage")
+        connection.execute(text.encode())
+        return
     connection.execute(f"PREPARE this AS {text}".encode())
     values = f"({', '.join(['NULL'] * count)})" if count else ""
     plan = connection.execute(f"EXPLAIN EXECUTE this{values}".encode()).fetchall()

@@ -154,10 +154,63 @@ def test_a_selection_is_asked_about_with_its_number(site: Site, jobs: dict[str, 
     bulk.get_by_role("button", name="Pause").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("heading")).to_have_text("Pause 3 jobs?")
-    page.keyboard.press("Enter")
+    dialog.get_by_role("button", name="Pause 3 jobs").click()
     expect(page.locator(".notice")).to_contain_text("Paused 3 jobs.")
     paused = site.app.store.read.jobs(JobFilter(statuses=["paused"]))
     assert {job.name for job in paused.jobs} == {"job 01", "job 02", "job 03"}
+
+
+def test_enter_in_a_dialog_changes_nothing(site: Site, jobs: dict[str, UUID]) -> None:
+    page = site.visit("admin", "/jobs")
+    for verb in ("Delete", "Cancel", "Pause"):
+        page.get_by_label("all 30 that match").check()
+        page.get_by_role("group").get_by_role("button", name=verb).click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_role("link", name="Back")).to_be_focused()
+        expect(dialog.get_by_role("button")).to_have_text(f"{verb} 30 jobs")
+        page.keyboard.press("Enter")
+        expect(dialog).to_be_hidden()
+    assert site.app.store.read.counts_by_status() == {"scheduled": 30}
+
+
+def test_deleting_over_a_hundred_jobs_takes_their_number(site: Site, jobs: dict[str, UUID]) -> None:
+    site.app.enqueue_many([NewJob(JobSpec("break_down"), start=_FAR)] * 101)
+    page = site.visit("admin", "/jobs?task=break_down")
+    page.get_by_label("all 111 that match").check()
+    page.get_by_role("group").get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Delete 111 jobs").click()
+    expect(dialog.get_by_role("alert")).to_have_text("The number must be 111. Nothing was deleted.")
+    assert accessibility_problems(page) == []
+    assert site.app.store.read.jobs().total == 131
+    dialog.get_by_label("Type 111 to delete them").fill("111")
+    dialog.get_by_role("button", name="Delete 111 jobs").click()
+    expect(page.locator(".notice")).to_contain_text("Deleted 111 jobs.")
+    assert site.app.store.read.jobs().total == 20
+
+
+@pytest.mark.parametrize("verb", ["Pause", "Cancel"])
+def test_what_was_done_is_taken_back_from_the_notice(
+    site: Site, jobs: dict[str, UUID], verb: str
+) -> None:
+    store, ids = site.app.store, [jobs[f"job 0{n}"] for n in (1, 2, 3)]
+    store.control.pause(ids[2:])
+    before = [store.read.job(id_) for id_ in ids]
+    page = site.visit("operator", "/jobs?search=job+0")
+    page.get_by_label("all 10 that match").check()
+    page.get_by_role("group").get_by_role("button", name=verb).click()
+    page.get_by_role("dialog").get_by_role("button", name=verb).click()
+    done = "Paused 9" if verb == "Pause" else "Cancelled 10"
+    expect(page.locator(".notice")).to_contain_text(f"{done} jobs")
+    expect(page.locator(".notice")).to_contain_text("Undo")
+    store.control.boost(ids[:1], 5)  # somebody else is at work
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".notice")).to_contain_text("1 job has changed since: left alone.")
+    after = [store.read.job(id_) for id_ in ids]
+    assert after[0].status == ("paused" if verb == "Pause" else "cancelled")
+    for old, new in zip(before[1:], after[1:], strict=True):
+        assert new._replace(updated_at=old.updated_at) == old
+    assert page.url.endswith("/jobs?search=job+0")
 
 
 def test_all_that_match_are_more_than_the_page_shows(site: Site, jobs: dict[str, UUID]) -> None:

@@ -61,7 +61,7 @@ def test_a_token_is_made_copied_used_and_revoked(site: Site) -> None:
     expect(row).to_contain_text("active")
     row.get_by_role("link", name="Revoke").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("link", name="Cancel").click()
+    dialog.get_by_role("link", name="Back").click()
     assert session(site, token).status_code == 200
     row.get_by_role("link", name="Revoke").click()
     dialog.get_by_role("button", name="Revoke").click()

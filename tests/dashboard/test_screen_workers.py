@@ -73,7 +73,7 @@ def test_a_worker_is_drained(site: Site) -> None:
         drain.click()
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("takes no more jobs")
-        dialog.get_by_role("link", name="Cancel").click()
+        dialog.get_by_role("link", name="Back").click()
         expect(dialog).to_be_hidden()
         drain.click()
         dialog.get_by_role("button", name="Drain").click()

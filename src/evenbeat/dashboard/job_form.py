@@ -18,6 +18,7 @@ from evenbeat.api.jobs import job_from, update_job
 from evenbeat.api.requests import JobCreate, JobEdit, task_of
 from evenbeat.api.tasks import TaskDocument, known_task, known_tasks
 from evenbeat.dashboard import pages
+from evenbeat.dashboard.jobs import undoable
 from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of
 from evenbeat.dashboard.reference import type_of
 from evenbeat.domain import webhooks
@@ -88,11 +89,16 @@ def edit_job(page: PageDep, job_id: str, _operator: Operator) -> Response:
 def change_job(page: PageDep, job_id: str, operator: Operator, form: FormDep) -> Response:
     """Change the job, or show the form again with what is wrong with it."""
     job = page.store.read.job(id_of(job_id))
-    try:
+
+    def act() -> list[JobRecord]:
         update_job(job.id, edit_request(form, job, page.zone), page.service, operator)
+        return [page.store.read.job(job.id)]
+
+    try:
+        undo = page.store.undo.around([job.id], act, now=page.service.now)
     except REFUSED as error:
         return _page(page, form, job, errors_of(error))
-    return page.back(page.url("job", job_id=job.id), Notice("Saved."))
+    return page.back(page.url("job", job_id=job.id), undoable(page, "Saved.", undo))
 
 
 @router.post("/jobs/preview", name="preview_job")

@@ -1,5 +1,7 @@
 """Screen 2, the jobs: find them, see how they run, act on one, on some, or on all that match."""
 
+from collections.abc import Sequence
+from math import inf
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -15,11 +17,13 @@ from evenbeat.api.queries import FilterFields
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of, parse
 from evenbeat.domain.job import JobRecord
-from evenbeat.domain.states import VERBS, JobStatus, Verb
-from evenbeat.errors import InvalidInput, RoleTooLow
+from evenbeat.domain.states import DELETE, VERBS, JobStatus, Verb
+from evenbeat.errors import InvalidInput, NotFound, RoleTooLow
 from evenbeat.observe.explain import describe_schedule
+from evenbeat.store.control import Changes
 from evenbeat.store.lists import EXACT_ROWS, MAX_OFFSET, JobFilter
 from evenbeat.store.summaries import PastRun
+from evenbeat.store.undo import MOST_UNDONE
 
 router = pages.router()
 
@@ -29,6 +33,8 @@ _LAST_PAGE = MAX_OFFSET // PAGE_SIZE + 1
 _FILTERS = ("status", "queue", "task", "kind", "tag", "search")
 _SORTS = {"-created_at": "Newest first", "next_run_at": "Next run first", "name": "By name"}
 _MOST_OPTIONS = 200
+_MOST_UNTYPED = 100
+"""Whoever deletes more jobs than that types how many they are."""
 
 
 class RunFigures(NamedTuple):
@@ -161,34 +167,74 @@ def job_actions(page: PageDep, operator: Operator, form: FormDep) -> Response:
     if target == []:
         return page.back(to, Notice("Select some jobs first.", "refused"))
     is_large = verb.always_ask or isinstance(target, JobFilter) or len(target) > 1
-    if is_large and not form.flag("confirmed"):
-        return _confirmation(page, verb, target, query, to)
-    return page.back(to, _apply(page, verb, target))
+    shown, typed = form.text("shown"), form.text("typed").replace(",", "")
+    if is_large and (not form.flag("confirmed") or (shown and typed != shown)):
+        return _confirmation(page, verb, target, query, to, mistyped=bool(shown))
+    return page.back(to, apply(page, verb, target))
 
 
-def _apply(page: PageRequest, verb: Verb, target: list[UUID] | JobFilter) -> Notice:
+def apply(page: PageRequest, verb: Verb, target: Sequence[UUID] | JobFilter) -> Notice:
     """Do it, to some jobs or to all that match, and report how many were changed or skipped."""
-    control, now, reason = page.store.control, page.service.now, ""
+    control, now, reason, undo = page.store.control, page.service.now, "", None
+    if isinstance(target, JobFilter) and verb.can_be_undone:
+        ids = page.store.read.ids(target, limit=MOST_UNDONE + 1)
+        target = ids if len(ids) <= MOST_UNDONE else target
     if isinstance(target, JobFilter):
         changed, refused = control.everywhere(target, lambda ids: control.apply(verb, ids, now=now))
     else:
-        changes = control.apply(verb, target, now=now)
+        changes, ids = Changes([], []), list(target)
+
+        def act() -> list[JobRecord]:
+            nonlocal changes
+            changes = control.apply(verb, ids, now=now)
+            return changes.changed
+
+        if verb.can_be_undone:
+            undo = page.store.undo.around(ids, act, now=now)
+        else:
+            act()
         changed, refused = len(changes.changed), len(changes.refused)
         reason = str(changes.refused[0].error()) if changes.refused else ""
     done = f"{verb.notice} {humanize.count(changed, 'job')}"
     skipped = f"{humanize.count(refused, 'job was', 'jobs were')} skipped."
-    if not refused:
-        return Notice(f"{done}.")
-    if not changed:
+    if not changed and refused:
         return Notice(reason if refused == 1 and reason else skipped, "refused")
-    return Notice(f"{done}; {skipped} {reason}")
+    text = f"{done}; {skipped} {reason}" if refused else f"{done}."
+    return undoable(page, text, undo)
+
+
+def undoable(page: PageRequest, text: str, undo: UUID | None) -> Notice:
+    """What was done, with a button that takes it back."""
+    offer = ("done", "Undo", page.url("undo", undo_id=undo)) if undo else ()
+    return Notice(text, *offer)
+
+
+@router.post("/undo/{undo_id}", name="undo")
+def undo(page: PageDep, undo_id: str, _operator: Operator, form: FormDep) -> Response:
+    """Take back what a notice offers to take back."""
+    to = page.safe_path(form.text("next"), page.url("jobs"))
+    try:
+        jobs, stay = page.store.undo.take_back(id_of(undo_id, "undo"), now=page.service.now)
+    except NotFound:
+        return page.back(to, Notice("This was taken back before, or is over a day ago.", "refused"))
+    text = f"Taken back: {humanize.count(len(jobs), 'job is', 'jobs are')} as before."
+    if stay:
+        text += f" {humanize.count(stay, 'job has', 'jobs have')} changed since: left alone."
+    return page.back(to, Notice(text, "done" if jobs else "refused"))
 
 
 def _confirmation(
-    page: PageRequest, verb: Verb, target: list[UUID] | JobFilter, query: str, to: str
+    page: PageRequest,
+    verb: Verb,
+    target: list[UUID] | JobFilter,
+    query: str,
+    to: str,
+    *,
+    mistyped: bool,
 ) -> Response:
     read, ids = page.store.read, [] if isinstance(target, JobFilter) else target
     values: dict[str, Any] = {"verb": verb, "to": to, "ids": ids, "query": query, "name": ""}
+    values |= {"mistyped": mistyped, "most_untyped": _MOST_UNTYPED if verb is DELETE else inf}
     if isinstance(target, JobFilter):
         listed = read.jobs(target, limit=1)
         values |= {"number": listed.total, "about": listed.total_is_estimate}

@@ -63,6 +63,7 @@ class Verb:
     leads_to: JobStatus | None
     effect: str = ""
     always_ask: bool = False
+    can_be_undone: bool = False
 
     def suits(self, status: str, is_paused: bool) -> bool:
         """Whether it can be done to such a job. One that will be paused after its run counts as
@@ -76,9 +77,12 @@ RUN = Verb(
 )  # fmt: skip
 PAUSE = Verb(
     "pause", "Pause", "paused", "Paused",
-    frozenset({_S.PENDING, _S.SCHEDULED, _S.RUNNING}), _S.PAUSED,
+    frozenset({_S.PENDING, _S.SCHEDULED, _S.RUNNING}), _S.PAUSED, can_be_undone=True,
 )  # fmt: skip
-RESUME = Verb("resume", "Resume", "resumed", "Resumed", frozenset({_S.PAUSED}), _S.SCHEDULED)
+RESUME = Verb(
+    "resume", "Resume", "resumed", "Resumed", frozenset({_S.PAUSED}), _S.SCHEDULED,
+    can_be_undone=True,
+)  # fmt: skip
 RETRY = Verb(
     "retry", "Retry", "retried", "Retried", frozenset({_S.FAILED, _S.CANCELLED}), _S.PENDING
 )
@@ -86,7 +90,7 @@ CANCEL = Verb(
     "cancel", "Cancel", "cancelled", "Cancelled", LIVE, _S.CANCELLED,
     "A run in progress is stopped and its result is discarded. A cancelled job stays listed and "
     "can be retried.",
-    always_ask=True,
+    always_ask=True, can_be_undone=True,
 )  # fmt: skip
 DELETE = Verb(
     "delete", "Delete", "deleted", "Deleted", frozenset(_S), None,

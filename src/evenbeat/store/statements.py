@@ -21,6 +21,7 @@ _REPORTS = "reads.sql"
 
 _PLANS = frozenset({"plan_time", "next_run_at"})
 _UNIQUE = frozenset({"name", "dedup_key"})
+_UNTOUCHED = frozenset({"id", "created_at", "updated_at"})
 _SPEC_COLUMNS = tuple(spec_columns(JobSpec(task="any")))
 
 SNIPPETS = {
@@ -28,6 +29,7 @@ SNIPPETS = {
     "job": ", ".join(f"j.{name}" for name in JobRecord._fields),
     "job_but_plan": ", ".join(f"j.{name}" for name in JobRecord._fields if name != "plan_time"),
     "spec_changes": ", ".join(f"{c} = %({c})s" for c in _SPEC_COLUMNS if c != "priority"),
+    "restored": ", ".join(f"{c} = r.{c}" for c in JobRecord._fields if c not in _UNTOUCHED),
     "execution": ", ".join(f"e.{name}" for name in Execution._fields),
     "webhook": ", ".join(f"w.{name}" for name in Webhook._fields),
 }

@@ -48,6 +48,7 @@ from evenbeat.store.rows import (
     new_job_columns,
 )
 from evenbeat.store.summaries import SILENT_AFTER
+from evenbeat.store.undo import Undo
 from evenbeat.store.upkeep import Upkeep
 from evenbeat.store.webhooks import Webhooks
 
@@ -78,6 +79,7 @@ class Store:
         self.dependencies = Dependencies(self.database)
         self.templates = Templates(self.database, max_json_bytes=max_json_bytes)
         self.control = Control(self.database, max_json_bytes=max_json_bytes, placer=placer)
+        self.undo = Undo(self.database)
         self.read = Reads(self.database)
         self.upkeep = Upkeep(self.database)
         self.backfill = Backfill(self.database, max_json_bytes=max_json_bytes)

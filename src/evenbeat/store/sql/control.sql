@@ -220,3 +220,26 @@ INSERT INTO evenbeat.queues (name, paused_at)
 VALUES (%(name)s, CASE WHEN %(paused)s THEN {now} END)
 ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at
 RETURNING name, pg_notify(%(channel)s, 'due:' || name);
+
+-- name: keep_undo
+-- Keeps jobs as they were before a verb. What is older than a day goes.
+WITH gone AS (
+    DELETE FROM evenbeat.undos WHERE created_at < {now} - interval '1 day'
+)
+INSERT INTO evenbeat.undos (id, created_at, jobs) VALUES (%(id)s, {now}, %(jobs)s::jsonb)
+RETURNING id;
+
+-- name: take_back
+-- Makes jobs what they were, where they are still as the verb left them; returns how many there were,
+-- with each that is put back. It can be done once.
+WITH used AS (
+    DELETE FROM evenbeat.undos WHERE id = %(id)s RETURNING jobs
+),
+back AS (
+    UPDATE evenbeat.jobs j
+    SET {restored}, updated_at = {now}
+    FROM used CROSS JOIN LATERAL jsonb_populate_recordset(NULL::evenbeat.jobs, used.jobs) r
+    WHERE j.id = r.id AND j.updated_at = r.updated_at AND j.status <> 'running'
+    RETURNING j.*
+)
+SELECT jsonb_array_length(used.jobs), {job} FROM used LEFT JOIN back j ON true;

@@ -36,6 +36,7 @@ from pydantic_settings import (
 )
 
 from evenbeat.domain.duration import parse_duration
+from evenbeat.domain.recycle import Recycle
 from evenbeat.errors import InvalidSettings
 
 logger = logging.getLogger(__name__)
@@ -119,6 +120,11 @@ CommandNames = Annotated[
     _require(lambda names: all("/" not in name or name.startswith("/") for name in names)),
     Allowed("names or absolute paths of commands, separated by commas, or *"),
 ]
+Conditions = Annotated[
+    NameList,
+    _require(lambda names: Recycle.of(names) is not None),
+    Allowed("held, memory=SIZE (at least 1MB) and runs=NUMBER, separated by commas"),
+]
 Delays = Annotated[
     NameList,
     Field(max_length=50),
@@ -180,6 +186,11 @@ class Settings(BaseSettings):
     """How many of them may be plain functions, each in a thread."""
     child_processes: int | None = Field(None, ge=1, le=1000)
     """How many of them may be isolated, each in a process of its own. Default: one per CPU core."""
+    recycle: Conditions = ()
+    """When `evenbeat worker` and `serve` stop with grace and start anew by themselves: held (all
+    threads belong to runs that were cancelled or timed out, whose functions have not returned),
+    memory=2GB (the process has grown beyond that), runs=100000 (after so many), separated by
+    commas. Default: never."""
     poll_seconds: float = Field(5, ge=0.05, le=3600)
     """How often a worker looks for due jobs when no notification wakes it."""
     reap_seconds: float = Field(5, ge=0.05, le=3600)

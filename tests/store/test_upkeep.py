@@ -278,7 +278,7 @@ def test_a_registered_worker_is_known_with_all_it_said(store):
     id_ = known(store, queues=["a", "b"], tasks=("x",))
     (worker,) = store.upkeep.workers()
     assert worker == (
-        id_, "host", 42, 1234.5, "1.0", ["a", "b"], ["x"], 100, 0, "active", T0, T0, T0
+        id_, "host", 42, 1234.5, "1.0", ["a", "b"], ["x"], 100, 0, "active", T0, T0, T0, []
     )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ def test_defaults() -> None:
         "concurrency": 100,
         "threads": 10,
         "child_processes": None,
+        "recycle": (),
         "poll_seconds": 5,
         "reap_seconds": 5,
         "stop_seconds": 20,

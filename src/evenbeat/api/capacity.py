@@ -11,6 +11,7 @@ from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
 from evenbeat.api.fields import Page, PageQuery, RateText, RowDocument, fields_of, one_given
 from evenbeat.api.requests import Request
 from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
+from evenbeat.domain.runner_load import HeldRun, RunnerLoad
 from evenbeat.domain.setting_kinds import MAX_NAME
 from evenbeat.errors import NotFound
 from evenbeat.store.reads import QueueDepth
@@ -64,6 +65,22 @@ def _queue(service: Service, name: str) -> QueueDocument:
     raise NotFound("queue", name)
 
 
+@fields_of(HeldRun)
+class HeldRunDocument(RowDocument):
+    """A run that is over, whose function still goes on in its thread."""
+
+    reason: str = Field(description="cancelled, timeout or lost.")
+    since: datetime = Field(description="When it was over.")
+
+
+@fields_of(RunnerLoad)
+class RunnerDocument(RowDocument):
+    """Slots of one kind."""
+
+    runner: str = Field(description="async, thread or process, as of a task.")
+    held: list[HeldRunDocument] = Field(description="Runs that are over and still have a slot.")
+
+
 @fields_of(WorkerRecord, omit=["process_started_at"])
 class WorkerDocument(RowDocument):
     """A worker as the registry knows it."""
@@ -72,6 +89,7 @@ class WorkerDocument(RowDocument):
     queues: list[str] | None = Field(description="null: all.")
     tasks: list[str] | None = Field(description="null: all.")
     checked_at: datetime = Field(description="When it last looked for due jobs.")
+    runners: list[RunnerDocument] = Field(description="How full each kind of slots is.")
     alive: bool = Field(description="Whether it sent a heartbeat within the last minute.")
 
 

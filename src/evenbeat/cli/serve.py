@@ -26,6 +26,7 @@ from evenbeat.cli.worker import (
     LogLevelOption,
     opened,
     shortened,
+    start_anew,
     stop_worker,
 )
 from evenbeat.errors import InvalidInput
@@ -94,13 +95,19 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
         if worker is not None:
             patiently(loaded.settings, worker.start)
         _show_banner(loaded, access, url_of(listener), with_worker=worker is not None)
+        worn_out = None
         while not (arrived := signals.take()) and serving.is_alive():
+            if worker is not None and (worn_out := worker.worn_out()):
+                break
             signals.wait(timeout=1)
         if worker is not None:
-            stop_worker(worker, loaded.settings, arrived[0] if arrived else None)
+            stop_worker(worker, loaded.settings, arrived[0] if arrived else worn_out)
         api.state.broadcaster.close()
         server.should_exit = True
         serving.join(timeout=_CLOSING_SECONDS + 2)
+    if worn_out:
+        listener.close()
+        start_anew()
     return 0 if arrived else 1
 
 

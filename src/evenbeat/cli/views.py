@@ -22,6 +22,7 @@ from evenbeat.cli.output import (
     status,
 )
 from evenbeat.domain.duration import format_duration
+from evenbeat.domain.runner_load import PLACES
 from evenbeat.domain.schedule import RECURRING_KINDS
 from evenbeat.humanize import milliseconds
 
@@ -97,6 +98,16 @@ def queue_columns(now: datetime) -> dict[str, Column]:
     }
 
 
+def _slots(worker: Document) -> str:
+    """The runners that are at work, each with what it has."""
+    parts = []
+    for one in worker["runners"]:
+        if one["running"]:
+            held = f" ({len(one['held'])} over, still running)" if one["held"] else ""
+            parts.append(f"{one['running']}/{one['slots']} {PLACES[one['runner']]}{held}")
+    return ", ".join(parts)
+
+
 def worker_columns(workers: Sequence[Document], now: datetime) -> dict[str, Column]:
     def state(one: Document) -> Text:
         alive = "draining" if one["status"] == "draining" else "alive"
@@ -111,6 +122,7 @@ def worker_columns(workers: Sequence[Document], now: datetime) -> dict[str, Colu
         "host…": lambda one: one["host"].split("/")[0],
         "pid": lambda one: str(one["pid"]),
         "running": lambda one: f"{one['running']}/{one['concurrency']}",
+        "slots…": _slots,
         "queues…": all_or("queues"),
         "heartbeat": lambda one: relative(one["heartbeat_at"], now),
     }

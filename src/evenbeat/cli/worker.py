@@ -161,7 +161,10 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
         logger.info("Serving", extra=extra)
         tune_process()
         patiently(settings, running.start)
-        stop_worker(running, settings, _wait_for_stop(signals, supervisor_fd))
+        why = _wait_for_stop(signals, supervisor_fd, running)
+        stop_worker(running, settings, why)
+    if isinstance(why, str):
+        start_anew(supervisor_fd)
     return 0
 
 
@@ -178,29 +181,49 @@ def _port_arguments(first: int | None, processes: int) -> list[list[str]]:
     return [[f"--metrics-port={first + n if first else 0}"] for n in range(processes)]
 
 
-def _wait_for_stop(signals: Signals, supervisor_fd: int | None) -> Signal | None:
-    """The signal that says stop; None when the supervisor has vanished instead."""
-    with ExitStack() as stack:
-        links = []
-        if supervisor_fd is not None:
-            os.set_inheritable(supervisor_fd, False)
-            link = stack.enter_context(socket.socket(fileno=supervisor_fd))
-            with suppress(OSError):  # gone already: the wait will tell
-                link.send(b"r")  # ready
-            links.append(link)
+def _wait_for_stop(
+    signals: Signals, supervisor_fd: int | None, worker: Worker
+) -> Signal | str | None:
+    """The signal that says stop; why the worker should start anew; None when the supervisor has
+    vanished instead."""
+    links = []
+    if supervisor_fd is not None:
+        os.set_inheritable(supervisor_fd, False)
+        link = socket.socket(fileno=supervisor_fd)
+        with suppress(OSError):  # gone already: the wait will tell
+            link.send(b"r")  # ready
+        links.append(link)
+    try:
         while not (arrived := signals.take()):
-            if signals.wait(*links):
+            if reason := worker.worn_out():
+                return reason
+            if signals.wait(*links, timeout=1):
                 return None
         return arrived[0]
+    finally:
+        for link in links:
+            link.detach()  # it stays open: the supervisor must not think that we have ended
 
 
-def stop_worker(worker: Worker, settings: Settings, why: Signal | None) -> None:
+def start_anew(supervisor_fd: int | None = None) -> None:
+    """Become a fresh process with the same command line; threads that cannot be ended go with this
+    one."""
+    if supervisor_fd is not None:
+        os.set_inheritable(supervisor_fd, True)
+    logging.shutdown()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+
+
+def stop_worker(worker: Worker, settings: Settings, why: Signal | str | None) -> None:
     """Stop with grace, and little of it when the supervisor is gone (`why` is None)."""
     grace = settings.stop_seconds if why else min(settings.stop_seconds, ORPHAN_GRACE)
+    if isinstance(why, str):
+        logger.warning("Starting anew, as EVENBEAT_RECYCLE says: %s", why)
+    reason = why.name if isinstance(why, Signal) else "recycle" if why else "supervisor_gone"
     logger.info(
         "Stopping",
         extra={
-            "reason": why.name if why else "supervisor_gone",
+            "reason": reason,
             "running": worker.running,
             "grace": f"{grace:g}s",
         },

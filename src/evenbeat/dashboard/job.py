@@ -66,7 +66,9 @@ def job(page: PageDep, job_id: str, _viewer: Viewer) -> Response:
 def execution(page: PageDep, execution_id: str, _viewer: Viewer) -> Response:
     """One run; the list of a job's runs shows the same when one is opened."""
     run = page.store.read.execution(id_of(execution_id, "execution"))
-    return page.render("execution.html", run=run, job=page.store.read.job(run.job_id))
+    loads = (load for worker in page.store.upkeep.workers() for load in worker.loads)
+    held = {one.execution_id: one for load in loads for one in load.held}.get(run.id)
+    return page.render("execution.html", run=run, job=page.store.read.job(run.job_id), held=held)
 
 
 def _chart(past: list[PastRun], figures: RunFigures, zone: tzinfo) -> str:

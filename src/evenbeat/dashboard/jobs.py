@@ -1,6 +1,7 @@
 """Screen 2, the jobs: find them, see how they run, act on one, on some, or on all that match."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from statistics import median, quantiles
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from evenbeat.api.queries import FilterFields
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of, parse
 from evenbeat.domain.job import JobRecord
+from evenbeat.domain.runner_load import STOPPING
 from evenbeat.domain.states import DELETE, VERBS, JobStatus, Verb
 from evenbeat.errors import InvalidInput, NotFound, RoleTooLow
 from evenbeat.observe.explain import describe_schedule
@@ -243,4 +245,16 @@ def _confirmation(
         if len(ids) == 1:
             job = read.job(ids[0])
             values["name"] = job.name or job.task
+    if verb.leads_to in (JobStatus.CANCELLED, None):
+        values["stopping"] = effects_of_stopping(page, target)
     return page.render("confirm.html", **values)
+
+
+def effects_of_stopping(page: PageRequest, target: list[UUID] | JobFilter) -> list[str]:
+    """What it means for those of these jobs that are running, by where they run."""
+    read, which = page.store.read, target if isinstance(target, JobFilter) else JobFilter()
+    running = read.jobs(replace(which, statuses=[JobStatus.RUNNING]), limit=_MOST_OPTIONS).jobs
+    tasks = {job.task for job in running if isinstance(target, JobFilter) or job.id in target}
+    known = read.tasks(now=page.service.now) if tasks else []
+    runners = {task.runner for task in known if task.name in tasks}
+    return [text for runner, text in STOPPING.items() if runner in runners]

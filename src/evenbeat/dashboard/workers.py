@@ -79,7 +79,7 @@ def _rows(page: PageRequest) -> list[WorkerRow]:
     rows = []
     for worker in store.upkeep.workers():
         own = jobs[worker.id]
-        number = len(own) if complete else worker.running
+        number = max(len(own), worker.held) if complete else worker.running
         state = "active" if worker.status == "active" else "draining"
         if worker.heartbeat_at < page.now - SILENT_AFTER:
             state = "lost"

@@ -58,6 +58,22 @@ _ALL = (
         "{jobs} due, the oldest for {age}.",
     ),
     Rule(
+        "busy", "warning", timedelta(seconds=30),
+        "All {slots} are busy: jobs wait in the queue '{queue}'",
+        "Add workers, or slots (EVENBEAT_THREADS, EVENBEAT_CHILD_PROCESSES, EVENBEAT_CONCURRENCY), "
+        "or look for runs that hang: `evenbeat job list --status running`.",
+        "{jobs} of {tasks} due, the oldest for {age}. {workers} could take them.",
+    ),
+    Rule(
+        "held_threads", "warning", timedelta(seconds=10),
+        "Held threads: {value} over, but still going on",
+        "A thread cannot be ended from outside: let the function look at `ctx.cancelled`, or "
+        "restart the worker. EVENBEAT_RECYCLE=held has a worker restart itself when all are held.",
+        "On {worker}, for {age}: {tasks}, cancelled, timed out or lost. {held} are held.",
+        'sum by (instance) (evenbeat_held{runner="thread"}) > 0',
+        "1m", "run",
+    ),
+    Rule(
         "late", "warning", timedelta(minutes=5),
         "Late: jobs in the queue '{queue}'",
         "Add workers or slots (`evenbeat top` shows which are full), or look for runs that hang: "

@@ -37,7 +37,7 @@ from evenbeat.external.supervisor import (
 from evenbeat.observe.logs import LogFormat, configure_logging, current_logging
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.hooks import call_inside
-from evenbeat.tasks.registry import TaskDefinition
+from evenbeat.tasks.registry import RunnerKind, TaskDefinition
 
 TERM_SECONDS = 0.4
 """How long a child may clean up after SIGTERM before it and all it started are killed."""
@@ -70,6 +70,7 @@ class ProcessRunner(SlotRunner):
     children notice the broken pipe and end: a run never outlives its lease unseen."""
 
     place = "process"
+    kind = RunnerKind.ISOLATED
 
     ahead_seconds = 0.0
     """A child takes a while to start, so none is claimed ahead."""

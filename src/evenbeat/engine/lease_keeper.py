@@ -62,7 +62,8 @@ class LeaseKeeper(Loop):
         now = self._monotonic()
         if now - self._last_renewal >= self._rhythm() and self._succeeds(self.renew_all):
             self._last_renewal = now
-        if now - self._last_beat >= self._renew_seconds and self._succeeds(self._registration.beat):
+        is_due = now - self._last_beat >= self._renew_seconds or self._registration.has_news()
+        if is_due and self._succeeds(self._registration.beat):
             self._last_beat = now
         if self._progress:
             self._succeeds(self._write_progress)

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -13,6 +14,7 @@ import psutil  # type: ignore[import-untyped]
 from evenbeat import __version__
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import settings_of
+from evenbeat.domain.runner_load import HeldRun, RunnerLoad
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
 from evenbeat.engine.runners import Runner
@@ -86,6 +88,8 @@ class Registration:
         self._concurrency = concurrency
         self._queues = queues
         self._application = application
+        self._held_since: dict[UUID, datetime] = {}
+        self._known: object = None
 
     def register(self) -> None:
         """Make the worker and its tasks known."""
@@ -99,6 +103,7 @@ class Registration:
             queues=self._queues,
             tasks=self._registry.named(),
             application=self._application,
+            runners=self.loads(),
         )
         self._store.upkeep.register_worker(worker, now=self._clock.override())
         notes = [
@@ -116,9 +121,12 @@ class Registration:
 
     def beat(self) -> None:
         """A heartbeat. Registers again if the worker was forgotten; drains if somebody asked so."""
+        loads = self.loads()
+        self._known = _gist(loads)
         status = self._store.upkeep.beat(
             self.identity.id,
-            running=sum(runner.running for runner in self._runners),
+            running=sum(load.running for load in loads),
+            runners=loads,
             claim_age=self.claim_age(),
             draining=self.draining,
             now=self._clock.override(),
@@ -128,6 +136,31 @@ class Registration:
         elif status == "draining" and not self.draining:
             logger.info("Draining, as asked")
             self.drain()
+
+    def loads(self) -> list[RunnerLoad]:
+        """How full its runners are now."""
+        held = {runner: runner.held() for runner in self._runners}
+        tokens = {run.token for runs in held.values() for run in runs}
+        now = self._clock.now()
+        self._held_since = {token: self._held_since.get(token, now) for token in tokens}
+        return [
+            RunnerLoad(
+                runner.kind.value,
+                runner.slots,
+                max(0, runner.running),
+                [
+                    HeldRun(run.token, run.job.id, run.task.name, str(run.stop_reason), since)
+                    for run in runs
+                    if (since := self._held_since.get(run.token)) is not None
+                ],
+            )
+            for runner, runs in held.items()
+        ]
+
+    def has_news(self) -> bool:
+        """Whether a runner has become full or free, or a held thread more or less, since the last
+        heartbeat: then the next one should not wait."""
+        return _gist(self.loads()) != self._known
 
     def drain(self) -> None:
         """Claim nothing more; what runs goes on."""
@@ -141,3 +174,7 @@ class Registration:
             self._store.upkeep.forget_workers([self.identity.id])
         except StoreError as error:
             logger.warning("could not leave the registry: %s", error)
+
+
+def _gist(loads: Sequence[RunnerLoad]) -> object:
+    return [(load.is_full, {run.execution_id for run in load.held}) for load in loads]

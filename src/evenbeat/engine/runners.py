@@ -20,6 +20,7 @@ from evenbeat.engine.run import Run, StopReason
 from evenbeat.engine.slots import SharedSlots, Slots
 from evenbeat.engine.worker_loop import WorkerLoop
 from evenbeat.tasks.hooks import await_inside, call_inside
+from evenbeat.tasks.registry import RunnerKind
 
 AHEAD_SECONDS = 0.05
 MOST_AHEAD_SECONDS = 0.2
@@ -37,6 +38,9 @@ class Runner(ABC):
 
     place: ClassVar[str]
     """Where its handlers run: `loop`, `thread` or `process`."""
+
+    kind: ClassVar[RunnerKind]
+    """Which tasks it is for."""
 
     def __init__(
         self,
@@ -100,6 +104,10 @@ class Runner(ABC):
         """How late this runner's event loop is, in seconds; None without one."""
         return None
 
+    def held(self) -> list[Run]:
+        """Runs that are over, while their handlers still have a slot."""
+        return []
+
     @abstractmethod
     def start(self) -> None:
         """Be ready to take runs."""
@@ -148,6 +156,7 @@ class LoopRunner(Runner):
     neither claiming nor the renewal of leases, which have threads of their own."""
 
     place = "loop"
+    kind = RunnerKind.ON_LOOP
 
     def __init__(
         self,
@@ -243,8 +252,10 @@ class SlotRunner(Runner):
     ) -> None:
         super().__init__(slots, shared, tasks, pipeline, alarm, worker_loop=worker_loop)
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._performed: list[Run | None] = [None] * slots
+        """What each thread is at."""
         self._threads = [
-            threading.Thread(target=self._serve, name=f"evenbeat-slot-{n}", daemon=True)
+            threading.Thread(target=self._serve, args=(n,), name=f"evenbeat-slot-{n}", daemon=True)
             for n in range(slots)
         ]
 
@@ -264,7 +275,7 @@ class SlotRunner(Runner):
         for _ in self._threads:
             self._wake.put(False)
 
-    def _serve(self) -> None:
+    def _serve(self, number: int) -> None:
         slot_is_free = threading.Event()
         while self._wake.get():
             if not self._shared.enter(slot_is_free.set):
@@ -275,17 +286,20 @@ class SlotRunner(Runner):
             except IndexError:  # given back meanwhile
                 self._shared.leave()
                 continue
+            self._performed[number] = run
             with Attempt(self._pipeline, run, _start_timer):
                 run.value = Context().run(self.perform, run)
+            self._performed[number] = None
             self._free_slot()
 
 
 class ThreadRunner(SlotRunner):
     """A thread cannot be ended from outside. A run that is cancelled or times out is over for the
     job at once; its thread goes on until the function looks at `ctx.cancelled` and returns, and
-    what it returns is thrown away."""
+    what it returns is thrown away. Until then it holds its slot."""
 
     place = "thread"
+    kind = RunnerKind.IN_THREAD
 
     def perform(self, run: Run) -> Any:
         """Call the handler."""
@@ -297,6 +311,10 @@ class ThreadRunner(SlotRunner):
             return call_inside(around, run.context, handle, loop)
         finally:
             run.cpu_ms = (time.thread_time_ns() - began_ns) / 1e6
+
+    def held(self) -> list[Run]:
+        """Runs that were stopped and have not returned."""
+        return [run for run in self._performed if run and run.ended and run.stop_reason]
 
 
 def _start_timer(

@@ -29,6 +29,11 @@ class Slots:
         """Runs claimed and not yet over, waiting ones included."""
         return self._claimed - self._over - self._returned
 
+    @property
+    def over(self) -> int:
+        """Handlers that have returned."""
+        return self._over
+
     def capacity(self, seconds: float) -> int:
         """How many runs may be claimed, if those that will start within these seconds count."""
         now = time.monotonic()

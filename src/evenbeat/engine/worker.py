@@ -15,7 +15,10 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Literal
 
+import psutil  # type: ignore[import-untyped]
+
 from evenbeat.domain.job import JobSpec
+from evenbeat.domain.recycle import Recycle
 from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.child_process import ProcessRunner
 from evenbeat.engine.claimer import Claimer, HintListener
@@ -39,6 +42,10 @@ from evenbeat.store.upkeep import ApplicationCode
 from evenbeat.tasks.registry import Registry, RunnerKind
 
 logger = logging.getLogger("evenbeat.worker")
+
+LEAST_SECONDS = 60.0
+"""How long a worker works before its memory counts: a limit that is too low must not keep it from
+working at all."""
 
 PATIENCE_SECONDS = 10.0
 """How late, beyond two of its rhythms, a worker may be before it counts as stuck."""
@@ -71,8 +78,10 @@ class Worker:
         self.clock = clock or DatabaseClock()
         self._store = store
         self._settings = settings
+        self._recycle = Recycle.of(settings.recycle)
         self._beside_start = beside_start
         self._state: Literal["new", "running", "stopped"] = "new"
+        self._started_at = 0.0
         self._beginner: threading.Thread | None = None
         self._telemetry = telemetry
         lease = timedelta(seconds=settings.lease_seconds)
@@ -117,7 +126,7 @@ class Worker:
             (ThreadRunner, settings.threads, RunnerKind.IN_THREAD),
             (ProcessRunner, settings.child_processes or os.cpu_count() or 1, RunnerKind.ISOLATED),
         ]
-        shared = SharedSlots(most)
+        self._shared = shared = SharedSlots(most)
         for runner, slots, place in places:
             if tasks := registry.named(place):
                 fits, loop = min(slots, most), self.loop
@@ -178,7 +187,7 @@ class Worker:
         except BaseException:
             self.loop.leave()
             raise
-        self._state = "running"
+        self._state, self._started_at = "running", time.monotonic()
         with suppress(StoreError):
             self._warn_of_unknown_queues(self.queues or ())
         self.events.start()
@@ -268,6 +277,22 @@ class Worker:
         """Handlers at work right now."""
         return sum(runner.running for runner in self.runners)
 
+    def worn_out(self) -> str | None:
+        """Why a fresh process should take over, by the setting `recycle`."""
+        held, memory, runs = self._recycle
+        if held and self._all_held():
+            return "all threads are held by runs that are over"
+        if runs is not None and self._shared.over >= runs:
+            return f"it has done {self._shared.over:,} runs"
+        if memory is not None and time.monotonic() - self._started_at > LEAST_SECONDS:
+            size = psutil.Process().memory_info().rss
+            if size > memory:
+                return f"it has {size / 2**20:,.0f} MB of memory"
+        return None
+
+    def _all_held(self) -> bool:
+        return any(len(runner.held()) >= runner.slots for runner in self.runners)
+
     def status(self) -> WorkerStatus:
         """How it is right now, and why it is not ready, if it is not."""
         claim_age, beat_age = self.claimer.age, self.keeper.beat_age
@@ -280,9 +305,14 @@ class Worker:
             trouble = f"The worker has not been able to renew its leases for {beat_age:.0f} s."
         elif (age := self.pipeline.age) > self._settings.lease_seconds:
             trouble = f"The worker has not been able to write its outcomes for {age:.0f} s."
+        elif self._all_held():
+            trouble = (
+                "All threads of the worker are held by runs that were cancelled, timed out or lost "
+                "their lease, whose functions have not returned. Restart it."
+            )
         return WorkerStatus(
             runners=[
-                RunnerStatus(r.place, r.slots, max(0, r.running), r.waiting, r.lag)
+                RunnerStatus(r.place, r.slots, max(0, r.running), r.waiting, r.lag, len(r.held()))
                 for r in self.runners
             ],
             leases=len(self.runs),

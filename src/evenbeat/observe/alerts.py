@@ -9,14 +9,18 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from evenbeat.domain.alerts import LEAST_RUNS, RULES, Rule
+from evenbeat.domain.runner_load import PLACES
 from evenbeat.humanize import count, duration, listing
 from evenbeat.store.reads import QueueDepth
-from evenbeat.store.summaries import COUNTED_LANE, WaitingLane, waiting_params
+from evenbeat.store.summaries import COUNTED_LANE, SILENT_AFTER, WaitingLane, waiting_params
+from evenbeat.store.upkeep import WorkerRecord
 
 Rows = Callable[[str, Mapping[str, Any]], Iterable[Any]]
 """Gives the rows of a named statement."""
 
-_UNSERVED, _LATE = (timedelta(seconds=RULES[name].number) for name in ("unserved", "late"))
+_UNSERVED, _LATE, _HELD = (
+    timedelta(seconds=RULES[name].number) for name in ("unserved", "late", "held_threads")
+)
 _RANK = {name: rank for rank, name in enumerate(RULES)}
 
 
@@ -71,6 +75,8 @@ def alerts(rows: Rows, now: datetime) -> list[Alert]:
     waiting: defaultdict[tuple[str, str], list[WaitingLane]] = defaultdict(list)
     for lane in map(WaitingLane._make, rows("waiting_lanes", waiting_params(_UNSERVED, now))):
         name = "queue_paused" if lane.paused_at else "late" if lane.workers else "unserved"
+        if name == "late" and lane.busy == lane.workers:
+            name = "busy"
         if name != "late" or now - lane.oldest_due >= _LATE:
             waiting[name, lane.queue].append(lane)
     for (name, queue), lanes in waiting.items():
@@ -80,12 +86,23 @@ def alerts(rows: Rows, now: datetime) -> list[Alert]:
         words["tasks"] = f"{'the task' if len(tasks) == 1 else 'the tasks'} {named}"
         words["jobs"] = count(number, "job") + (" or more" if number >= COUNTED_LANE else "")
         words["workers"] = count(min(lane.workers for lane in lanes), "worker")
+        full = {f"{lane.slots or 0:,} {PLACES.get(lane.runner or '', 'slots')}" for lane in lanes}
+        words["slots"] = listing(sorted(full))
         add(name, lanes[0].oldest_due, **words)
     for *depth, _ in rows("queue_depths", {"now": now}):
         one_queue = QueueDepth._make(depth)
         if one_queue.due > RULES["queue_depth"].number and not one_queue.paused_at:
             value = count(one_queue.due, "job")
             add("queue_depth", one_queue.oldest_due or now, queue=one_queue.name, value=value)
+    silent = {"silent_seconds": SILENT_AFTER.total_seconds(), "now": now}
+    for worker in map(WorkerRecord._make, rows("workers", silent)):
+        for load in worker.loads:
+            held = [run for run in load.held if now - run.since >= _HELD]
+            if held:
+                words = {"worker": worker.label, "value": count(len(held), "run")}
+                words["tasks"] = listing(sorted({f"'{run.task}'" for run in held}))
+                words["held"] = f"{len(load.held):,} of {load.slots:,} {PLACES[load.runner]}"
+                add("held_threads", min(run.since for run in held), held[0].job_id, **words)
     for one in task_alerts(rows, now):
         unit, worst = RULES[one.rule].unit, one.worst or 0.0
         value = f"{worst:.0%}" if unit == "%" else count(one.number, unit)

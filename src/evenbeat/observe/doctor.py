@@ -172,7 +172,7 @@ def jobs(context: CheckContext) -> Iterator[Finding]:
         named[rule.name] += 1
         if named[rule.name] <= _MOST_NAMED:
             yield Finding(rule.name, rule.severity, *words)
-    if not named.keys() & {"unserved", "late", "queue_paused", "queue_depth"}:
+    if not named.keys() & {"unserved", "busy", "late", "queue_paused", "queue_depth"}:
         yield _finding("on_time")
     if not named.keys() & {
         "failure_rate",

@@ -8,12 +8,14 @@ from typing import NamedTuple
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import JobRecord, OnFailure, recurring_of, window_of
+from evenbeat.domain.runner_load import PLACES, SETTINGS
 from evenbeat.domain.schedule import Once, schedule_from_row
 from evenbeat.domain.states import FINISHED
 from evenbeat.errors import InvalidSchedule
 from evenbeat.humanize import count, duration, listing, milliseconds, relative, shorten, timestamp
 from evenbeat.store.reads import Circumstances
 from evenbeat.store.rows import REFUSED
+from evenbeat.store.upkeep import WorkerRecord
 
 PLANS_SHOWN = 5
 _JOBS_NAMED = 3
@@ -100,8 +102,10 @@ def _state(known: Circumstances) -> Iterator[Fact]:
         case "cancelled":
             when = _at(job.cancelled_at, known.now)
             yield Fact("cancelled", f"It was cancelled{when}. Retry it to run it again.")
+            yield from _held(known)
         case "failed":
             yield _failed(known)
+            yield from _held(known)
         case "completed":
             when = _at(job.completed_at, known.now)
             yield Fact("completed", f"It completed{when} and has nothing left to do.")
@@ -137,6 +141,19 @@ def _running(known: Circumstances) -> Iterator[Fact]:
     if job.is_paused:
         text = "It was paused during the run and will not start another one until it is resumed."
         yield Fact("paused_after_run", text)
+
+
+def _held(known: Circumstances) -> Iterator[Fact]:
+    """Runs of it that are over, and go on in a thread."""
+    for worker in known.live_workers:
+        for run in (run for load in worker.loads for run in load.held):
+            if run.job_id == known.job.id:
+                yield Fact(
+                    "still_running",
+                    f"A run of it was {run.text} on {worker.label}, since {timestamp(run.since)}. "
+                    "A thread cannot be ended from outside: the function holds it until it looks "
+                    "at ctx.cancelled or returns, or the worker is restarted.",
+                )
 
 
 def _failed(known: Circumstances) -> Fact:
@@ -202,10 +219,8 @@ def _due(known: Circumstances, due: datetime) -> Fact:
     workers = f"all {len(taking)} workers that can run it are"
     if len(taking) == 1:
         workers = f"the worker {taking[0].label}, which can run it, is"
-    slots, used = sum(w.concurrency for w in taking), sum(w.running for w in taking)
-    if used >= slots:
-        text = f"{since}, but {workers} busy ({used} of {slots} slots).{behind}"
-        return Fact("workers_busy", text)
+    if all(worker.is_busy(known.runner) for worker in taking):
+        return Fact("workers_busy", f"{since}, but {workers} busy {_load(known, taking)}.{behind}")
     if known.now - due <= _SOON:
         return Fact("due", f"{since}; a worker will pick it up any moment.{behind}")
     return Fact(
@@ -213,6 +228,21 @@ def _due(known: Circumstances, due: datetime) -> Fact:
         f"{since}, for {duration(known.now - due)}, and {workers} free to take it.{behind} "
         "If this lasts, check the workers' logs and run `evenbeat doctor`.",
     )
+
+
+def _load(known: Circumstances, taking: Sequence[WorkerRecord]) -> str:
+    """How full the workers are: the runner of the job's task, or all slots together."""
+    own = [one for w in taking for one in w.loads if one.runner == known.runner and one.is_full]
+    if len(own) < len(taking) or known.runner is None:
+        slots, used = sum(w.concurrency for w in taking), sum(w.running for w in taking)
+        return f"({used} of {slots} slots)"
+    slots, used = sum(one.slots for one in own), sum(one.running for one in own)
+    setting = f"EVENBEAT_{SETTINGS[known.runner]} sets how many each may have"
+    text = f"({used} of {slots} {PLACES[known.runner]}; {setting})"
+    if held := sum(len(one.held) for one in own):
+        runs = "is held by a run that is" if held == 1 else "are held by runs that are"
+        text += f"; {held} {runs} over, but whose function goes on"
+    return text
 
 
 def _held_back(known: Circumstances, since: str) -> Fact | None:

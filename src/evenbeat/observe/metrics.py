@@ -108,6 +108,8 @@ _PROCESS = (
     gauge("evenbeat_waiting", ("runner",), "Runs claimed that wait for a slot."),
     gauge("evenbeat_slots", ("runner",), "How many handlers may run at once."),
     gauge("evenbeat_slots_free", ("runner",), "Slots without a run."),
+    gauge("evenbeat_held", ("runner",),
+          "Slots of runs that are over (cancelled, timed out, lost), whose functions go on."),
     gauge("evenbeat_leases", (), "Leases that this process holds."),
     gauge("evenbeat_finish_backlog", (), "Ended runs whose end is not written yet."),
     gauge("evenbeat_claim_age_seconds", (), "Since the last look for work that went well."),
@@ -278,7 +280,7 @@ class Metrics(Collector):
         yield "evenbeat_process_workers", len(workers)
         if workers:
             runners = [runner for worker in workers for runner in worker.runners]
-            for figure in ("running", "waiting", "slots", "slots_free"):
+            for figure in ("running", "waiting", "slots", "slots_free", "held"):
                 by_place: Counter[tuple[str]] = Counter()
                 for runner in runners:
                     free = max(0, runner.slots - runner.running)

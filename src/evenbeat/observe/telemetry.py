@@ -44,13 +44,15 @@ Labels = tuple[str, ...]
 
 
 class RunnerStatus(NamedTuple):
-    """A runner at this moment. `lag` is how late its event loop is, None without a loop."""
+    """A runner at this moment. `lag` is how late its event loop is, None without a loop; `held` are
+    the slots of runs that are over, whose functions have not returned."""
 
     place: str
     slots: int
     running: int
     waiting: int
     lag: float | None = None
+    held: int = 0
 
 
 class WorkerStatus(NamedTuple):

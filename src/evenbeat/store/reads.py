@@ -54,7 +54,8 @@ class QueueDepth(NamedTuple):
 
 class Circumstances(NamedTuple):
     """What decides whether a job runs: its recent runs (newest plan first), how many due jobs of
-    its queue go first, the jobs that it runs after, and the limits of its concurrency key."""
+    its queue go first, the jobs that it runs after, the limits of its concurrency key, and the
+    runner of its task, if that is known."""
 
     job: JobRecord
     now: datetime
@@ -64,6 +65,7 @@ class Circumstances(NamedTuple):
     ahead: int = 0
     awaited: Sequence[Dependency] = ()
     limit: KeyLimit | None = None
+    runner: str | None = None
 
 
 class Reads(Summaries):
@@ -176,17 +178,18 @@ class Reads(Summaries):
         job = self.job(job_id)
         params = {
             "queue": job.queue,
+            "task": job.task,
             "priority": job.priority,
             "next_run_at": job.next_run_at,
             "now": now,
         }
-        paused_at, ahead, present = self._database.rows("standing_of", params)[0]
+        paused_at, ahead, present, runner = self._database.rows("standing_of", params)[0]
         silent = {"silent_seconds": SILENT_AFTER.total_seconds(), "now": now}
         workers = self._all(WorkerRecord._make, "workers", silent)
         runs = self.executions_of(job_id, limit=RUNS_EXPLAINED).executions
         awaited = self._dependencies.awaited_by([job_id])[job_id]
         limit = None if job.concurrency_key is None else self._limits.find(job.concurrency_key)
-        return Circumstances(job, present, paused_at, workers, runs, ahead, awaited, limit)
+        return Circumstances(job, present, paused_at, workers, runs, ahead, awaited, limit, runner)
 
     def counts_by_status(self) -> dict[str, int]:
         """Jobs in each state that occurs; where there are many, as of the last count."""

@@ -68,7 +68,8 @@ class PastRun(NamedTuple):
 
 
 class WaitingLane(NamedTuple):
-    """Jobs of one queue and task that are overdue; `jobs` counts up to 1000 a priority."""
+    """Jobs of one queue and task that are overdue; `jobs` counts up to 1000 a priority. `busy` of
+    the workers have no slot for them: of the task's `runner`, or, without one, none at all."""
 
     queue: str
     task: str
@@ -76,6 +77,9 @@ class WaitingLane(NamedTuple):
     oldest_due: datetime
     paused_at: datetime | None
     workers: int
+    busy: int = 0
+    runner: str | None = None
+    slots: int | None = None
 
 
 class TimelineRun(NamedTuple):

@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 
 from evenbeat.domain import alerts
 from evenbeat.domain.job import JobRecord
+from evenbeat.domain.runner_load import RunnerLoad
 from evenbeat.errors import InvalidInput
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.part import BATCH, Between, StorePart, as_list, go_on
@@ -52,6 +53,22 @@ class WorkerRecord(NamedTuple):
     started_at: datetime
     heartbeat_at: datetime
     checked_at: datetime
+    runners: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def loads(self) -> list[RunnerLoad]:
+        """How full each of its runners is."""
+        return [RunnerLoad.of(one) for one in self.runners]
+
+    @property
+    def held(self) -> int:
+        """How many slots belong to runs that are over."""
+        return sum(len(load.held) for load in self.loads)
+
+    def is_busy(self, runner: str | None) -> bool:
+        """Whether it has no slot for a task of this runner."""
+        full = {load.runner for load in self.loads if load.is_full}
+        return self.running >= self.concurrency or runner in full
 
     @property
     def label(self) -> str:
@@ -98,6 +115,7 @@ class NewWorker(NamedTuple):
     queues: Sequence[str] | None = None
     tasks: Sequence[str] | None = None
     application: ApplicationCode | None = None
+    runners: Sequence[RunnerLoad] = ()
 
 
 class KnownTask(NamedTuple):
@@ -199,6 +217,7 @@ class Upkeep(StorePart):
         code = worker.application and Jsonb(worker.application._asdict())
         lanes = {"queues": as_list(worker.queues), "tasks": as_list(worker.tasks)}
         params = worker._asdict() | lanes | {"application": code, "now": now}
+        params["runners"] = _loads_document(worker.runners)
         self._database.rows("register_worker", params)
 
     def beat(
@@ -206,6 +225,7 @@ class Upkeep(StorePart):
         worker_id: UUID,
         *,
         running: int,
+        runners: Sequence[RunnerLoad] = (),
         claim_age: float = 0.0,
         draining: bool = False,
         now: datetime | None = None,
@@ -214,6 +234,7 @@ class Upkeep(StorePart):
         status as others want it, None if forgotten."""
         status = "draining" if draining else "active"
         params = {"id": worker_id, "running": running, "status": status, "now": now}
+        params["runners"] = _loads_document(runners)
         row = self._database.row("beat", params | {"claim_age": claim_age})
         return row[0] if row else None
 
@@ -368,6 +389,11 @@ class Upkeep(StorePart):
         seconds = lease.total_seconds()
         params = {"name": name, "holder": holder, "lease_seconds": seconds, "now": now}
         return bool(self._database.rows("renew_chore", params))
+
+
+def _loads_document(loads: Sequence[RunnerLoad]) -> Jsonb:
+    documents = [one._asdict() | {"held": [run._asdict() for run in one.held]} for one in loads]
+    return Jsonb(documents, dumps=partial(json.dumps, default=str))  # ids and moments as texts
 
 
 def _schema_text(task: KnownTask) -> str:

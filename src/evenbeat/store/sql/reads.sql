@@ -198,8 +198,9 @@ LIMIT %(limit)s;
 
 -- name: waiting_lanes
 -- Queues and tasks with jobs that have been due for a while: since when, how many (counted up to
--- 1000 a priority), whether the queue is paused, and how many workers could take them. Jobs with a
--- concurrency key wait by intention where there are workers for them.
+-- 1000 a priority), whether the queue is paused, how many workers could take them, how many of these
+-- have no slot left, and which: those of the task's runner, or all together. Jobs with a concurrency
+-- key wait by intention where there are workers for them.
 WITH RECURSIVE
 free_lanes AS ({free_lanes_by free_lanes}),
 limited_lanes AS ({limited_lanes_by limited_lanes}),
@@ -229,16 +230,24 @@ late AS (
     GROUP BY lanes.queue, lanes.task, lanes.limited
 ),
 served AS (
-    SELECT late.*, q.paused_at,
-           (SELECT count(*) FROM evenbeat.workers w
-            WHERE w.status = 'active'
-              AND w.heartbeat_at > {now}
-                                   - make_interval(secs => %(silent_seconds)s)
-              AND (w.queues IS NULL OR late.queue = ANY (w.queues))
-              AND (w.tasks IS NULL OR late.task = ANY (w.tasks))) AS workers
+    SELECT late.*, q.paused_at, able.*, t.runner AS its_runner
     FROM late LEFT JOIN evenbeat.queues q ON q.name = late.queue
+    LEFT JOIN evenbeat.tasks t ON t.name = late.task
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS workers, coalesce(bool_and(own.running >= own.slots), false) AS by_runner,
+               count(*) FILTER (WHERE w.running >= w.concurrency OR own.running >= own.slots) AS busy,
+               sum(own.slots) AS own_slots, sum(w.concurrency) AS slots
+        FROM evenbeat.workers w LEFT JOIN LATERAL (
+            SELECT * FROM jsonb_to_recordset(w.runners) AS r (runner text, slots int, running int)
+            WHERE r.runner = t.runner) own ON true
+        WHERE w.status = 'active'
+          AND w.heartbeat_at > {now} - make_interval(secs => %(silent_seconds)s)
+          AND (w.queues IS NULL OR late.queue = ANY (w.queues))
+          AND (w.tasks IS NULL OR late.task = ANY (w.tasks))) able
 )
-SELECT queue, task, jobs::bigint, oldest_due, paused_at, workers FROM served
+SELECT queue, task, jobs::bigint, oldest_due, paused_at, workers, busy,
+       CASE WHEN by_runner THEN its_runner END, CASE WHEN by_runner THEN own_slots ELSE slots END
+FROM served
 WHERE NOT limited OR workers = 0 OR paused_at IS NOT NULL
 ORDER BY oldest_due;
 
@@ -332,7 +341,7 @@ FROM evenbeat.tasks t ORDER BY t.name;
 
 -- name: standing_of
 -- What surrounds a waiting job: since when its queue is paused, how many due jobs of the queue go
--- before it (counted up to 1000), and the database's time.
+-- before it (counted up to 1000), the database's time, and the runner of its task.
 SELECT (SELECT paused_at FROM evenbeat.queues WHERE name = %(queue)s),
        (SELECT count(*) FROM (
            (SELECT FROM evenbeat.jobs j
@@ -351,7 +360,7 @@ SELECT (SELECT paused_at FROM evenbeat.queues WHERE name = %(queue)s),
                    OR j.priority = %(priority)s AND j.next_run_at < %(next_run_at)s::timestamptz)
             LIMIT 1000)
            LIMIT 1000) first),
-       {now};
+       {now}, (SELECT runner FROM evenbeat.tasks WHERE name = %(task)s);
 
 -- name: queue_depths
 -- For each queue: waiting and due (counted up to 10,000 a lane), running, oldest due time, whether it

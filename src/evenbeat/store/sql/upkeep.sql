@@ -116,9 +116,10 @@ SELECT count(*) FROM gone;
 -- name: register_worker
 -- Makes a worker known, or refreshes what is known of it.
 INSERT INTO evenbeat.workers (id, host, pid, process_started_at, version, queues, tasks,
-                              concurrency, application, started_at, heartbeat_at, checked_at)
+                              concurrency, application, runners, started_at, heartbeat_at,
+                              checked_at)
 VALUES (%(id)s, %(host)s, %(pid)s, %(process_started_at)s, %(version)s, %(queues)s, %(tasks)s,
-        %(concurrency)s, %(application)s, {now}, {now}, {now})
+        %(concurrency)s, %(application)s, %(runners)s, {now}, {now}, {now})
 ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, queues = excluded.queues,
                                tasks = excluded.tasks, concurrency = excluded.concurrency
 RETURNING id;
@@ -128,7 +129,7 @@ RETURNING id;
 -- forgotten meanwhile.
 UPDATE evenbeat.workers
 SET heartbeat_at = {now}, checked_at = {now} - make_interval(secs => %(claim_age)s),
-    running = %(running)s,
+    running = %(running)s, runners = %(runners)s,
     status = CASE WHEN status = 'draining' THEN status ELSE %(status)s END
 WHERE id = %(id)s
 RETURNING status;
@@ -144,7 +145,7 @@ DELETE FROM evenbeat.workers WHERE id = ANY (%(ids)s::uuid[]) RETURNING id;
 -- name: workers
 -- Every known worker, oldest first; with `silent_seconds`, those with a more recent sign of life.
 SELECT id, host, pid, process_started_at, version, queues, tasks, concurrency, running, status,
-       started_at, heartbeat_at, coalesce(checked_at, heartbeat_at)
+       started_at, heartbeat_at, coalesce(checked_at, heartbeat_at), runners
 FROM evenbeat.workers
 WHERE %(silent_seconds)s::float8 IS NULL
    OR heartbeat_at > {now} - make_interval(secs => %(silent_seconds)s::float8)

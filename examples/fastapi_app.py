@@ -1,4 +1,4 @@
-"""Background jobs inside a FastAPI application, with no second process to deploy.
+"""A FastAPI application on async SQLAlchemy, with its background jobs and no second process.
 
     uvicorn --app-dir examples fastapi_app:api
     uvicorn --app-dir examples fastapi_app:api --workers 4      # just as well
@@ -9,82 +9,132 @@
     evenbeat token login --url http://localhost:8000/evenbeat    # a link to the dashboard
 
 Every uvicorn worker brings an Evenbeat worker with it. They share the jobs through the database:
-each job runs once, each schedule exists once, and a process that dies is stood in for.
+each job runs once, each schedule exists once, and when a process dies, the others do its work.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+from uuid import UUID
 
-import psycopg
-from fastapi import FastAPI
-from psycopg.rows import DictRow, dict_row
+from fastapi import Depends, FastAPI, Request
 from pydantic import BaseModel
+from sqlalchemy import DateTime, delete, func, make_url, select, text, update
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from evenbeat import Context, Evenbeat
+from evenbeat import Context, Evenbeat, State
 from evenbeat.contrib.fastapi import lifespan
 
 jobs = Evenbeat(name="orders")
 
 
-class Order(BaseModel):
-    item: str
+# -- the application's own tables; here they are in the database that Evenbeat uses --------------
+
+
+class Base(DeclarativeBase): ...
+
+
+class Order(Base):
+    __tablename__ = "orders"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    item: Mapped[str]
+    receipts: Mapped[int] = mapped_column(default=0)
+    made_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
+
+
+@asynccontextmanager
+async def database() -> AsyncIterator[async_sessionmaker[AsyncSession]]:
+    """Sessions for one event loop: that of the application, or that of the worker inside it."""
+    url = make_url(await asyncio.to_thread(lambda: jobs.database_url))
+    engine = create_async_engine(url.set(drivername="postgresql+psycopg"))
+    try:
+        yield async_sessionmaker(engine, expire_on_commit=False)
+    finally:
+        await engine.dispose()
+
+
+# -- what the worker does ------------------------------------------------------------------------
+
+
+@jobs.lifespan
+@asynccontextmanager
+async def sessions_of_the_worker(state: State) -> AsyncIterator[None]:
+    async with database() as state.sessions:
+        yield
 
 
 @jobs.task(max_retries=5, retry_backoff="2s")
-def send_receipt(ctx: Context, order_id: int) -> None:
-    with database() as connection:
-        connection.execute("UPDATE orders SET receipts = receipts + 1 WHERE id = %s", (order_id,))
+async def send_receipt(ctx: Context, order_id: int) -> None:
+    async with ctx.state.sessions.begin() as session:
+        await session.execute(
+            update(Order).where(Order.id == order_id).values(receipts=Order.receipts + 1)
+        )
     ctx.logger.info("Receipt sent", extra={"order": order_id})
 
 
 @jobs.every("1h")
-def forget_old_orders() -> None:
-    with database() as connection:
-        connection.execute("DELETE FROM orders WHERE made_at < now() - interval '30 days'")
+async def forget_old_orders(ctx: Context) -> None:
+    async with ctx.state.sessions.begin() as session:
+        month_ago = datetime.now(UTC) - timedelta(days=30)
+        await session.execute(delete(Order).where(Order.made_at < month_ago))
+
+
+# -- what a request does -------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def with_a_worker(api: FastAPI) -> AsyncIterator[None]:
-    await asyncio.to_thread(make_table)
-    async with lifespan(jobs, concurrency=20)(api):
-        yield
+    async with database() as api.state.sessions:
+        async with api.state.sessions.begin() as session:
+            await session.execute(text("SELECT pg_advisory_xact_lock(1)"))  # several start at once
+            await (await session.connection()).run_sync(Base.metadata.create_all)
+        async with lifespan(jobs, concurrency=20)(api):
+            yield
 
 
 api = FastAPI(title="Orders", lifespan=with_a_worker)
 api.mount("/evenbeat", jobs.asgi())  # its API and dashboard, behind its own tokens
 
 
+async def open_session(request: Request) -> AsyncIterator[AsyncSession]:
+    """A transaction, which is committed when the endpoint has returned, before the response."""
+    async with request.app.state.sessions.begin() as session:
+        yield session
+
+
+Session = Annotated[AsyncSession, Depends(open_session, scope="function")]
+
+
+class NewOrder(BaseModel):
+    item: str
+
+
+class OrderAnswer(BaseModel):
+    id: int
+    job_id: UUID
+
+
+class OrderLine(BaseModel):
+    id: int
+    item: str
+    receipts: int
+
+
 @api.post("/orders", status_code=201)
-def make_order(order: Order) -> dict[str, Any]:
-    with database() as connection:  # one transaction: the order and its job, or neither
-        (row,) = connection.execute(
-            "INSERT INTO orders (item) VALUES (%s) RETURNING id", (order.item,)
-        ).fetchall()
-        job = send_receipt.options(connection=connection).enqueue(order_id=row["id"])
-    return {"id": row["id"], "job_id": job.id}
+async def make_order(new: NewOrder, session: Session) -> OrderAnswer:
+    order = Order(item=new.item)
+    session.add(order)
+    await session.flush()
+    # One transaction: the order and its job, or neither.
+    job = await send_receipt.options(connection=session).enqueue_async(order_id=order.id)
+    return OrderAnswer(id=order.id, job_id=job.id)
 
 
 @api.get("/orders")
-def list_orders() -> list[dict[str, Any]]:
-    with database() as connection:
-        return connection.execute("SELECT id, item, receipts FROM orders ORDER BY id").fetchall()
-
-
-# -- the application's own database; here it is the one that Evenbeat uses, in another schema -----
-
-
-def database() -> "psycopg.Connection[DictRow]":
-    """A connection with an open transaction, committed and closed when the block ends."""
-    return psycopg.Connection[DictRow].connect(jobs.store.database.url, row_factory=dict_row)
-
-
-def make_table() -> None:
-    with database() as connection:
-        connection.execute("SELECT pg_advisory_xact_lock(1)")  # several workers start at once
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS orders (id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,"
-            " item text NOT NULL, receipts int NOT NULL DEFAULT 0,"
-            " made_at timestamptz NOT NULL DEFAULT now())"
-        )
+async def list_orders(session: Session) -> list[OrderLine]:
+    orders = await session.scalars(select(Order).order_by(Order.id))
+    return [OrderLine(id=one.id, item=one.item, receipts=one.receipts) for one in orders]

@@ -9,11 +9,11 @@ PostgreSQL server of its own, and your jobs are still there after a restart.
 """
 
 import asyncio
+import logging
 import random
 import threading
 
 from evenbeat import Context, Evenbeat, Event, Retry
-from evenbeat.observe.logs import configure_logging
 
 app = Evenbeat()
 
@@ -55,7 +55,7 @@ def tell(event: Event) -> None:
 
 
 def main() -> None:
-    configure_logging()
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
     send_email.enqueue(to="ada@example.com", subject="Welcome")
     send_email.options(delay="5s", priority=90).enqueue("bob@example.com", "Five seconds later")
     import_catalogue.options(dedup_key="catalogue").enqueue(rows=1000)  # at most one at a time

@@ -7,17 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evenbeat.app import Evenbeat
-    from evenbeat.declared import ScopeContext, static_scopes
+    from evenbeat.declared import (
+        PeriodicOptions,
+        ScheduleOptions,
+        ScopeContext,
+        SyncReport,
+        TaskOptions,
+        static_scopes,
+    )
     from evenbeat.domain.caller import Caller
     from evenbeat.domain.catch_up import CatchUpMode
-    from evenbeat.domain.job import JobRecord, OnFailure, Placement
+    from evenbeat.domain.execution import Execution
+    from evenbeat.domain.job import JobOptions, JobRecord, NewJob, OnFailure, Placement
     from evenbeat.domain.retry import RetryPolicy
     from evenbeat.domain.schedule import AfterCondition, Awaited
     from evenbeat.domain.scope import Scope
+    from evenbeat.domain.states import ExecutionStatus, JobStatus
+    from evenbeat.eager import Eager, EagerJob
+    from evenbeat.engine.worker import Worker
     from evenbeat.errors import EvenbeatError, Fail, JobCancelled, JobFailed, LeaseLost, Retry
     from evenbeat.events import BalanceEvent, Event, EventKind, WorkerEvent
     from evenbeat.job import Job
-    from evenbeat.task import Task
+    from evenbeat.jobs import JobFilters
+    from evenbeat.task import Task, TaskDecorator
     from evenbeat.tasks.context import CURRENT, Context, State
 
 __all__ = [
@@ -28,24 +40,38 @@ __all__ = [
     "Caller",
     "CatchUpMode",
     "Context",
+    "Eager",
+    "EagerJob",
     "Evenbeat",
     "EvenbeatError",
     "Event",
     "EventKind",
+    "Execution",
+    "ExecutionStatus",
     "Fail",
     "Job",
     "JobCancelled",
     "JobFailed",
+    "JobFilters",
+    "JobOptions",
     "JobRecord",
+    "JobStatus",
     "LeaseLost",
+    "NewJob",
     "OnFailure",
+    "PeriodicOptions",
     "Placement",
     "Retry",
     "RetryPolicy",
+    "ScheduleOptions",
     "Scope",
     "ScopeContext",
     "State",
+    "SyncReport",
     "Task",
+    "TaskDecorator",
+    "TaskOptions",
+    "Worker",
     "WorkerEvent",
     "static_scopes",
 ]
@@ -58,24 +84,38 @@ _HOMES = {
     "Caller": "domain.caller",
     "CatchUpMode": "domain.catch_up",
     "Context": "tasks.context",
+    "Eager": "eager",
+    "EagerJob": "eager",
     "Evenbeat": "app",
     "EvenbeatError": "errors",
     "Event": "events",
     "EventKind": "events",
+    "Execution": "domain.execution",
+    "ExecutionStatus": "domain.states",
     "Fail": "errors",
     "Job": "job",
     "JobCancelled": "errors",
     "JobFailed": "errors",
+    "JobFilters": "jobs",
+    "JobOptions": "domain.job",
     "JobRecord": "domain.job",
+    "JobStatus": "domain.states",
     "LeaseLost": "errors",
+    "NewJob": "domain.job",
     "OnFailure": "domain.job",
+    "PeriodicOptions": "declared",
     "Placement": "domain.job",
     "Retry": "errors",
     "RetryPolicy": "domain.retry",
+    "ScheduleOptions": "declared",
     "Scope": "domain.scope",
     "ScopeContext": "declared",
     "State": "tasks.context",
+    "SyncReport": "declared",
     "Task": "task",
+    "TaskDecorator": "task",
+    "TaskOptions": "declared",
+    "Worker": "engine.worker",
     "WorkerEvent": "events",
     "static_scopes": "declared",
 }

@@ -384,6 +384,12 @@ class Evenbeat(Decorators):
         store.migrate(only_check=not settings.migrate)
         return store
 
+    @property
+    def database_url(self) -> str:
+        """Where the jobs are, on the embedded server too: for an engine or a connection of yours,
+        in whose transactions jobs can take part."""
+        return self.store.database.url
+
     @_MadeOnce
     def ends(self) -> EndWatch:
         """Who waits for the ends of jobs, for `job.result()`."""

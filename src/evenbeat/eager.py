@@ -80,7 +80,7 @@ class EagerJob(Job[Any]):
             )
         self._record = self._record._replace(status=JobStatus.CANCELLED)
 
-    def ended(self, run: Run, outcome: Outcome, now: datetime, progress: Any) -> None:
+    def _has_run(self, run: Run, outcome: Outcome, now: datetime, progress: Any) -> None:
         """Remember how its run has ended."""
         values: dict[str, Any] = dict.fromkeys(Execution._fields)
         values |= {name: getattr(outcome, name) for name in values.keys() & OUTCOME_FIELDS}
@@ -174,7 +174,7 @@ class Eager:
             outcome = failed(run, error) or Outcome(
                 ExecutionStatus.FAILED, error_message=str(error)
             )
-        added.ended(run, outcome, self.now(), self._progress.pop(run.token, None))
+        added._has_run(run, outcome, self.now(), self._progress.pop(run.token, None))
         if added.raised is not None and self._raise_errors:
             raise added.raised
         return added

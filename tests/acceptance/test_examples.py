@@ -43,7 +43,7 @@ def test_schedules_runs_until_ctrl_c(start: Start, store: Store, database_url: s
 
     running.signal(signal.SIGINT)
     assert running.exit_code() == 0
-    assert "INFO  Catalogue imported  " in running.text
+    assert "INFO Catalogue imported" in running.text
     assert "Traceback" not in without_failed_runs(running.text)
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import Any, assert_type
+from typing import Any, Unpack, assert_type
 
 from starlette.requests import Request
 
@@ -12,13 +12,24 @@ from evenbeat import (
     CURRENT,
     Caller,
     Context,
+    Eager,
+    EagerJob,
     Evenbeat,
     Event,
+    Execution,
+    ExecutionStatus,
     Job,
+    JobFilters,
+    JobOptions,
     JobRecord,
+    JobStatus,
+    NewJob,
     RetryPolicy,
+    ScheduleOptions,
     State,
     Task,
+    TaskDecorator,
+    Worker,
     WorkerEvent,
 )
 
@@ -78,6 +89,34 @@ def call_somebody() -> None: ...
 )
 def rollup(ctx: Context) -> None:
     assert_type(ctx.plan_time, datetime)
+
+
+def nightly(**options: Unpack[ScheduleOptions]) -> TaskDecorator:
+    return app.cron("0 3 * * *", **options)
+
+
+@nightly(priority=20, schedule_name="sweep")
+def sweep(ctx: Context, days: int = 1) -> int:
+    return days
+
+
+def wrapped(new: NewJob, **settings: Unpack[JobOptions]) -> list[Execution]:
+    assert_type(sweep.options(**settings).enqueue(days=2), Job[int])
+    (job,) = app.enqueue_many([new])
+    assert_type(job.wait(), JobStatus)
+    return [one for one in job.executions() if one.status == ExecutionStatus.FAILED]
+
+
+def mine(**filters: Unpack[JobFilters]) -> list[JobRecord]:
+    worker: Worker = app.worker(queues=["mine"])
+    worker.stop()
+    return app.jobs.list(limit=10, **filters)
+
+
+def eagerly() -> None:
+    eager: Eager
+    with app.eager() as eager:
+        assert_type(eager.jobs, list[EagerJob])
 
 
 tenant: ContextVar[str] = ContextVar("tenant")

@@ -52,6 +52,8 @@ def wrong(ctx: Context) -> None:
     app.cron("@daily", timeout=b"30s")  # error: bytes for a duration
     app.cron("@daily", zone="Europe/Berlin")  # error: no such option
     app.after(3)  # error: a number for a job
+    app.after(tidy, zone="Europe/Berlin")  # error: no such option
+    app.periodic("p", cadence="1h", prio=3)  # error: no such option, and no run_timeout
     app.on("job:faild")  # error: no such event
     app.asgi(auth="admin")  # error: a text for a function
     app.asgi(auth=str)  # error: it returns a text, and no caller

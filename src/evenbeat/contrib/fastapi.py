@@ -10,7 +10,7 @@ from fastapi import Depends
 from evenbeat.app import Evenbeat
 from evenbeat.domain.job import NewJob
 
-Jobs = list[NewJob]
+NewJobs = list[NewJob]
 """What a request leaves to be enqueued: `jobs.append(send_receipt.job(order_id=7))`."""
 
 
@@ -50,8 +50,8 @@ def enqueueing(app: Evenbeat) -> Any:
     """A dependency that gives an empty list, and enqueues the jobs that are in it when the endpoint
     has returned: all of them, or none where it raised. The response is sent after that."""
 
-    async def jobs() -> AsyncIterator[Jobs]:
-        left: Jobs = []
+    async def jobs() -> AsyncIterator[NewJobs]:
+        left: NewJobs = []
         yield left
         if left:
             await app.enqueue_many_async(left)

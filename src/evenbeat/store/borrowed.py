@@ -9,7 +9,7 @@ from greenlet import getcurrent
 from psycopg.rows import tuple_row
 
 from evenbeat.errors import InvalidInput
-from evenbeat.store.on_loop import Call, aside, is_on_loop, wait_here
+from evenbeat.store.on_loop import LoopCall, aside, is_on_loop, wait_here
 from evenbeat.store.statements import Statement
 
 Row = tuple[Any, ...]
@@ -39,7 +39,7 @@ def on_borrowed(source: Any, work: Callable[[Any], _Result]) -> _Result:
     is_async = isinstance(source, psycopg.AsyncConnection) or any(
         hasattr(source, mark) for mark in marks
     )
-    if isinstance(getcurrent(), Call) and not is_async:
+    if isinstance(getcurrent(), LoopCall) and not is_async:
         return aside(lambda: work(_borrowed(source)))
     return work(_borrowed(source))
 

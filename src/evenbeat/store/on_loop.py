@@ -28,11 +28,11 @@ ON_LOOP = "__sqlalchemy_greenlet_provider__"
 ours do: its async engines work within our calls, and our calls within its `run_sync`."""
 
 
-class Call(greenlet):
+class LoopCall(greenlet):
     """A call that runs on a loop."""
 
 
-setattr(Call, ON_LOOP, True)
+setattr(LoopCall, ON_LOOP, True)
 
 
 def is_on_loop() -> bool:
@@ -73,10 +73,10 @@ async def on_loop(work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
             "The async forms run on asyncio's event loop, and none is running here. Under trio, "
             "call the plain form in a thread: await trio.to_thread.run_sync(...)."
         ) from None
-    call = Call(work)
+    call = LoopCall(work)
     call.gr_context = copy_context()
     if sys.platform == "win32" and isinstance(loop, asyncio.ProactorEventLoop):
-        call = Call(lambda *args, **kwargs: aside(lambda: work(*args, **kwargs)))  # no sockets
+        call = LoopCall(lambda *args, **kwargs: aside(lambda: work(*args, **kwargs)))  # no sockets
     value = call.switch(*args, **kwargs)
     while not call.dead:
         try:

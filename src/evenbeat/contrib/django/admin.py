@@ -4,10 +4,10 @@ from typing import Any
 
 from django.contrib import admin
 
-from evenbeat.contrib.django.models import Job
+from evenbeat.contrib.django.models import DjangoJob
 
 
-@admin.register(Job)
+@admin.register(DjangoJob)
 class JobAdmin(admin.ModelAdmin):
     """Whoever may view jobs sees them; nobody changes them here."""
 

@@ -13,7 +13,7 @@ def table() -> str:
     return f'{app.schema}"."jobs'
 
 
-class Jobs(models.Manager["Job"]):
+class JobManager(models.Manager["DjangoJob"]):
     """On the database that Evenbeat uses, once its tables are there."""
 
     def get_queryset(self) -> Any:
@@ -21,7 +21,7 @@ class Jobs(models.Manager["Job"]):
         return super().get_queryset().using(app.database)
 
 
-class Job(models.Model):
+class DjangoJob(models.Model):
     """A row of Evenbeat's own table."""
 
     id = models.UUIDField(primary_key=True)
@@ -39,12 +39,13 @@ class Job(models.Model):
     payload = models.JSONField("arguments")
     metadata = models.JSONField()
 
-    objects = Jobs()
+    objects = JobManager()
 
     class Meta:
         managed = False
         db_table = table()
         ordering = ("-id",)
+        verbose_name = "job"
 
     def __str__(self) -> str:
         return self.name or f"{self.task} {self.id}"

@@ -20,7 +20,7 @@ import pytest
 from bakery.models import Loaf
 from bakery.tasks import Burnt, abake, awatch, bake, burn, knead, watch
 from evenbeat.contrib.django import app
-from evenbeat.contrib.django.models import Job
+from evenbeat.contrib.django.models import DjangoJob
 from evenbeat.testing import Harness
 
 
@@ -33,24 +33,29 @@ class OnTheTestDatabase(TransactionTestCase):
             Loaf.objects.create(kind="rye")
             added = bake.options(connection=connection).enqueue("rye")
             transaction.set_rollback(True)
-        assert not Job.objects.filter(pk=added.id).exists()
+        assert not DjangoJob.objects.filter(pk=added.id).exists()
         with transaction.atomic():
             added = bake.options(connection=connection).enqueue("rye")
-        assert Job.objects.get(pk=added.id).payload == {"kind": "rye"}
+        assert DjangoJob.objects.get(pk=added.id).payload == {"kind": "rye"}
 
     def test_the_admin_shows_jobs_and_changes_none(self) -> None:
         User.objects.create_superuser("baker", password="bread")  # noqa: S106
         self.client.login(username="baker", password="bread")  # noqa: S106
         added = bake.options(name="daily rye").enqueue("rye")
-        listed = self.client.get("/admin/evenbeat/job/?status=pending&q=daily")
+        listed = self.client.get("/admin/evenbeat/djangojob/?status=pending&q=daily")
         self.assertContains(listed, "daily rye")
-        self.assertNotContains(self.client.get("/admin/evenbeat/job/?status=failed"), "daily rye")
-        page = f"/admin/evenbeat/job/{added.id}/change/"
+        self.assertNotContains(
+            self.client.get("/admin/evenbeat/djangojob/?status=failed"), "daily rye"
+        )
+        page = f"/admin/evenbeat/djangojob/{added.id}/change/"
         shown = self.client.get(page)
         self.assertContains(shown, "rye")
         self.assertNotContains(shown, 'name="_save"')
         assert self.client.post(page, {"task": "x"}).status_code == 403
-        for address in ("/admin/evenbeat/job/add/", f"/admin/evenbeat/job/{added.id}/delete/"):
+        for address in (
+            "/admin/evenbeat/djangojob/add/",
+            f"/admin/evenbeat/djangojob/{added.id}/delete/",
+        ):
             assert self.client.get(address).status_code == 403
 
     def test_jobs_run_in_a_harness(self) -> None:
@@ -93,7 +98,7 @@ class OnTheTestDatabase(TransactionTestCase):
             low = burn.using(priority=-100).enqueue()
             high = burn.using(priority=100).enqueue()
             later = burn.using(run_after=harness.clock.now() + timedelta(hours=1)).enqueue()
-            priorities = [Job.objects.get(pk=one.id).priority for one in (low, later, high)]
+            priorities = [DjangoJob.objects.get(pk=one.id).priority for one in (low, later, high)]
             assert priorities == [0, 50, 100]
             harness.advance("59m")
             low.refresh()
@@ -110,8 +115,8 @@ class OnTheTestDatabase(TransactionTestCase):
             transaction.set_rollback(True)
         with transaction.atomic():
             kept = burn.enqueue()
-        assert not Job.objects.filter(pk=lost.id).exists()
-        assert Job.objects.filter(pk=kept.id).exists()
+        assert not DjangoJob.objects.filter(pk=lost.id).exists()
+        assert DjangoJob.objects.filter(pk=kept.id).exists()
 
     def test_no_migration_is_missing(self) -> None:
         call_command("makemigrations", "evenbeat", check=True, dry_run=True, verbosity=0)

@@ -9,8 +9,8 @@ from evenbeat.cli import main
 from evenbeat.contrib.django import app
 
 
-class Command(BaseCommand):
-    """Passes everything on; what runs jobs is told which application."""
+class EvenbeatCommand(BaseCommand):
+    """Passes everything on, and names the application to the commands that run jobs."""
 
     help = __doc__
 
@@ -29,3 +29,6 @@ class Command(BaseCommand):
             target = "evenbeat.contrib.django.service:app"
             arguments = [arguments[0], "--app", target, *arguments[1:]]
         main(arguments)
+
+
+Command = EvenbeatCommand  # the name that Django looks for

@@ -127,6 +127,7 @@ PAGES: dict[str, str] = {
     "GET /": VIEWER,
     "GET /jobs": VIEWER,
     "POST /jobs/actions": OPERATOR,
+    "POST /undo/{undo_id}": OPERATOR,
     "GET /jobs/new": OPERATOR,
     "POST /jobs/new": OPERATOR,
     "GET /jobs/{job_id}/edit": OPERATOR,

@@ -202,6 +202,8 @@ class Settings(BaseSettings):
     """How long finished executions and one-off jobs are kept."""
     retention_executions: int = Field(100, ge=0, le=1_000_000)
     """How many executions of each job are kept however old they are."""
+    audit_days: int = Field(365, ge=1, le=36_500)
+    """How long the audit log keeps who changed what."""
     balance_alert_score: float = Field(0.5, ge=0, le=1)
     """The distribution score (0 to 1) below which balance:low is raised."""
     max_payload_bytes: int = Field(262_144, ge=1024, le=104_857_600)

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 
 from evenbeat import __version__
 from evenbeat.api import (
+    audit,
     bulk,
     capacity,
     executions,
@@ -46,6 +47,7 @@ ROUTERS = (
     placement.router,
     webhooks.router,
     live_events.router,
+    audit.router,
     health.router,
 )
 """In the order of the documentation; those of plugins come after them."""

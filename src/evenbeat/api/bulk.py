@@ -11,7 +11,7 @@ from evenbeat.api.auth.tokens import Role
 from evenbeat.api.dependencies import Operator, Service, ServiceDep
 from evenbeat.api.fields import Id, only_if_any
 from evenbeat.api.idempotency import REPLAYED_HEADER, KeyHeader, done_once, json_response
-from evenbeat.api.jobs import job_from
+from evenbeat.api.jobs import job_from, note_added
 from evenbeat.api.queries import JobFilterFields
 from evenbeat.api.requests import MAX_BULK, JobCreate, Request, task_of
 from evenbeat.api.tasks import known_task
@@ -78,6 +78,7 @@ def create_jobs(
 
     def add(connection: Connection) -> Response:
         added = service.app.enqueue_many(jobs, connection=connection)
+        note_added(service, jobs, added, connection)
         paused = [
             job.id
             for job, request in zip(added, body.jobs, strict=True)

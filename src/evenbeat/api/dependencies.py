@@ -28,6 +28,7 @@ from evenbeat.api.places import Places
 from evenbeat.app import Evenbeat
 from evenbeat.engine.worker import Worker
 from evenbeat.errors import EvenbeatError, ForeignRequest, NotAuthenticated, RoleTooLow
+from evenbeat.store.audit import Actor, actor
 from evenbeat.store.store import Store
 
 COOKIE = "evenbeat_session"
@@ -90,9 +91,19 @@ def at_least(needed: Role) -> Callable[[Request, DocumentedToken], Awaitable[Pri
         principal = await caller_of(request)
         if not principal.role.covers(needed):
             raise RoleTooLow(needed, principal.role)
+        if request.method not in SAFE_METHODS:
+            actor.set(_actor(request, principal))  # each request has a context of its own
         return principal
 
     return authorize
+
+
+def _actor(request: Request, principal: Principal) -> Actor:
+    via = "api" if "/api/" in request.url.path else "dashboard"
+    if request.headers.get("user-agent", "").startswith("evenbeat/"):
+        via = "command line"
+    address = request.client.host if request.client else None
+    return Actor(principal.subject, principal.role, via, address)
 
 
 async def maybe_principal(request: Request) -> Principal | None:

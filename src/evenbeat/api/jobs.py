@@ -1,6 +1,6 @@
 """Jobs over HTTP: add, list, look at, edit, delete, and the verbs on one job."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -29,7 +29,9 @@ from evenbeat.domain.job import JobRecord, JobSpec, NewJob
 from evenbeat.domain.schedule import RECURRING_KINDS, After
 from evenbeat.domain.states import FINISHED, PAUSE, RESUME, VERBS, Verb
 from evenbeat.errors import Conflict, InvalidInput, NotFound
+from evenbeat.job import Job
 from evenbeat.named_task import ResolvedTask
+from evenbeat.store.bulk import Added
 from evenbeat.store.database import Connection
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
@@ -79,6 +81,7 @@ def create(
         added = service.app.add(job, connection)
         if body.paused and added.created:
             store.control.pause([added.id], now=service.now, connection=connection)
+        note_added(service, [job], [added], connection)
         row = store.database.row("job", {"id": added.id}, connection)
         if row is None:
             raise NotFound("job", added.id)
@@ -88,6 +91,31 @@ def create(
         return json_response(shown(document), 201 if added.created else 200, headers)
 
     return done_once(service, principal, asked or body, [job], add, key=key)
+
+
+def note_added(
+    service: Service,
+    jobs: Iterable[NewJob],
+    added: Iterable[Added | Job[Any]],
+    connection: Connection | None = None,
+) -> None:
+    """Write jobs that have a schedule or a name into the audit log. Of the others there may be
+    thousands a second, and each says itself who added it."""
+    noted = [
+        (job, one.id)
+        for job, one in zip(jobs, added, strict=True)
+        if one.created and (job.name or job.spec.schedule.repeats)
+    ]
+    if not noted:
+        return
+    job, ids = noted[0][0], [id_ for _, id_ in noted]
+    about: dict[str, Any] = {}
+    if len(ids) == 1:
+        schedule = job.spec.schedule.text
+        about["after"] = {"task": job.spec.task, "schedule": schedule, "payload": dict(job.payload)}
+        about["name"] = job.name or job.spec.task
+    about |= {"connection": connection, "now": service.now}
+    service.store.audit.add("job.add", ids=ids, count=len(ids), **about)
 
 
 def job_from(body: JobCreate, task: ResolvedTask, created_by: str) -> NewJob:

@@ -67,6 +67,7 @@ COMMANDS = tuple(
         ("simulate", "simulate", "simulate", "What balancing would gain.", _OPERATE),
         ("webhook", "webhook", "webhook_cli", "Notify other systems when jobs end.", _OPERATE),
         ("token", "token", "token_cli", "Tokens and login links.", _OPERATE),
+        ("audit", "audit", "audit_command", "Who changed what.", _OPERATE),
         ("migrate", "database", "migrate", "Bring the database up to date.", _OPERATE),
         ("doctor", "database", "doctor", "Check the database and the workers.", _OPERATE),
     )

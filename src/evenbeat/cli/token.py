@@ -20,6 +20,7 @@ from evenbeat.cli.local_access import user_name
 from evenbeat.cli.output import Column, print_json, say, show, table, write
 from evenbeat.cli.session import CommandGroup, DatabaseOption, JsonOption, argument, flag, option
 from evenbeat.domain.duration import format_duration, parse_duration
+from evenbeat.store.audit import Actor, actor
 
 token_cli = CommandGroup()
 
@@ -115,6 +116,7 @@ def login(  # noqa: PLR0917 - the options are named on the command line
 
 @contextmanager
 def _access(database: str | None) -> Iterator[Access]:
+    actor.set(Actor(user_name(), Role.ADMIN, "command line", None))
     with database_app(database) as app:
         yield Access.of(app.settings, app.store)
 

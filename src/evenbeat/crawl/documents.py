@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from evenbeat.crawl.child import CrawledPage
 from evenbeat.crawl.normal_forms import plain_words
 from evenbeat.errors import LeaseLost, NotFound
+from evenbeat.store.audit import AuditLog
 from evenbeat.store.database import Connection, Database, Row
 
 _BEGIN, _END = "\ue000", "\ue001"
@@ -164,6 +165,7 @@ class Documents:
         """Remove a document; raises `NotFound`. A crawl that finds its page adds it again."""
         if not self._database.rows("delete_document", {"id": document_id}):
             raise NotFound("document", document_id)
+        AuditLog(self._database).add("document.delete", ids=[document_id])
 
     # -- sources ---------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from evenbeat.api.problems import problem_for
 from evenbeat.dashboard import (
+    audit,
     distribution,
     job,
     job_form,
@@ -37,6 +38,7 @@ _SCREENS = (
     workers,
     webhooks,
     settings,
+    audit,
     reference,
     rendering,
 )

@@ -14,7 +14,7 @@ from fastapi import Response
 from pydantic import ValidationError
 
 from evenbeat.api.dependencies import Operator, Service
-from evenbeat.api.jobs import job_from, update_job
+from evenbeat.api.jobs import job_from, note_added, update_job
 from evenbeat.api.requests import JobCreate, JobEdit, task_of
 from evenbeat.api.tasks import TaskDocument, known_task, known_tasks
 from evenbeat.dashboard import pages
@@ -66,7 +66,9 @@ def add_job(page: PageDep, operator: Operator, form: FormDep) -> Response:
     try:
         body = new_request(form, page.zone)
         task = known_task(service, task_of(body))
-        added = service.app.add(job_from(body, task, operator.subject))
+        job = job_from(body, task, operator.subject)
+        added = service.app.add(job)
+        note_added(service, [job], [added])
     except REFUSED as error:
         return _page(page, form, errors=errors_of(error))
     if body.paused and added.created:

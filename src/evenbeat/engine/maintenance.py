@@ -114,11 +114,14 @@ class Retention:
     unused_keys_for = timedelta(days=1)
     silent_workers_for = timedelta(hours=1)
 
-    def __init__(self, store: Store, clock: Clock, *, days: int, executions: int) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, *, days: int, executions: int, audit_days: int = 365
+    ) -> None:
         self._store = store
         self._clock = clock
         self._age = timedelta(days=days)
         self._executions = executions
+        self._audit_age = timedelta(days=audit_days)
 
     def run_once(self, between: Between = go_on, /) -> int:
         """Remove it, in batches."""
@@ -132,6 +135,7 @@ class Retention:
         )
         removed += self._store.idempotency.prune(older_than=now - LIFETIME, between=between)
         removed += self._store.webhooks.prune(older_than=cutoff, between=between)
+        removed += self._store.audit.prune(older_than=now - self._audit_age, between=between)
         removed += self._store.limits.prune(older_than=now - self.unused_keys_for)
         upkeep.fold_outcomes(older_than=now - self.hourly_outcomes_for)
         removed += upkeep.forget_tasks(older_than=cutoff)

@@ -153,6 +153,7 @@ class Worker:
             store,
             self.clock,
             days=settings.retention_days,
+            audit_days=settings.audit_days,
             executions=settings.retention_executions,
         )
         own: list[Chore] = [Aging(store, self.clock), retention, CountRuns(store, self.clock)]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from evenbeat.errors import Conflict, NotFound
+from evenbeat.store.audit import AuditLog
 from evenbeat.store.database import Connection
 from evenbeat.store.part import BATCH, Between, StorePart, containing, go_on
 from evenbeat.store.rows import encode_json
@@ -45,6 +46,9 @@ class AccessTables(StorePart):
         issued = {"subject": subject, "role": role, "created_by": created_by}
         params = {**issued, "id": token_id, "expires_at": expires_at, "now": now}
         self._database.rows("add_token", params)
+        about = {"subject": subject, "role": role, "expires_at": expires_at.isoformat()}
+        audit = AuditLog(self._database)
+        audit.add("token.create", ids=[token_id], name=subject, after=about, now=now)
 
     def tokens(self, *, active: bool = False, limit: int = 100, offset: int = 0) -> list[Token]:
         """The newest tokens; with `active`, only those that still count."""
@@ -57,7 +61,10 @@ class AccessTables(StorePart):
     def revoke_token(self, token_id: UUID, *, session_only: bool = False) -> bool:
         """End a token; False if there is none with this id (and, if asked, of this kind)."""
         params = {"id": token_id, "session_only": session_only}
-        return bool(self._database.rows("revoke_token", params))
+        revoked = bool(self._database.rows("revoke_token", params))
+        if revoked and not session_only:
+            AuditLog(self._database).add("token.revoke", ids=[token_id])
+        return revoked
 
     def revoked_tokens(self) -> frozenset[UUID]:
         """Every token that was ended before its time."""
@@ -160,16 +167,26 @@ class Templates(StorePart):
                 f"A template named {template.name!r} exists already. Change that one (PUT), or "
                 "choose another name."
             )
+        AuditLog(self._database).add(
+            "template.save", name=template.name, after=template.body, now=now
+        )
         return Template._make(row)
 
     def save(self, template: NewTemplate, *, now: datetime | None = None) -> Template:
         """Keep one, in place of the one of that name."""
-        return self._all(Template._make, "save_template", self._params(template, now))[0]
+        before = self._database.row("template", {"id": template.name})
+        saved = self._all(Template._make, "save_template", self._params(template, now))[0]
+        old = None if before is None else Template._make(before)
+        audit = AuditLog(self._database)
+        audit.add_row("template.save", old, saved, name=template.name, now=now)
+        return saved
 
     def delete(self, name: str) -> None:
         """Remove one, or `NotFound`; jobs made from it stay."""
+        template = self.get(name)
         if self._database.row("delete_template", {"name": name}) is None:
             raise NotFound("template", name)
+        AuditLog(self._database).add("template.delete", name=name, before=template.body)
 
     def _params(self, template: NewTemplate, now: datetime | None) -> dict[str, Any]:
         limit = self._max_json_bytes

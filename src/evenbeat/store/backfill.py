@@ -22,6 +22,7 @@ from evenbeat.domain.schedule import Once
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.domain.window import due_at
 from evenbeat.errors import InvalidInput
+from evenbeat.store.audit import AuditLog
 from evenbeat.store.bulk import add_in_bulk, with_ids
 from evenbeat.store.database import Connection
 from evenbeat.store.part import StorePart, check_period
@@ -74,6 +75,15 @@ class Backfill(StorePart):
             ids = []
             if missing and not dry_run:
                 ids = self._add(job, missing, created_by, present, connection)
+                period = {"from": start.isoformat(), "to": end.isoformat(), "runs": len(ids)}
+                AuditLog(self._database).add(
+                    "job.backfill",
+                    ids=[job.id],
+                    name=job.name or job.task,
+                    after=period,
+                    connection=connection,
+                    now=now,
+                )
             return Backfilled(len(missing), len(plans) - len(missing), missing, ids)
 
         return self._database.atomically(work)

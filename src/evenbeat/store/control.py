@@ -40,6 +40,7 @@ from evenbeat.domain.states import (
     Verb,
 )
 from evenbeat.errors import Conflict, IllegalTransition, NameTaken, NotFound
+from evenbeat.store.audit import Action, AuditLog, actor
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.dependencies import Dependencies, refusal_to_delete
 from evenbeat.store.limits import LimitTable
@@ -123,6 +124,7 @@ class Control(StorePart):
         self._reads = Reads(database)
         self._dependencies = Dependencies(database)
         self._limits = LimitTable(database)
+        self._audit = AuditLog(database)
         self._placer = placer
 
     def apply(self, verb: Verb, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
@@ -144,7 +146,7 @@ class Control(StorePart):
         """Let paused jobs run again: balanced intervals where there is room for them now, other
         recurring jobs at the next plan of their rhythm."""
 
-        def work(connection: Connection) -> list[JobRecord]:
+        def work(connection: Connection | None) -> list[JobRecord]:
             paused = self._all(JobRecord._make, "paused_for_update", {"ids": list(ids)}, connection)
             moment = self._database.clock(now, connection)
             requests = [resume_request(job, moment) for job in paused]
@@ -167,9 +169,12 @@ class Control(StorePart):
             }
             return self._with_hint("resume", params, connection)
 
+        def recorded(connection: Connection) -> list[JobRecord]:
+            return self._recorded("job.resume", ids, work, now, connection)
+
         # Before a transaction is open: the placer must not wait for a connection that waits for it.
         self._placer().refresh(now)
-        changed = self._database.atomically(work)
+        changed = self._database.atomically(recorded)
         self._confirm(changed)
         waiting = [job.id for job in changed if job.schedule_kind == After.kind]
         if waiting:
@@ -199,14 +204,12 @@ class Control(StorePart):
     ) -> Changes:
         """Set the priority, 0 to 100."""
         BY_NAME["priority"].kind.parse("priority", priority)
-        params = {"ids": list(ids), "priority": priority, "now": now}
-        return self._with_refused(ids, self._all(JobRecord._make, "set_priority", params), DELETE)
+        return self._edit_many("set_priority", ids, {"priority": priority}, now)
 
     def boost(self, ids: Sequence[UUID], by: int, *, now: datetime | None = None) -> Changes:
         """Raise the priority by `by`, at most to 100."""
         Count(1, 100).parse("boost", by)
-        params = {"ids": list(ids), "by": by, "now": now}
-        return self._with_refused(ids, self._all(JobRecord._make, "boost", params), DELETE)
+        return self._edit_many("boost", ids, {"by": by}, now)
 
     def delete(
         self, ids: Sequence[UUID], *, force: bool = False, now: datetime | None = None
@@ -217,7 +220,9 @@ class Control(StorePart):
         def work(connection: Connection) -> tuple[dict[UUID, tuple[str, ...]], list[JobRecord]]:
             awaited = {} if force else self._dependencies.still_awaited(ids, connection)
             going = {"ids": [id_ for id_ in ids if id_ not in awaited]}
-            return awaited, self._all(JobRecord._make, "delete", going, connection)
+            gone = self._all(JobRecord._make, "delete", going, connection)
+            self._audit.add_jobs("job.delete", gone, None, connection, now=now)
+            return awaited, gone
 
         awaited, gone = self._database.atomically(work)
         self._limits.freed(gone, now=now)
@@ -256,6 +261,7 @@ class Control(StorePart):
             try:
                 params = {**documents, **columns, "now": now}
                 (edited,) = self._with_hint("update_job", params, connection)
+                self._audit.add_jobs("job.edit", [job], [edited], connection, now=now)
             except psycopg.errors.UniqueViolation as error:
                 if error.diag.constraint_name != "jobs_name":
                     raise _stands_already(error) from error
@@ -302,6 +308,7 @@ class Control(StorePart):
         check_name("queue", name)
         params = {"name": name, "paused": paused, "channel": self._database.channel, "now": now}
         self._database.rows("set_queue_paused", params)
+        self._audit.add("queue.pause" if paused else "queue.resume", name=name, now=now)
 
     def resume_queue(self, name: str, *, now: datetime | None = None) -> None:
         """Claim from this queue again."""
@@ -320,13 +327,50 @@ class Control(StorePart):
         selection = {"ids": list(ids), "sources": sorted(verb.sources)}
         params = {**selection, "channel": self._database.channel, "now": now}
         try:
-            changed = self._all(JobRecord._make, statement, params, connection)
+            changed = self._recorded(
+                f"job.{verb.name}",  # type: ignore[arg-type]
+                ids,
+                lambda own: self._all(JobRecord._make, statement, params, own),
+                now,
+                connection,
+            )
         except psycopg.errors.UniqueViolation as error:
             raise _stands_already(error) from error
         return self._with_refused(ids, changed, verb)
 
+    def _edit_many(
+        self, statement: str, ids: Sequence[UUID], values: Mapping[str, int], now: datetime | None
+    ) -> Changes:
+        params = {**values, "ids": list(ids), "now": now}
+        changed = self._recorded(
+            "job.edit", ids, lambda own: self._all(JobRecord._make, statement, params, own), now
+        )
+        return self._with_refused(ids, changed, DELETE)
+
+    def _recorded(
+        self,
+        action: Action,
+        ids: Sequence[UUID],
+        work: Callable[[Connection | None], list[JobRecord]],
+        now: datetime | None,
+        connection: Connection | None = None,
+    ) -> list[JobRecord]:
+        """Change jobs; where it is known who asks for it, with an entry in the audit log."""
+        if actor.get() is None:
+            return work(connection)
+
+        def with_entry(own: Connection) -> list[JobRecord]:
+            before = self._all(JobRecord._make, "jobs_before_change", {"ids": list(ids)}, own)
+            after = work(own)
+            self._audit.add_jobs(action, before, after, own, now=now)
+            return after
+
+        if connection is not None:
+            return with_entry(connection)
+        return self._database.atomically(with_entry)
+
     def _with_hint(
-        self, statement: str, params: Mapping[str, Any], connection: Connection
+        self, statement: str, params: Mapping[str, Any], connection: Connection | None
     ) -> list[JobRecord]:
         """Change jobs; idle workers look when they are due, and need not wait for a poll."""
         jobs = self._all(JobRecord._make, statement, params, connection)

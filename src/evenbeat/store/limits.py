@@ -19,6 +19,7 @@ from evenbeat.domain.job import BY_NAME, JobRecord
 from evenbeat.domain.limits import KeyLimit, Limits, RateLimit, parse_rate
 from evenbeat.domain.setting_kinds import check_name
 from evenbeat.errors import InvalidInput, NotFound, StoreError
+from evenbeat.store.audit import AuditLog
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.part import StorePart, check_page
 
@@ -96,16 +97,22 @@ class LimitTable(StorePart):
         if max_running is not None:
             BY_NAME["concurrency_limit"].kind.parse("concurrency_limit", max_running)
         figures = _figures(Limits(key, max_running, None if rate is None else parse_rate(rate)))
+        before = self.find(key)
         self._database.rows("set_limit", {**figures, "key": key, "now": now})
         self._hint([key], now)
-        return self.get(key)
+        after = self.get(key)
+        AuditLog(self._database).add_row("limit.set", before, after, name=key, now=now)
+        return after
 
     def reset(self, key: str, *, now: datetime | None = None) -> KeyLimit:
         """Leave a key to what its jobs ask for: those that wait, and each that comes."""
+        before = self.find(key)
         if not self._database.rows("unset_limit", {"key": key, "now": now}):
             raise NotFound("limit", key)
         self.recall([key], now=now)
-        return self.get(key)
+        after = self.get(key)
+        AuditLog(self._database).add_row("limit.reset", before, after, name=key, now=now)
+        return after
 
     def note(self, asked: Iterable[Limits], *, now: datetime | None = None) -> None:
         """Make keys known with what is asked for, the last one counting. It is a transaction of its

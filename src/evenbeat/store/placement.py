@@ -15,6 +15,7 @@ from evenbeat.domain.schedule import Interval
 from evenbeat.domain.states import JobStatus
 from evenbeat.domain.window import ALL_DAY_OFF_PEAK, ExecutionWindow
 from evenbeat.errors import Conflict
+from evenbeat.store.audit import AuditLog
 from evenbeat.store.database import Connection
 from evenbeat.store.on_loop import aside
 from evenbeat.store.part import StorePart
@@ -293,6 +294,9 @@ class Placements(StorePart):
     ) -> None:
         params = {**figures, "id": rebalance_id, "moved": moved, "skipped": Jsonb(skipped)}
         self._database.rows("complete_rebalance", params, connection)
+        AuditLog(self._database).add(
+            "rebalance.apply", ids=[rebalance_id], after={"moved": moved}, connection=connection
+        )
 
     def undo(
         self, rebalance_id: UUID, *, by: str | None = None, now: datetime | None = None
@@ -314,6 +318,13 @@ class Placements(StorePart):
             left_alone = self._all(LeftAlone._make, "not_restored", params, connection)
             closing = {**params, "undone_by": by, "restored": len(restored)}
             undone_at = rows("close_undo", closing, connection)[0][0]
+            AuditLog(self._database).add(
+                "rebalance.undo",
+                ids=[rebalance_id],
+                after={"restored": len(restored)},
+                connection=connection,
+                now=now,
+            )
             return UndoResult(rebalance_id, undone_at, restored, left_alone)
 
         return self._database.atomically(undo)

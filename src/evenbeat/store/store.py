@@ -18,6 +18,7 @@ from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import Conflict, NameTaken, StoreError
 from evenbeat.store.api_tables import AccessTables, IdempotencyKeys, Templates
+from evenbeat.store.audit import AuditLog
 from evenbeat.store.backfill import Backfill
 from evenbeat.store.bulk import Added, add_in_bulk, named, with_ids
 from evenbeat.store.control import Control
@@ -90,6 +91,7 @@ class Store:
         self.limits = LimitTable(self.database)
         self._keyed = KeyedClaims(self.database, self.limits)
         self.webhooks = Webhooks(self.database)
+        self.audit = AuditLog(self.database)
         self._max_json_bytes = max_json_bytes
 
     def migrate(self, *, only_check: bool = False) -> list[int]:

@@ -18,6 +18,7 @@ from evenbeat.domain import alerts
 from evenbeat.domain.job import JobRecord
 from evenbeat.domain.runner_load import RunnerLoad
 from evenbeat.errors import InvalidInput
+from evenbeat.store.audit import AuditLog
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.part import BATCH, Between, StorePart, as_list, go_on
 from evenbeat.store.rows import encode_json
@@ -240,7 +241,10 @@ class Upkeep(StorePart):
 
     def drain_worker(self, worker_id: UUID) -> bool:
         """Ask a worker to take no more jobs; False if it is not known."""
-        return bool(self._database.rows("drain_worker", {"id": worker_id}))
+        known = bool(self._database.rows("drain_worker", {"id": worker_id}))
+        if known:
+            AuditLog(self._database).add("worker.drain", ids=[worker_id])
+        return known
 
     def forget_workers(self, worker_ids: Sequence[UUID]) -> int:
         """Strike workers from the registry."""

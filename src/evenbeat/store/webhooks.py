@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -18,7 +19,8 @@ from evenbeat.domain.webhooks import (
     secret_of,
 )
 from evenbeat.errors import Conflict, NotFound
-from evenbeat.store.database import Connection
+from evenbeat.store.audit import AuditLog
+from evenbeat.store.database import Connection, Database
 from evenbeat.store.part import BATCH, Between, StorePart, as_list, go_on
 from evenbeat.store.rows import encode_json
 
@@ -98,6 +100,10 @@ class Attempted(NamedTuple):
 class Webhooks(StorePart):
     """Who is told of what, and what has become of it."""
 
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._audit = AuditLog(database)
+
     # -- endpoints -------------------------------------------------------------------------------
 
     def add(
@@ -134,7 +140,9 @@ class Webhooks(StorePart):
             "created_by": created_by,
             "now": now,
         }
-        return self._all(Webhook._make, "add_webhook", params)[0]
+        webhook = self._all(Webhook._make, "add_webhook", params)[0]
+        self._audit.add_row("webhook.add", None, webhook, name=host_of(url), now=now)
+        return webhook
 
     def endpoints(
         self, *, job_id: UUID | None = None, limit: int = 100, offset: int = 0
@@ -158,14 +166,19 @@ class Webhooks(StorePart):
         """Change url, description, events, tasks, queues, tags or enabled; the rest stays."""
 
         def work(open_: Connection) -> Webhook:
-            webhook = self._get(
+            before = self._get(
                 Webhook._make, "webhook_until_commit", "webhook", id_, connection=open_
-            )._replace(**changes)
+            )
+            webhook = before._replace(**changes)
             filters = _filters(webhook.tasks, webhook.queues, webhook.tags)
             events = check_events(webhook.events)
             check_reach(events, job=webhook.job_id is not None, filtered=any(filters.values()))
             params = webhook._asdict() | filters | {"events": events, "now": now}
-            return self._all(Webhook._make, "update_webhook", params, open_)[0]
+            after = self._all(Webhook._make, "update_webhook", params, open_)[0]
+            self._audit.add_row(
+                "webhook.edit", before, after, name=host_of(after.url), connection=open_, now=now
+            )
+            return after
 
         return self._database.atomically(work)
 
@@ -173,12 +186,16 @@ class Webhooks(StorePart):
         """Give an endpoint a new secret; the old one signs along for a day."""
         old = OLD_SECRET_SIGNS.total_seconds()
         params = {"secret": secret_of(secrets.token_bytes(32)), "old_seconds": old, "now": now}
-        return self._get(Webhook._make, "rotate_webhook_secret", "webhook", id_, params=params)
+        webhook = self._get(Webhook._make, "rotate_webhook_secret", "webhook", id_, params=params)
+        self._audit.add_row("webhook.rotate", webhook, webhook, name=host_of(webhook.url), now=now)
+        return webhook
 
     def delete(self, id_: UUID) -> None:
         """Remove an endpoint with its messages and what would still deliver them."""
+        webhook = self.get(id_)
         if not self._database.rows("delete_webhook", {"id": id_}):
             raise NotFound("webhook", id_)
+        self._audit.add_row("webhook.delete", webhook, None, name=host_of(webhook.url))
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -189,7 +206,9 @@ class Webhooks(StorePart):
         if row is None:
             self._check_enabled(self.get(id_))
             raise Conflict(f"The webhook {id_} changed meanwhile. Try again.")
-        return self.message(row[0])[0]
+        message = self.message(row[0])[0]
+        self._audit.add("webhook.test", ids=[id_], now=now)
+        return message
 
     def note_balance(
         self,
@@ -254,6 +273,7 @@ class Webhooks(StorePart):
                     f"The message {message_id(id_)} has just been delivered. To send it again, ask "
                     "again in a moment."
                 )
+        self._audit.add("webhook.redeliver", ids=[message.webhook_id], now=now)
         return message
 
     def redeliver_failed(
@@ -261,7 +281,9 @@ class Webhooks(StorePart):
     ) -> int:
         """Send again what has failed since then and nothing is about to send; returns how many."""
         self._check_enabled(self.get(webhook_id))
-        return self._redeliver(now, webhook_id=webhook_id, since=since)
+        sent = self._redeliver(now, webhook_id=webhook_id, since=since)
+        self._audit.add("webhook.redeliver", ids=[webhook_id], count=sent, now=now)
+        return sent
 
     # -- delivering ------------------------------------------------------------------------------
 
@@ -293,6 +315,11 @@ class Webhooks(StorePart):
                 f"The webhook {webhook.id} is disabled{reason or '.'} Enable it first; nothing is "
                 "sent to it until then."
             )
+
+
+def host_of(url: str) -> str:
+    """Whom a webhook calls; the rest of its URL may be a secret."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def _filters(

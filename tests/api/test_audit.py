@@ -10,6 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
+from evenbeat.api.auth.tokens import Access
+from evenbeat.asgi import asgi
 from evenbeat.cli import main
 from evenbeat.crawl.child import CrawledPage
 from evenbeat.crawl.documents import Documents, Lease
@@ -254,7 +256,7 @@ def test_every_route_that_changes_something_is_here():
         if role in ("operator", "admin") and not route.startswith("GET ")
     }
     assert changing == NOTED.keys()
-    assert set(NOTED.values()) == set(ACTIONS)
+    assert set(NOTED.values()) | {"job.undo"} == set(ACTIONS)  # the dashboard alone offers it
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "retry", "run"])
@@ -300,6 +302,18 @@ def test_the_rest_that_operators_change(app: Evenbeat, client, admin):
         "token.create",
         "token.revoke",
     ]
+
+
+def test_taking_back_in_the_dashboard(app: Evenbeat, access: Access, client, admin, token_for):
+    job = added(client)
+    headers = {"Authorization": f"Bearer {token_for('operator')}"}
+    pages = TestClient(asgi(app, access=access), headers=headers, follow_redirects=False)
+    form = {"only": f"pause:{job}"}
+    assert pages.post("/jobs/actions", data=form).status_code == 303
+    (undo,) = app.store.database.query("undos", "SELECT id FROM evenbeat.undos", {})[0]
+    assert pages.post(f"/undo/{undo}", data={"next": "/jobs"}).status_code == 303
+    noted = [(one["action"], one["via"], one["ids"]) for one in entries(admin)[:2]]
+    assert noted == [("job.undo", "dashboard", [job]), ("job.pause", "dashboard", [job])]
 
 
 def test_what_is_done_with_webhooks(client, admin):

@@ -29,6 +29,7 @@ Action = Literal[
     "job.retry",
     "job.run",
     "job.delete",
+    "job.undo",
     "job.backfill",
     "queue.pause",
     "queue.resume",

@@ -14,6 +14,7 @@ from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobRecord, recurring_of
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import Conflict, NotFound
+from evenbeat.store.audit import AuditLog
 from evenbeat.store.part import StorePart
 
 MOST_UNDONE = 1000
@@ -67,6 +68,10 @@ class Undo(StorePart):
             raise NotFound("undo", undo_id)
         jobs = [JobRecord._make(job) for _, *job in rows if job[0] is not None]
         self._notify({f"due:{job.queue}" for job in jobs}, None)
+        if jobs:
+            name = (jobs[0].name or jobs[0].task) if len(jobs) == 1 else None
+            ids = [job.id for job in jobs]
+            AuditLog(self._database).add("job.undo", ids=ids, name=name, count=len(ids), now=now)
         return TakenBack(jobs, rows[0][0] - len(jobs))
 
 

@@ -146,7 +146,8 @@ class Evenbeat(Decorators):
     def enqueue_many(self, jobs: Iterable[NewJob], *, connection: Any = None) -> list[Job[Any]]:
         """Add many jobs, all or none: `app.enqueue_many(send.job(to=x) for x in people)`."""
         if isinstance(jobs, NewJob) or not isinstance(jobs, Iterable):
-            raise InvalidInput(f"enqueue_many takes a list of jobs, got {jobs!r}.", field="jobs")
+            got = "one alone: pass [job]" if type(jobs) is NewJob else repr(jobs)
+            raise InvalidInput(f"enqueue_many takes a list of jobs, got {got}.", field="jobs")
         jobs = list(jobs)
         for job in jobs:
             _check_new("enqueue_many", job)

@@ -21,6 +21,7 @@
     ├── TaskUnknown                    no task of this name in this process
     ├── JobFailed                      the job whose result is asked for has failed
     │   └── JobCancelled               it was cancelled
+    ├── ResultNotKept                  it has completed, but what it returned could not be stored
     ├── NotDrained (TimeoutError)      a test's jobs do not come to an end
     ├── SignInFailed                   the host's `auth` function raised, or gave no caller
     ├── LifespanFailed                 a worker could not start: one of its lifespans raised
@@ -170,10 +171,8 @@ class LifespanFailed(EvenbeatError):
 
 
 class JobFailed(EvenbeatError):
-    """A job whose result somebody wants has failed. `error_code`, `error` and `trace` are those of
+    """The job whose result was asked for has failed. `error_code`, `error` and `trace` are those of
     its last run, as its worker wrote them."""
-
-    how = "failed with"
 
     def __init__(
         self,
@@ -188,15 +187,23 @@ class JobFailed(EvenbeatError):
         self.error_code = error_code
         self.error = error
         self.trace = trace
-        super().__init__(f"The job {job_id} ({task}) {self.how} {error_code}: {error}")
+        super().__init__(f"The job {job_id} ({task}) {self._how()}")
         if trace:
             self.add_note(f"In its worker:\n{trace.rstrip()}")
+
+    def _how(self) -> str:
+        return f"failed with {self.error_code}: {self.error}"
 
 
 class JobCancelled(JobFailed):
     """The job was cancelled before it completed."""
 
-    how = "has ended as"
+    def _how(self) -> str:
+        return "was cancelled."
+
+
+class ResultNotKept(EvenbeatError):
+    """The job has completed, but what its handler returned was too large or not JSON."""
 
 
 class StoreError(EvenbeatError):

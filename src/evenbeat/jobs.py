@@ -10,6 +10,7 @@ from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobOptions, JobRecord, JobSpec
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import (
+    KINDS,
     RECURRING_KINDS,
     After,
     AfterCondition,
@@ -19,11 +20,12 @@ from evenbeat.domain.schedule import (
     Schedule,
 )
 from evenbeat.domain.scope import GLOBAL, Scope
-from evenbeat.domain.states import CANCEL, FINISHED, PAUSE, RESUME, RETRY, RUN, Verb
+from evenbeat.domain.states import CANCEL, FINISHED, PAUSE, RESUME, RETRY, RUN, JobStatus, Verb
 from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.job import Application, Job
 from evenbeat.store.lists import JobFilter
 from evenbeat.store.on_loop import async_form
+from evenbeat.store.part import one_of
 from evenbeat.task import awaited_jobs, aware, spec_with, with_key
 
 JobReference = Job[Any] | JobRecord | UUID | str
@@ -203,6 +205,8 @@ class Jobs:
         for one, many in _SEVERAL.items():
             if (words := conditions.pop(one, None)) is not None:
                 conditions[many] = [words] if isinstance(words, str) else _all(one, words)
+        one_of("status", conditions.get("statuses"), tuple(JobStatus))
+        one_of("kind", conditions.get("kinds"), tuple(KINDS))
         if (scope := conditions.pop("scope", None)) is not None:
             conditions |= {"scope_kind": scope.kind, "scope_id": scope.id}
         if self._kinds is not None:

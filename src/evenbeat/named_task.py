@@ -7,6 +7,7 @@ database: the settings of the task and the JSON schema of its payload.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
@@ -80,10 +81,12 @@ def recorded_definition(name: str, store: Store, now: datetime | None) -> TaskDe
     """A task that workers elsewhere have, to enqueue jobs for; `TaskUnknown` if none has."""
     recorded = {task.name: task for task in store.read.tasks(now=now)}
     if name not in recorded:
-        known = ", ".join(sorted(recorded)) or "none"
+        near = get_close_matches(name, recorded, n=1)
+        there = f"There are: {', '.join(sorted(recorded)) or 'none yet'}."
+        hint = f"Did you mean {near[0]!r}?" if near else there
         raise TaskUnknown(
             f"No worker has registered a task {name!r} yet, so its arguments are unknown. Start a "
-            f"worker that has it, or import its code. Known are: {known}."
+            f"worker that has it, or import its code. {hint}"
         )
     task = ResolvedTask(name, recorded=recorded[name])
     return TaskDefinition(

@@ -165,7 +165,6 @@ class Harness:
         if not found:
             there, tasks = list(self.app.store.read.each(JobFilter())), list(self.app.registry)
             known: dict[str, Sequence[str]] = {
-                "status": list(JobStatus),
                 "task": [task.name for task in tasks] + [job.task for job in there],
                 "queue": [task.spec.queue for task in tasks] + [job.queue for job in there],
                 "name": [job.name for job in there if job.name is not None],

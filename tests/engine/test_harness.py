@@ -173,8 +173,8 @@ def test_what_nothing_is_called_is_an_error_that_names_the_known(
             harness.executions(no_job)  # type: ignore[arg-type]
     for wrong, message in (
         ({"task": "sned"}, "task 'sned'. There are: report, send"),
-        ({"status": ["failed", "done"]}, "status 'done'"),
-        ({"status": "done"}, "status 'done'. There are: cancelled, completed, failed, paused"),
+        ({"status": ["failed", "done"]}, "got 'done'"),
+        ({"status": "done"}, "status must be one of pending, scheduled, running, paused"),
         ({"queue": "mial"}, "queue 'mial'. There are: default, mail"),
         ({"name": "dayly"}, "name 'dayly'. There are: daily"),
     ):

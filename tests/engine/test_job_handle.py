@@ -15,7 +15,7 @@ import pytest
 
 from evenbeat import Context, Evenbeat, Fail, Job, JobCancelled, JobFailed
 from evenbeat.engine import ends
-from evenbeat.errors import DatabaseUnavailable, InvalidInput, NotFound
+from evenbeat.errors import DatabaseUnavailable, InvalidInput, NotFound, ResultNotKept
 from waiting import wait_for
 
 
@@ -96,7 +96,7 @@ def test_cancelling_ends_the_wait(app: Evenbeat) -> None:
         result = threads.submit(running.result, 20)
         assert started.wait(20)
         running.cancel()
-        with pytest.raises(JobCancelled):
+        with pytest.raises(JobCancelled, match=r"^The job \S+ \(endless\) was cancelled\.$"):
             result.result(20)
         later = endless.options(delay="1h").enqueue()
         result = threads.submit(later.result, 20)
@@ -291,5 +291,23 @@ def test_a_result_that_does_not_fit_its_annotation_says_so(app: Evenbeat) -> Non
 
     with working(app):
         job = wrong.enqueue()
-        with pytest.raises(InvalidInput, match=r"wrong: what the run returned does not fit.*int"):
+        with pytest.raises(InvalidInput, match=r"wrong: .* does not fit int, the annotation"):
             job.result(20)
+
+
+def test_a_result_that_was_not_kept_is_no_result(app: Evenbeat) -> None:
+    @app.task
+    def lots() -> str:
+        return "x" * 100_000
+
+    @app.task
+    def anything():  # type: ignore[no-untyped-def]  # its result would fit whatever comes
+        return object()
+
+    with working(app):
+        for job, why in ((lots.enqueue(), "100,002 bytes"), (anything.enqueue(), "unknown type")):
+            with pytest.raises(ResultNotKept, match=f"completed, but its result .*{why}"):
+                job.result(20)
+            assert job.status() == "completed"
+    with app.eager(), pytest.raises(ResultNotKept, match="lots"):
+        lots.enqueue().result()

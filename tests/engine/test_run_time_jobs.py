@@ -127,6 +127,11 @@ def test_jobs_are_found_by_what_they_are(shop: Shop) -> None:
         app.schedules.get(mine)
     with pytest.raises(InvalidInput, match="empty"):
         app.jobs.list(status=[])
+    for unknown in ({"status": "done"}, {"kind": ["cron", "hourly"]}):
+        with pytest.raises(
+            InvalidInput, match=r"must be one of (pending|once).* got '(done|hourly)'"
+        ):
+            app.jobs.list(**unknown)
     with pytest.raises(TypeError, match="no filter 'colour'"):
         app.jobs.list(colour="red")  # type: ignore[call-arg]
 
@@ -185,10 +190,10 @@ def test_the_verbs_do_what_they_say(shop: Shop) -> None:
 def test_a_task_is_known_by_what_its_workers_registered(shop: Shop) -> None:
     other = Evenbeat(shop.app.store.database.url, db_schema=shop.app.settings.db_schema)
     with other:
-        with pytest.raises(TaskUnknown, match=r"'sync' yet.*none"):
+        with pytest.raises(TaskUnknown, match=r"'sync' yet.*There are: none yet"):
             other.task_named("sync")
         shop.harness.worker.registration.register()
-        with pytest.raises(TaskUnknown, match=r"'snyc' yet.*sync"):
+        with pytest.raises(TaskUnknown, match=r"'snyc' yet.*Did you mean 'sync'"):
             other.task_named("snyc")
         sync = other.task_named("sync")
         job: Job[Any] = sync.enqueue(shop=8)

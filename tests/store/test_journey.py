@@ -440,7 +440,8 @@ def test_enqueue_takes_part_in_the_callers_transaction(store, connect, bulk):
         ({"x": float("inf")}, "JSON compliant"),
         ({"x": "a" * 300_000}, "at most 262,144"),
         ({"x": ["nul \x00"]}, r"cannot hold this value: the text payload.x.0 has a NUL"),
-        ({"x": {"\0": 1}}, r"cannot hold this value: a key in payload.x"),
+        ({"x": {"\0": 1}}, r"cannot hold this value: a key in payload.x has a NUL"),
+        ({"x": [{"\ud800": 1}]}, "a key in payload.x.0 has half a surrogate pair"),
         ({"x": "\ud800 \U0001f600"}, "the text payload.x has half a surrogate pair"),
     ],
 )

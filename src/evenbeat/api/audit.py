@@ -8,8 +8,9 @@ from pydantic import BaseModel, Field
 
 from evenbeat.api.dependencies import Admin, ServiceDep
 from evenbeat.api.fields import Id, Json, Moment, Page, PageQuery, RowDocument, fields_of
-from evenbeat.api.queries import Text, Words, one_of, words_schema
+from evenbeat.api.queries import Text, Words, words_schema
 from evenbeat.store.audit import ACTIONS, AuditEntry
+from evenbeat.store.part import one_of
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
 

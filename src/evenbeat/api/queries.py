@@ -18,9 +18,9 @@ from evenbeat.api.fields import MAX_TAGS, Id, Moment, Offset, PageQuery, check_j
 from evenbeat.api.requests import Request
 from evenbeat.domain.schedule import KINDS
 from evenbeat.domain.states import ExecutionStatus, JobStatus
-from evenbeat.errors import InvalidInput
 from evenbeat.humanize import any_of
 from evenbeat.store.lists import MAX_OFFSET, SORT_FIELDS, JobFilter
+from evenbeat.store.part import one_of
 
 
 def _split(value: Any) -> Any:
@@ -143,12 +143,3 @@ class ExecutionQuery(PageQuery):
 class RecentQuery(ExecutionQuery):
     since: Moment | None = Field(None, description="Only those claimed since then.")
     id: Beginning | None = Field(None, description="How the id begins; 4 digits at least.")
-
-
-def one_of(field: str, words: Sequence[str] | None, known: Sequence[str]) -> None:
-    """Refuse words that are not among the known ones."""
-    for word in words or ():
-        if word not in known:
-            raise InvalidInput(
-                f"{field} must be one of {', '.join(known)}, got {word!r}.", field=field
-            )

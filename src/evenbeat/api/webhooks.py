@@ -31,7 +31,7 @@ from evenbeat.api.fields import (
     TaskName,
     fields_of,
 )
-from evenbeat.api.queries import Words, one_of, words_schema
+from evenbeat.api.queries import Words, words_schema
 from evenbeat.api.requests import Request
 from evenbeat.domain.webhooks import (
     Webhook,
@@ -42,6 +42,7 @@ from evenbeat.domain.webhooks import (
 )
 from evenbeat.errors import InvalidInput, NotFound
 from evenbeat.external.addresses import MAX_URL
+from evenbeat.store.part import one_of
 from evenbeat.store.webhooks import COUNTED, DeliveryAttempt, Message
 from evenbeat.tasks.builtin.webhook import check_endpoint
 

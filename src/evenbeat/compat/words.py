@@ -15,7 +15,6 @@ Nobody writes a state: setting one means a verb that leads there. Only a run mak
 from collections.abc import Sequence
 from typing import Any
 
-from evenbeat.api.queries import one_of
 from evenbeat.api.requests import CRAWL, DEDUP_KEYS, DIALECTS, WORDING
 from evenbeat.api.responses import JOB_EXTRAS
 from evenbeat.domain.job import JobRecord, NewJob, dedup_key
@@ -23,6 +22,7 @@ from evenbeat.domain.schedule import LONGEST_INTERVAL, parse_schedule
 from evenbeat.domain.setting_kinds import plain_number
 from evenbeat.domain.states import VERBS, JobStatus, Verb
 from evenbeat.errors import IllegalTransition, InvalidInput
+from evenbeat.store.part import one_of
 
 SECONDS = {"minutes": 60, "hours": 3_600, "days": 86_400}
 OLDER_SCHEDULE = ("interval_minutes", "interval_type", "schedule_time")

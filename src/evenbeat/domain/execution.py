@@ -69,3 +69,14 @@ class Outcome:
     unfit: bool = False
     raised: tuple[str, ...] = ()
     error: BaseException | None = None
+
+
+def not_kept(reason: str, type_name: str) -> dict[str, str]:
+    """The note that stands in place of a result that cannot be stored."""
+    return {"omitted": reason, "type": type_name}
+
+
+def why_not_kept(result: Any) -> str | None:
+    """What such a note says; None for a result."""
+    is_note = isinstance(result, dict) and result.keys() == not_kept("", "").keys()
+    return str(result["omitted"]) if is_note else None

@@ -39,11 +39,12 @@ def unstorable_text(value: Any, path: str) -> str | None:
     if not is_wrong(value):
         return None
     path, text = culprit(value, is_wrong, path)
+    what = f"the text {path}"
     if not isinstance(text, str):
-        return f"a key in {path}"
+        what, text = f"a key in {path}", next(key for key, _ in parts(text) if is_wrong(key))
     if "\0" in text:
-        return f"the text {path} has a NUL character (\\x00) in it"
-    return f"the text {path} has half a surrogate pair in it, which is no character"
+        return f"{what} has a NUL character (\\x00) in it"
+    return f"{what} has half a surrogate pair in it, which is no character"
 
 
 def changed(sent: Any, got: Any, path: str) -> str | None:
@@ -82,8 +83,8 @@ def changed(sent: Any, got: Any, path: str) -> str | None:
         )
     else:
         return (
-            f"{path!r} is a {kind.__name__}, but would reach the handler as a {arrives.__name__}, "
-            "because no annotation says what to make of its JSON. Annotate the parameter, or pass "
-            "plain JSON"
+            f"{path!r} is of the type {kind.__name__}, but would reach the handler as "
+            f"{arrives.__name__}, because no annotation says what to make of its JSON. Annotate "
+            "the parameter, or pass plain JSON"
         )
     return next(filter(None, (changed(a, b, f"{path}.{key}") for key, a, b in compared)), None)

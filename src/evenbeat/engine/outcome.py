@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from pydantic_core import to_jsonable_python
 
 from evenbeat.domain.duration import parse_duration
-from evenbeat.domain.execution import Outcome
+from evenbeat.domain.execution import Outcome, not_kept
 from evenbeat.domain.setting_kinds import error_names
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.run import Run, StopReason
-from evenbeat.errors import EvenbeatError, Fail, InvalidInput, LeaseLost, Retry
+from evenbeat.errors import EvenbeatError, Fail, InvalidInput, LeaseLost, Retry, TooLarge
 from evenbeat.observe.logs import LogEvent
 from evenbeat.store.rows import encode_json
 from evenbeat.tasks.context import COLUMNS
@@ -22,7 +22,7 @@ logger = logging.getLogger("evenbeat.worker")
 
 RESULT_NOT_KEPT = LogEvent(
     "Result not kept",
-    "%(task)s, job %(job_id)s: %(error)s Return plain JSON, or None and keep it elsewhere.",
+    "%(task)s, job %(job_id)s: %(error)s",
 )
 MAX_RESULT_BYTES = 64 * 1024
 MAX_TRACE = 20_000
@@ -112,10 +112,12 @@ def encode_result(value: Any, run: Run) -> str:
             "result", to_jsonable_python(value), limit=MAX_RESULT_BYTES, storable=False
         )
     except Exception as error:  # a value may raise anything when it is looked at
-        note = {"omitted": _message(error), "type": type(value).__name__}
-        fields = {"job_id": str(run.job.id), "task": run.job.task, "error": note["omitted"]}
+        reason = _message(error)
+        if not isinstance(error, TooLarge):
+            reason = f"{reason.rstrip('.')}. Return plain JSON, or None."
+        fields = {"job_id": str(run.job.id), "task": run.job.task, "error": reason}
         logger.warning(RESULT_NOT_KEPT, fields, extra=fields)
-        text = encode_json("result", note, storable=False)
+        text = encode_json("result", not_kept(reason, type(value).__name__), storable=False)
     return _storable(text)
 
 

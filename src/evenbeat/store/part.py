@@ -1,6 +1,6 @@
 """What the parts of the store share: rows become what they mean, old ones go in batches."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -88,6 +88,15 @@ def check_page(limit: int, offset: int, farthest: int = 2**31 - 1) -> None:
             "To get further, narrow the list by a filter or sort it the other way round.",
             field="offset",
         )
+
+
+def one_of(field: str, words: Sequence[str] | None, known: Sequence[str]) -> None:
+    """Refuse words that are not among the known ones."""
+    for word in words or ():
+        if word not in known:
+            raise InvalidInput(
+                f"{field} must be one of {', '.join(known)}, got {word!r}.", field=field
+            )
 
 
 def check_period(start: datetime, end: datetime, fields: tuple[str, str]) -> None:

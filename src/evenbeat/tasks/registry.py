@@ -119,8 +119,9 @@ class Signature:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise InvalidInput(
-                f"{self.task}: what the run returned does not fit {self._returns}, which the "
-                f"handler is said to return: {validation_message(first)}",
+                f"{self.task}: what the run returned does not fit "
+                f"{inspect.formatannotation(self._returns)}, the annotation of what the handler "
+                f"returns: {validation_message(first)}.",
                 field="result",
             ) from None
 

@@ -210,6 +210,7 @@ NOTED = {
     "POST /api/v1/jobs/{job_id}/retry": "job.retry",
     "POST /api/v1/jobs/{job_id}/run": "job.run",
     "POST /api/v1/jobs/{job_id}/backfill": "job.backfill",
+    "POST /api/v1/executions/{execution_id}/cancel": "execution.cancel",
     "POST /api/v1/templates": "template.save",
     "PUT /api/v1/templates/{name}": "template.save",
     "DELETE /api/v1/templates/{name}": "template.delete",

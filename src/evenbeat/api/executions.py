@@ -5,7 +5,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from evenbeat.api.dependencies import ServiceDep, Viewer
+from evenbeat.api.dependencies import Operator, ServiceDep, Viewer
 from evenbeat.api.idempotency import json_response
 from evenbeat.api.queries import ExecutionQuery, RecentQuery, filled
 from evenbeat.api.responses import ExecutionDocument, ExecutionList, JobStatsDocument
@@ -56,3 +56,13 @@ def list_executions(
 def get_execution(execution_id: UUID, service: ServiceDep, _principal: Viewer) -> ExecutionDocument:
     """One attempt at one plan: its times, its result or its error."""
     return ExecutionDocument.of(service.store.read.execution(execution_id))
+
+
+@router.post("/executions/{execution_id}/cancel", summary="Stop a run")
+def cancel_execution(
+    execution_id: UUID, service: ServiceDep, _principal: Operator
+) -> ExecutionDocument:
+    """End one run in progress and throw its result away. Its job goes on with its next plan, if it
+    has one; to end the schedule as well, cancel the job."""
+    service.store.stop_run(execution_id, now=service.now)
+    return get_execution(execution_id, service, _principal)

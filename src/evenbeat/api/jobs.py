@@ -237,7 +237,8 @@ def _awaited_by(
 _EFFECTS = {
     "pause": "Keep it from running. A run in progress is finished first.",
     "resume": "Let a paused job run again, at the next plan of its rhythm.",
-    "cancel": "End it. A run in progress is stopped, and its result thrown away.",
+    "cancel": "End it with its schedule. A run in progress is stopped, and its result thrown away. "
+    "To stop one run of a job that goes on, cancel the execution.",
     "retry": "Run a failed or cancelled job again, now, with its retries back at 0.",
     "run": "Run it now, besides its schedule; its rhythm stays.",
 }

@@ -247,6 +247,21 @@ def list_executions(  # noqa: PLR0917 - the options are named on the command lin
     session.show_list(page, "executions", columns, "There are none.")
 
 
+@execution_cli.api_command("cancel")
+def cancel_execution(
+    session: ApiSession,
+    execution: Annotated[str, argument("ID", "The id, or the beginning that lists show.")],
+) -> None:
+    """Stop one run. Its job goes on with its next plan; `job cancel` ends the schedule as well."""
+    id_ = find(session.client, "execution", execution)["id"]
+    document = session.client.post(f"/api/v1/executions/{id_}/cancel")
+    job = session.client.get(f"/api/v1/jobs/{document['job_id']}")
+    text = f"The run of {label(job)} is stopped."
+    if job["next_run_at"]:
+        text += f" Next run: {both(job['next_run_at'], session.client.now())}."
+    session.show(document, f"{text} The job is {job['status']}.")
+
+
 @execution_cli.api_command("show")
 def show_execution(
     session: ApiSession,

@@ -10,7 +10,7 @@ from evenbeat import charts, humanize
 from evenbeat.api.dependencies import Operator, Viewer
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.job_form import REFUSED, errors_of, local_minute, moment_of
-from evenbeat.dashboard.jobs import RunFigures, run_figures, tags_of, verbs_for
+from evenbeat.dashboard.jobs import RunFigures, effects_of_stopping, run_figures, tags_of, verbs_for
 from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of
 from evenbeat.domain.job import JobRecord, recurring_of, spec_of
 from evenbeat.errors import InvalidInput
@@ -69,6 +69,27 @@ def execution(page: PageDep, execution_id: str, _viewer: Viewer) -> Response:
     loads = (load for worker in page.store.upkeep.workers() for load in worker.loads)
     held = {one.execution_id: one for load in loads for one in load.held}.get(run.id)
     return page.render("execution.html", run=run, job=page.store.read.job(run.job_id), held=held)
+
+
+@router.get("/executions/{execution_id}/stop", name="ask_to_stop")
+def ask_to_stop(page: PageDep, execution_id: str, _operator: Operator) -> Response:
+    """Ask first: what is lost, what stays, and what it means for the handler."""
+    run = page.store.read.execution(id_of(execution_id, "execution"))
+    job = page.store.read.job(run.job_id)
+    stopping, again = effects_of_stopping(page, [job.id]), job.schedule_kind != "once"
+    return page.render("stop_run.html", run=run, job=job, stopping=stopping, recurring=again)
+
+
+@router.post("/executions/{execution_id}/stop", name="stop_run")
+def stop_run(page: PageDep, execution_id: str, _operator: Operator) -> Response:
+    """End this run; the job goes on."""
+    job = page.store.stop_run(id_of(execution_id, "execution"), now=page.service.now)
+    text = "Stopped the run."
+    if job.next_run_at is not None:
+        text += (
+            f" The schedule stays; the next run is {humanize.relative(job.next_run_at, page.now)}."
+        )
+    return page.back(page.url("job", job_id=job.id), Notice(text))
 
 
 def _chart(past: list[PastRun], figures: RunFigures, zone: tzinfo) -> str:

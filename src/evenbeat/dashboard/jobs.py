@@ -247,6 +247,8 @@ def _confirmation(
             values["name"] = job.name or job.task
     if verb.leads_to in (JobStatus.CANCELLED, None):
         values["stopping"] = effects_of_stopping(page, target)
+    if verb.leads_to is JobStatus.CANCELLED and len(ids) == 1 and job.schedule_kind != "once":
+        values["run_only"] = job.lock_token
     return page.render("confirm.html", **values)
 
 

@@ -123,6 +123,16 @@ def decide(
     return RunEnd(job, EndKind.FAILED, outcome, decision)
 
 
+def stopped_run(job: JobRecord, now: datetime) -> RunEnd:
+    """How a run ends that a person stops: a recurring job goes on with its next plan."""
+    since = job.started_at or job.lock_acquired_at or now
+    lived = max(0.0, (now - since).total_seconds() * 1000)
+    outcome = Outcome(ExecutionStatus.CANCELLED, duration_ms=lived, error_code="cancelled")
+    once = job.schedule_kind == "once"
+    decision = Decision(JobStatus.CANCELLED) if once else _next_occurrence(job, now)
+    return RunEnd(job, EndKind.CANCELLED, outcome, decision)
+
+
 def lost_lease(job: JobRecord) -> Outcome:
     """The outcome of a run whose worker vanished: a failed attempt, or one that needs a person."""
     if job.allow_stale_reentry:

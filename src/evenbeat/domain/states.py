@@ -88,8 +88,8 @@ RETRY = Verb(
 )
 CANCEL = Verb(
     "cancel", "Cancel", "cancelled", "Cancelled", LIVE, _S.CANCELLED,
-    "A run in progress is stopped and its result is discarded. A cancelled job stays listed and "
-    "can be retried.",
+    "It will not run again, also where it has a schedule: that ends. A run in progress is stopped "
+    "and its result is discarded. A cancelled job stays listed and can be retried.",
     always_ask=True, can_be_undone=True,
 )  # fmt: skip
 DELETE = Verb(

@@ -347,7 +347,7 @@ class HintListener(Loop):
                 if signal.kind == "due":
                     self._claimer.claim_on_hint(self._listener.claims_on)
                 elif signal.kind == "cancel":
-                    for run in self._runs.of_job(signal.subject):
+                    for run in self._runs.named(signal.subject):
                         run.stop(StopReason.CANCELLED)
                 elif signal.kind == "waiting":
                     self._runs.expect_end(signal.subject)

@@ -132,9 +132,9 @@ class ActiveRuns:
         with self._lock:
             return list(self._by_token.values())
 
-    def of_job(self, job_id: str) -> list[Run]:
-        """The run of a job, by the id's text."""
-        return [run for run in self.all() if str(run.job.id) == job_id]
+    def named(self, id_: str) -> list[Run]:
+        """The run that has this id or belongs to the job that has it, by the id's text."""
+        return [run for run in self.all() if id_ in (str(run.token), str(run.job.id))]
 
     def expect_end(self, job_id: str) -> None:
         """Somebody waits for the end of this job, which may run here."""

@@ -31,6 +31,7 @@ Action = Literal[
     "job.delete",
     "job.undo",
     "job.backfill",
+    "execution.cancel",
     "queue.pause",
     "queue.resume",
     "worker.drain",

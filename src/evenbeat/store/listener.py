@@ -18,7 +18,7 @@ QUIET_SECONDS = 15.0
 
 
 class Signal(NamedTuple):
-    """A hint: `due` names a queue; `cancel`, `waiting` and `ended` name a job."""
+    """A hint: `due` names a queue; `waiting` and `ended` a job; `cancel` a job or one run."""
 
     kind: str
     subject: str

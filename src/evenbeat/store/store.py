@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from evenbeat.domain.decision import RunEnd
+from evenbeat.domain.decision import RunEnd, stopped_run
 from evenbeat.domain.first_run import FirstRun, first_run
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobRecord, NewJob
@@ -304,6 +304,28 @@ class Store:
         if keyed:
             self._keyed.runs_ended(self.limits.freed(keyed, now=now))
         return {row[0] for row in rows}
+
+    def stop_run(self, execution_id: UUID, *, now: datetime | None = None) -> JobRecord:
+        """End one run at once and throw its result away; its job goes on with its next plan, if it
+        has one. Its worker hears of it, or finds its lease gone."""
+        run = self.read.execution(execution_id)
+        job = self.read.job(run.job_id)
+        end = stopped_run(job, self.clock(now))
+        if job.lock_token != execution_id or not self.finish([end], now=now):
+            ended = self.read.execution(execution_id).status
+            state = "is being handed on" if ended == "running" else f"is {ended}"
+            raise Conflict(f"Only a run in progress can be stopped, and this one {state}.")
+        self.notify(f"cancel:{execution_id}", f"due:{job.queue}")
+        after = self.read.job(job.id)
+        self.audit.add(
+            "execution.cancel",
+            ids=[job.id, execution_id],
+            name=job.name or job.task,
+            before={"status": job.status},
+            after={"status": after.status},
+            now=now,
+        )
+        return after
 
     def release(
         self,

@@ -23,9 +23,19 @@ if TYPE_CHECKING:
     from evenbeat.domain.schedule import AfterCondition, Awaited
     from evenbeat.domain.scope import Scope
     from evenbeat.domain.states import ExecutionStatus, JobStatus
+    from evenbeat.domain.step import Step
     from evenbeat.eager import Eager, EagerJob
     from evenbeat.engine.worker import Worker
-    from evenbeat.errors import EvenbeatError, Fail, JobCancelled, JobFailed, LeaseLost, Retry
+    from evenbeat.errors import (
+        EvenbeatError,
+        EventTimeout,
+        Fail,
+        JobCancelled,
+        JobFailed,
+        LeaseLost,
+        Retry,
+        Snooze,
+    )
     from evenbeat.events import BalanceEvent, Event, EventKind, WorkerEvent
     from evenbeat.job import Job
     from evenbeat.jobs import JobFilters
@@ -46,6 +56,7 @@ __all__ = [
     "EvenbeatError",
     "Event",
     "EventKind",
+    "EventTimeout",
     "Execution",
     "ExecutionStatus",
     "Fail",
@@ -66,7 +77,9 @@ __all__ = [
     "ScheduleOptions",
     "Scope",
     "ScopeContext",
+    "Snooze",
     "State",
+    "Step",
     "SyncReport",
     "Task",
     "TaskDecorator",
@@ -92,6 +105,7 @@ _HOMES = {
     "EventKind": "events",
     "Execution": "domain.execution",
     "ExecutionStatus": "domain.states",
+    "EventTimeout": "errors",
     "Fail": "errors",
     "Job": "job",
     "JobCancelled": "errors",
@@ -110,7 +124,9 @@ _HOMES = {
     "ScheduleOptions": "declared",
     "Scope": "domain.scope",
     "ScopeContext": "declared",
+    "Snooze": "errors",
     "State": "tasks.context",
+    "Step": "domain.step",
     "SyncReport": "declared",
     "Task": "task",
     "TaskDecorator": "task",

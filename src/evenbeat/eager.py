@@ -30,6 +30,7 @@ from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobRecord, NewJob, spec_columns
 from evenbeat.domain.schedule import Once
 from evenbeat.domain.states import FINISHED, LIVE, TRANSITIONS, ExecutionStatus, JobStatus
+from evenbeat.domain.step import Step, StepKind
 from evenbeat.engine.outcome import completed, encode_progress, failed
 from evenbeat.engine.run import Run
 from evenbeat.errors import IllegalTransition, InvalidInput
@@ -38,6 +39,7 @@ from evenbeat.store.on_loop import aside
 from evenbeat.store.rows import encode_json
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.hooks import await_inside, call_inside
+from evenbeat.tasks.steps import Suspended
 
 MOST_NESTED = 50
 """How deep jobs may enqueue jobs: a handler that enqueues itself would never come to an end."""
@@ -100,6 +102,8 @@ class EagerJob(Job[Any]):
         }
         self._executions = [Execution(**values)]
         status = JobStatus(outcome.status.value)
+        if outcome.resume_at is not None:  # snoozed, and nobody runs it again
+            status = JobStatus.SCHEDULED
         message = outcome.error_message
         self._record = run.job._replace(status=status, completed_at=now, error_message=message)
 
@@ -169,12 +173,14 @@ class Eager:
         variables.run(_depth.set, depth + 1)
         try:
             outcome = completed(run, aside(lambda: variables.run(_call, run))) or Outcome()
-        except Exception as error:
-            added.raised = error
+        except (Exception, Suspended) as error:
+            added.raised = error if isinstance(error, Exception) else None
             outcome = failed(run, error) or Outcome(
                 ExecutionStatus.FAILED, error_message=str(error)
             )
         added._has_run(run, outcome, self.now(), self._progress.pop(run.token, None))
+        if outcome.resume_at is not None:
+            added.raised = None
         if added.raised is not None and self._raise_errors:
             raise added.raised
         return added
@@ -221,6 +227,19 @@ class Eager:
     def renew(self, _job: JobRecord) -> bool:
         """Nobody else can take it."""
         return True
+
+    def steps(self, _job: JobRecord) -> list[Step]:
+        """Nothing is done yet."""
+        return []
+
+    def keep_step(self, _job: JobRecord, step: Step) -> Step:
+        """There is one run, and sleeps are over at once."""
+        if step.kind == StepKind.EVENT:
+            raise InvalidInput(
+                f"In eager mode nobody can send the event {step.name!r}. Test it in a harness.",
+                field="name",
+            )
+        return step._replace(completed_at=step.completed_at or step.until)
 
 
 def _call(run: Run) -> Any:

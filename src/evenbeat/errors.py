@@ -18,6 +18,7 @@
     │   ├── RoleTooLow                 names the role that is needed and the one that is held
     │   └── ForeignRequest             another site's page, or a foreign host name, is behind it
     ├── LeaseLost                      the claim belongs to someone else now; stop and write nothing
+    ├── EventTimeout (TimeoutError)    a run has waited in vain for an event
     ├── TaskUnknown                    no task of this name in this process
     ├── JobFailed                      the job whose result is asked for has failed
     │   └── JobCancelled               it was cancelled
@@ -32,8 +33,8 @@
         ├── SchemaBehind               the database is yet to be migrated
         └── EmbeddedUnavailable        the private server cannot be had on this machine
 
-Two more are raised by handlers, not by Evenbeat: `Retry` (try this run again later) and `Fail`
-(trying again is pointless).
+Three more are raised by handlers, not by Evenbeat: `Retry` (try this run again later), `Fail`
+(trying again is pointless) and `Snooze` (later, and this was no attempt).
 """
 
 from collections.abc import Iterable, Mapping
@@ -162,6 +163,10 @@ class LeaseLost(EvenbeatError):
     """This claim was taken over or cancelled: stop the run, its result no longer counts."""
 
 
+class EventTimeout(EvenbeatError, TimeoutError):
+    """The event that a run waited for has not come in time."""
+
+
 class TaskUnknown(EvenbeatError, LookupError):
     """No task of this name is registered in this process."""
 
@@ -266,3 +271,12 @@ class Fail(Exception):
         super().__init__(*reason)
         self.code = code
         self.result = result
+
+
+class Snooze(Exception):
+    """Raised by a handler: not now, but `after` a while (seconds, a timedelta or a text such as
+    "10m"). It costs no attempt, and may be raised any number of times."""
+
+    def __init__(self, after: timedelta | float | str, reason: str = "") -> None:
+        super().__init__(reason or f"Snoozed for {after}.")
+        self.after = after

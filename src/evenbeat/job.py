@@ -13,6 +13,7 @@ from evenbeat.domain.execution import Execution, why_not_kept
 from evenbeat.domain.job import DurationLike, JobRecord, NewJob
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.states import FINISHED, JobStatus
+from evenbeat.domain.step import Step
 from evenbeat.engine.ends import EndWatch
 from evenbeat.errors import InvalidInput, JobCancelled, JobFailed, ResultNotKept
 from evenbeat.store.bulk import Added
@@ -90,6 +91,15 @@ class Job(Generic[R_co]):
         runs = self.executions(limit=1)
         return runs[0].progress if runs else None
 
+    def steps(self) -> list[Step]:
+        """What its runs have done for good, and sleep or wait for, in this order."""
+        return self._app.store.steps.of(self.id)
+
+    def send_event(self, name: str, payload: Any = None) -> bool:
+        """Give an event to the run that waits for it by `ctx.wait_event`, or keep it for one that
+        will; whether one waited."""
+        return self._app.store.steps.send_event(self.id, name, payload, now=self._app.now())
+
     def cancel(self) -> None:
         """End it for good. A run in progress is stopped, and its result thrown away."""
         self._app.store.control.cancel([self.id], now=self._app.now()).only()
@@ -152,6 +162,8 @@ class Job(Generic[R_co]):
     status_async = async_form(status)
     executions_async = async_form(executions)
     progress_async = async_form(progress)
+    steps_async = async_form(steps)
+    send_event_async = async_form(send_event)
     cancel_async = async_form(cancel)
     wait_async = async_form(wait)
     result_async = async_form(result)

@@ -115,6 +115,30 @@ def test_random_kills_lose_nothing_and_double_nothing(
     assert {stretch.job for stretch in finished} == {str(id_) for id_ in story.completions()}
 
 
+@pytest.mark.parametrize("task", ["five_steps", "five_steps_alone", "five_steps_on_loop"])
+def test_a_job_of_five_steps_whose_worker_is_killed_after_each(
+    fleet: Fleet, store: Store, story: Story, task: str
+) -> None:
+    id_ = store.add(job(task)).id
+    for number in range(1, 6):
+        worker = fleet.start(**SHORT_LEASE)
+        wait_for(lambda n=number: len(fleet.ledger.of(id_, "done")) == n, f"step {number} is done")
+        worker.kill()
+
+    fleet.start(**SHORT_LEASE)
+    wait_for(lambda: story.all_completed(1), "it ends")
+
+    assert [entry["number"] for entry in fleet.ledger.of(id_, "effect")] == [1, 2, 3, 4, 5]
+    runs = store.read.executions_of(id_).executions
+    assert [run.error_code for run in runs] == [None, *["lease_expired"] * 5]
+    assert runs[0].result == 15
+    steps = store.steps.of(id_)
+    assert [(one.name, one.execution_number) for one in steps] == [
+        (f"step {n}", n) for n in range(1, 6)
+    ]
+    assert [one.execution_id for one in steps] == [run.id for run in reversed(runs[1:])]
+
+
 def test_finish_without_the_lease_changes_nothing(fleet: Fleet, store: Store, story: Story) -> None:
     """The old owner comes to an end while the new one still runs: only the new one counts."""
     added = store.add(job("doze", {"seconds": 2.0}))

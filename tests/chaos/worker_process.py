@@ -94,6 +94,51 @@ async def tick(ctx: Context) -> None:
     note("tick", ctx, plan=ctx.plan_time.timestamp(), wall=time.time())
 
 
+# -- durable steps -------------------------------------------------------------------------------
+
+
+def effect(ctx: Context, number: int) -> int:
+    note("effect", ctx, number=number)
+    return number
+
+
+def hold(ctx: Context, step: int, done_by: Any) -> None:
+    """After a step that this very run has done, there is time to kill its worker."""
+    if done_by == str(ctx.execution_id):
+        note("done", ctx, step=step)
+        time.sleep(3600)
+
+
+def five_steps(ctx: Context) -> int:
+    total = 0
+    for number in range(1, 6):
+        result = ctx.step(f"step {number}", lambda n=number: [effect(ctx, n), ctx.execution_id])
+        total += result[0]
+        hold(ctx, number, result[1])
+    return total
+
+
+app.task(five_steps, name="five_steps")
+
+
+@app.task(isolate=True)
+def five_steps_alone(ctx: Context) -> int:
+    return five_steps(ctx)
+
+
+@app.task
+async def five_steps_on_loop(ctx: Context) -> int:
+    async def act(number: int) -> list[Any]:
+        return [effect(ctx, number), ctx.execution_id]
+
+    total = 0
+    for number in range(1, 6):
+        result = await ctx.step(f"step {number}", act, number)
+        total += result[0]
+        await asyncio.to_thread(hold, ctx, number, result[1])
+    return total
+
+
 # -- handlers that are stopped -------------------------------------------------------------------
 
 

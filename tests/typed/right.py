@@ -219,6 +219,30 @@ any_task(store)
 any_task(app.task(max, name="largest"))
 
 
+def half(number: int) -> float:
+    return number / 2
+
+
+async def words(text: str, *, most: int = 3) -> list[str]:
+    return text.split()[:most]
+
+
+@app.task
+def in_steps(ctx: Context, number: int) -> float:
+    assert_type(ctx.step("half", half, number), float)
+    ctx.sleep("2d")
+    print(ctx.wait_event("approved", timeout=timedelta(days=3)))
+    return ctx.step("again", half, number=number)
+
+
+@app.task
+async def in_async_steps(ctx: Context, text: str) -> list[str]:
+    assert_type(await ctx.step("words", words, text, most=2), list[str])
+    await ctx.sleep(60)
+    await ctx.wait_event("approved")
+    return await ctx.step("again", words, text=text)
+
+
 def signed_in(request: Request) -> Caller | None:
     return Caller("ann", "admin") if "cookie" in request.headers else None
 

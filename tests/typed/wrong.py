@@ -1,6 +1,7 @@
 """Wrong calls of the Python API: mypy --strict and pyright both object to each line that says so,
 and to no other."""
 
+import asyncio
 from typing import Any
 
 from evenbeat import Context, Evenbeat, Task
@@ -60,6 +61,14 @@ def wrong(ctx: Context) -> None:
     app.enqueue_many(["a"])  # error: a text for a job
     takes_a_number: Task[[int], Any] = fetch  # error: it takes a text
     store(ctx, [1]).upper()  # error: it returns a number
+
+
+async def wrong_steps(ctx: Context) -> None:
+    ctx.step("str", str.upper, 3)  # error: a number for a text
+    ctx.step("int", int, "3").upper()  # error: it returns a number
+    await ctx.step("sleep", asyncio.sleep, "3")  # error: a text for a number
+    ctx.step(str.upper, "name")  # error: the name comes first
+    ctx.sleep(b"2d")  # error: bytes for a duration
 
 
 async def wrong_too() -> None:

@@ -56,7 +56,7 @@ class RunEnd(NamedTuple):
 
     A run that its worker gave up (lost, released, or cancelled by a person) has neither an outcome
     nor a decision: others decide about its job. One that was released because its payload does not
-    fit has both: why, and when another worker may try.
+    fit, or because it sleeps, has both: why, and when it may be tried or goes on.
     """
 
     job: JobRecord
@@ -92,10 +92,9 @@ def decide(
     unfit payload how often it was refused before, if a live worker is left that has not."""
     if refusals is not None and refusals < MOST_REFUSALS:
         due = now + timedelta(seconds=min(2**refusals, LONGEST_REFUSAL_SECONDS))
-        same = Decision(
-            JobStatus.SCHEDULED, job.plan_time, due, job.current_retry_count, job.burst_count
-        )
-        return RunEnd(job, EndKind.RELEASED, outcome, same)
+        return RunEnd(job, EndKind.RELEASED, outcome, _same_again(job, due))
+    if outcome.resume_at is not None:
+        return RunEnd(job, EndKind.RELEASED, outcome, _same_again(job, outcome.resume_at))
     if outcome.status is ExecutionStatus.COMPLETED:
         decision = _DONE if job.schedule_kind == "once" else _next_occurrence(job, now)
         return RunEnd(job, EndKind.COMPLETED, outcome, decision)
@@ -131,6 +130,12 @@ def stopped_run(job: JobRecord, now: datetime) -> RunEnd:
     once = job.schedule_kind == "once"
     decision = Decision(JobStatus.CANCELLED) if once else _next_occurrence(job, now)
     return RunEnd(job, EndKind.CANCELLED, outcome, decision)
+
+
+def _same_again(job: JobRecord, due: datetime) -> Decision:
+    """The same attempt, later."""
+    plan, retries, burst = job.plan_time, job.current_retry_count, job.burst_count
+    return Decision(JobStatus.SCHEDULED, plan, due, retries, burst)
 
 
 def lost_lease(job: JobRecord) -> Outcome:

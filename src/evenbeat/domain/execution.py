@@ -44,9 +44,9 @@ class Outcome:
     `result` is JSON text; `retry_after` is the handler's own wish, and with `keeps_turn` the job is
     due again as it was; `final` says that trying again is pointless; `needs_person` keeps even a
     recurring job from going on by itself; `unfit` says that the payload does not fit the handler of
-    this worker, which has not run. `raised` is what the exception that ended it is called, and
-    `error` the exception itself, for the log only, if nobody has named the failure. `figures` is
-    JSON text.
+    this worker, which has not run; `resume_at` says of one that sleeps, waits or was snoozed when
+    it goes on. `raised` is what the exception that ended it is called, and `error` the exception
+    itself, for the log only, if nobody has named the failure. `figures` is JSON text.
     """
 
     status: ExecutionStatus = ExecutionStatus.COMPLETED
@@ -67,6 +67,7 @@ class Outcome:
     final: bool = False
     needs_person: bool = False
     unfit: bool = False
+    resume_at: datetime | None = None
     raised: tuple[str, ...] = ()
     error: BaseException | None = None
 

@@ -37,13 +37,13 @@ def first_run(spec: JobSpec, start: datetime | timedelta | None, now: datetime) 
     return FirstRun(JobStatus.PENDING if at_once else JobStatus.SCHEDULED, plan, due, anchor)
 
 
-def resumed_run(job: JobRecord, now: datetime) -> FirstRun:
+def resumed_run(job: JobRecord, now: datetime, has_begun: bool = False) -> FirstRun:
     """Where a paused job enters again: where it waited, or, if a recurring one has missed that,
-    at the next plan of its rhythm."""
+    at the next plan of its rhythm. An occurrence of which something is done goes on."""
     schedule = recurring_of(job)
     if job.next_run_at is not None and job.next_run_at > now:
         return FirstRun(JobStatus.SCHEDULED, job.plan_time, job.next_run_at, job.anchor_at)
-    if schedule is None:
+    if schedule is None or has_begun:
         return FirstRun(JobStatus.PENDING, job.plan_time, job.next_run_at, job.anchor_at)
     plan = schedule.next_after(now)
     return FirstRun(JobStatus.SCHEDULED, plan, due_time(job, plan), job.anchor_at)

@@ -22,6 +22,7 @@ from evenbeat.domain.decision import beyond_limit
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import JobRecord
 from evenbeat.domain.states import ExecutionStatus
+from evenbeat.domain.step import Step
 from evenbeat.engine.outcome import ChildReport, completed, encode_progress, failed
 from evenbeat.engine.run import Run
 from evenbeat.engine.runners import SlotRunner
@@ -111,10 +112,8 @@ class ProcessRunner(SlotRunner):
                 kind, content = ours.recv()
                 if kind == "progress":
                     run.context.progress(**content)
-                elif kind == "heartbeat":
-                    ours.send(run.context.renew())
-                elif kind == "now":
-                    ours.send(run.context.now)
+                elif kind != "ended":
+                    ours.send(_answer(run, kind, content))
                 else:
                     report: ChildReport = content
                     return report._replace(
@@ -128,6 +127,16 @@ class ProcessRunner(SlotRunner):
             _end_group(child)
             child.join()
             child.close()
+
+
+def _answer(run: Run, question: str, content: Any) -> Any:
+    """What the child asks of its run's lease."""
+    leases = run.context.leases
+    if question == "now" or leases is None:
+        return run.context.now
+    if question == "steps":
+        return leases.steps(run.job)
+    return leases.keep_step(run.job, content) if question == "keep_step" else run.context.renew()
 
 
 def _beyond(run: Run, meter: Meter, limit: str) -> ChildReport:
@@ -246,9 +255,19 @@ class PipedLeases:
         moment: datetime = self._ask("now")
         return moment
 
-    def _ask(self, kind: str) -> Any:
+    def steps(self, _job: JobRecord) -> list[Step]:
+        """Ask the worker what is done."""
+        steps: list[Step] = self._ask("steps")
+        return steps
+
+    def keep_step(self, _job: JobRecord, step: Step) -> Step | None:
+        """Let the worker keep it."""
+        kept: Step | None = self._ask("keep_step", step)
+        return kept
+
+    def _ask(self, kind: str, content: Any = None) -> Any:
         with self._sending:
-            self._pipe.send((kind, None))
+            self._pipe.send((kind, content))
             return self._pipe.recv()
 
 

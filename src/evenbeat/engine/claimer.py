@@ -259,12 +259,15 @@ class Claimer(Loop):
         """Start jobs of which some may be too late for their plans. Those that just start go first:
         what goes wrong with the others must not hold them up."""
         now = self._clock.now()
+        expiring = [job.id for job in jobs if job.expires_seconds is not None and job.release_count]
+        begun = self._store.steps.begun(expiring) if expiring else set()
         in_time: list[JobRecord] = []
         revisions: list[tuple[JobRecord, Revision]] = []
         unreadable: list[JobRecord] = []
         for job in jobs:
             try:
-                if job.expires_seconds is not None and (outcome := expired(job, now)) is not None:
+                may_expire = job.expires_seconds is not None and job.id not in begun
+                if may_expire and (outcome := expired(job, now)) is not None:
                     self._pipeline.end_unstarted(job, outcome, asked_at)
                     continue
                 revision = revise(job, now)

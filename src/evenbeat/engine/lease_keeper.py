@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from evenbeat.domain.job import JobRecord
+from evenbeat.domain.step import Step
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
 from evenbeat.engine.outcome import encode_progress
@@ -113,6 +114,14 @@ class LeaseKeeper(Loop):
     def now(self) -> datetime:
         """The present."""
         return self._clock.now()
+
+    def steps(self, job: JobRecord) -> list[Step]:
+        """What runs of this occurrence have done."""
+        return self._store.steps.of(job.id, job.plan_time)
+
+    def keep_step(self, job: JobRecord, step: Step) -> Step | None:
+        """Keep a step, fenced by the run's lease."""
+        return self._store.steps.keep(step, job.lock_token)
 
     def tick(self) -> float:
         """Seconds between two looks at what is to be done."""

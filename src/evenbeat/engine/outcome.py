@@ -13,10 +13,20 @@ from evenbeat.domain.execution import Outcome, not_kept
 from evenbeat.domain.setting_kinds import error_names
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.run import Run, StopReason
-from evenbeat.errors import EvenbeatError, Fail, InvalidInput, LeaseLost, Retry, TooLarge
+from evenbeat.errors import (
+    EvenbeatError,
+    EventTimeout,
+    Fail,
+    InvalidInput,
+    LeaseLost,
+    Retry,
+    Snooze,
+    TooLarge,
+)
 from evenbeat.observe.logs import LogEvent
-from evenbeat.store.rows import encode_json
+from evenbeat.store.rows import MAX_RESULT_BYTES, SNOOZED, encode_json
 from evenbeat.tasks.context import COLUMNS
+from evenbeat.tasks.steps import Suspended, suspension_in
 
 logger = logging.getLogger("evenbeat.worker")
 
@@ -24,7 +34,7 @@ RESULT_NOT_KEPT = LogEvent(
     "Result not kept",
     "%(task)s, job %(job_id)s: %(error)s",
 )
-MAX_RESULT_BYTES = 64 * 1024
+EVENT_TIMEOUT = "event_timeout"
 MAX_TRACE = 20_000
 MAX_MESSAGE = 2_000
 MAX_CODE = 100
@@ -58,10 +68,26 @@ def completed(run: Run, value: Any) -> Outcome | None:
     return outcome
 
 
-def failed(run: Run, error: BaseException) -> Outcome | None:
+def failed(  # noqa: PLR0912 - each way to raise has its own end
+    run: Run, error: BaseException
+) -> Outcome | None:
     """The outcome of a handler that raised. One that was stopped raised because of that."""
-    if isinstance(error, LeaseLost) or run.stop_reason is not None:
+    put_off = suspension_in(error)
+    if isinstance(error, LeaseLost) or (
+        run.stop_reason is not None and not (put_off and run.stop_reason is StopReason.SHUTDOWN)
+    ):
         return stopped(run)
+    if isinstance(error, Snooze):
+        try:
+            until = run.context.now + parse_duration(error.after)
+            put_off = Suspended(until, SNOOZED, _message(error))
+        except InvalidInput as problem:
+            error = problem
+    if put_off is not None:
+        later, code, reason = put_off.until, put_off.code, put_off.reason
+        outcome = Outcome(error_code=code, error_message=reason, resume_at=later)
+        outcome.status = ExecutionStatus.CANCELLED
+        return _measured(run, outcome)
     outcome = Outcome(
         ExecutionStatus.FAILED,
         error_code=type(error).__name__,
@@ -85,6 +111,8 @@ def failed(run: Run, error: BaseException) -> Outcome | None:
     elif isinstance(error, InvalidInput) and error.field == "payload":
         outcome.error_code, outcome.final = "invalid_payload", True
         outcome.unfit = run.unfit
+    elif isinstance(error, EventTimeout):
+        outcome.error_code, outcome.final = EVENT_TIMEOUT, True
     else:
         outcome.raised = tuple(error_names(type(error)))
     if outcome.stack_trace is not None:

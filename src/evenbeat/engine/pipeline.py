@@ -235,8 +235,8 @@ class Pipeline(Loop):
             for run, o in batch
             if o is not None
         ]
-        refused = [end for end in ends if end.kind is EndKind.RELEASED] if refusals else []
-        if refused:
+        put_off = [end for end in ends if end.kind is EndKind.RELEASED]
+        if put_off:
             ends = [end for end in ends if end.kind is not EndKind.RELEASED]
         if ends:
             try:
@@ -246,21 +246,19 @@ class Pipeline(Loop):
             if self._unsure and len(held) < len(ends):
                 held |= self._written_before(ends)
             ends = [e if e.job.lock_token in held else RunEnd(e.job, EndKind.LOST) for e in ends]
-        if refused:
-            self._store.release(
-                [
-                    Release(job, None, decision.next_run_at, outcome.error_message)
-                    for job, _, outcome, decision in refused
-                    if outcome is not None and decision is not None
-                ],
-                error_code=REFUSED,
-                now=self._clock.override(),
-            )
+        releases: dict[str, list[Release]] = {}
+        for job, _, outcome, decision in put_off:
+            if outcome is not None and decision is not None:
+                code = REFUSED if outcome.unfit else outcome.error_code or ""
+                release = Release(job, None, decision.next_run_at, outcome.error_message)
+                releases.setdefault(code, []).append(release)
+        for code, some in releases.items():
+            self._store.release(some, error_code=code, now=self._clock.override())
         stopped = [run for run, outcome in batch if outcome is None]
         released = [run.job for run in stopped if run.stop_reason is StopReason.SHUTDOWN]
         if released:
             self._store.release([Release(job) for job in released], now=self._clock.override())
-        return ends + refused + [RunEnd(run.job, _STOPPED_AS[run.stop_reason]) for run in stopped]
+        return ends + put_off + [RunEnd(run.job, _STOPPED_AS[run.stop_reason]) for run in stopped]
 
     def _report(self, ends: list[RunEnd]) -> None:
         """Tell claimer, metrics, logs and listeners what became of these runs."""

@@ -18,6 +18,7 @@ logger = logging.getLogger("evenbeat.worker")
 _JOB = "%(task)s, job %(job_id)s"
 _STARTED = LogEvent("Executing job", _JOB)
 _REFUSED = LogEvent("Payload refused, left to another worker", f"{_JOB}: %(reason)s")
+_PUT_OFF = LogEvent("Put off", f"{_JOB}: %(reason)s")
 _HANDED_BACK = LogEvent("Handed back", _JOB)
 _CANCELLED = LogEvent("Job cancelled", _JOB)
 _EXPIRED = LogEvent("Expired, not run", f"{_JOB}: %(reason)s")
@@ -85,11 +86,12 @@ class Reporter:
     def _log(self, end: RunEnd) -> None:
         fields = _fields(end.job)
         outcome, decision = end.outcome, end.decision
-        if end.kind is EndKind.RELEASED and outcome is not None:
-            fields["reason"] = outcome.error_message
-            logger.warning(_REFUSED, fields, extra=fields)
-        elif end.kind is EndKind.RELEASED:
-            logger.info(_HANDED_BACK, fields, extra=fields)
+        if end.kind is EndKind.RELEASED:
+            text, level = _HANDED_BACK, logging.INFO
+            if outcome is not None:
+                text, level = (_REFUSED, logging.WARNING) if outcome.unfit else (_PUT_OFF, level)
+                fields["reason"] = outcome.error_message
+            logger.log(level, text, fields, extra=fields)
         elif end.kind is EndKind.CANCELLED:
             if outcome is not None:  # it was too late to start
                 fields["reason"] = outcome.error_message

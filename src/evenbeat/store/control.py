@@ -58,6 +58,7 @@ from evenbeat.store.placement import (
 )
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import MAX_JSON_BYTES, encode_json
+from evenbeat.store.steps import Steps
 
 _CHUNK = 1000
 
@@ -125,6 +126,7 @@ class Control(StorePart):
         self._dependencies = Dependencies(database)
         self._limits = LimitTable(database)
         self._audit = AuditLog(database)
+        self._steps = Steps(database)
         self._placer = placer
 
     def apply(self, verb: Verb, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
@@ -149,11 +151,13 @@ class Control(StorePart):
         def work(connection: Connection | None) -> list[JobRecord]:
             paused = self._all(JobRecord._make, "paused_for_update", {"ids": list(ids)}, connection)
             moment = self._database.clock(now, connection)
-            requests = [resume_request(job, moment) for job in paused]
+            # One that has begun goes on where it was: it must not come to stand at another plan.
+            begun = self._steps.begun([job.id for job in paused], connection)
+            requests = [resume_request(job, moment) for job in paused if job.id not in begun]
             wishes = [request for request in requests if request is not None]
             places = places_for(self._placer, wishes, moment)
             runs = [
-                resumed_run(job, moment)._replace(placed_at=job.placed_at)
+                resumed_run(job, moment, job.id in begun)._replace(placed_at=job.placed_at)
                 if places.get(job.id) is None
                 else placed_run(unanchored(spec_of(job)), places[job.id], moment)
                 for job in paused
@@ -268,6 +272,9 @@ class Control(StorePart):
                 other = self._reads.job_by_name(columns["name"], scope_of(job))
                 taken_by = other.id if other else job.id
                 raise NameTaken(columns["name"], str(scope_of(job)), taken_by) from error
+            if job.plan_time and job.schedule_kind == edited.schedule_kind == Once.kind:
+                move = {"job_id": job_id, "from": job.plan_time, "to": edited.plan_time}
+                self._database.rows("carry_steps", move, connection)
             # Let it wait for what its schedule names now; one that names nothing waits as before.
             awaited = spec.schedule if isinstance(spec.schedule, After) else After()
             is_unchanged = awaited is spec.schedule or job.schedule_kind != After.kind

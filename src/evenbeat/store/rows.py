@@ -18,6 +18,8 @@ from evenbeat.errors import InvalidInput, TooLarge
 from evenbeat.store.prepared import numbers, texts, times, uuids, words
 
 MAX_JSON_BYTES = 256 * 1024
+MAX_RESULT_BYTES = 64 * 1024
+"""Of what a handler or a step returns, and of an event."""
 
 _STOPPED = (JobStatus.FAILED, JobStatus.CANCELLED)
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
@@ -140,6 +142,10 @@ class Frontier:
 
 REFUSED = "payload_refused"
 """The error code of a run that was handed back because its payload does not fit the handler."""
+
+SNOOZED = "snoozed"
+ASLEEP, AWAITING = WAITING = ("asleep", "waiting_for_event")
+"""The error codes of runs that were put off by their handlers."""
 
 
 class Release(NamedTuple):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import JobRecord, JobSpec, spec_columns
+from evenbeat.domain.step import Step
 from evenbeat.domain.webhooks import Webhook
 from evenbeat.plugins import folders
 
@@ -16,7 +17,7 @@ _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|TRUNCATE|pg_notify)\b")
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _SCHEMA = re.compile(r"\bevenbeat\.")
-_HOT_FILES = frozenset({"journey.sql", "keyed_claims.sql", "limits.sql"})
+_HOT_FILES = frozenset({"journey.sql", "keyed_claims.sql", "limits.sql", "steps.sql"})
 _REPORTS = "reads.sql"
 
 _PLANS = frozenset({"plan_time", "next_run_at"})
@@ -31,6 +32,7 @@ SNIPPETS = {
     "spec_changes": ", ".join(f"{c} = %({c})s" for c in _SPEC_COLUMNS if c != "priority"),
     "restored": ", ".join(f"{c} = r.{c}" for c in JobRecord._fields if c not in _UNTOUCHED),
     "execution": ", ".join(f"e.{name}" for name in Execution._fields),
+    "step": ", ".join(f"s.{name}" for name in Step._fields),
     "webhook": ", ".join(f"w.{name}" for name in Webhook._fields),
 }
 

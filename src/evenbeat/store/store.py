@@ -43,11 +43,14 @@ from evenbeat.store.reads import Reads
 from evenbeat.store.rows import (
     MAX_JSON_BYTES,
     REFUSED,
+    SNOOZED,
+    WAITING,
     Release,
     claim_keys,
     finish_params,
     new_job_columns,
 )
+from evenbeat.store.steps import Steps
 from evenbeat.store.summaries import SILENT_AFTER
 from evenbeat.store.undo import Undo
 from evenbeat.store.upkeep import Upkeep
@@ -92,6 +95,7 @@ class Store:
         self._keyed = KeyedClaims(self.database, self.limits)
         self.webhooks = Webhooks(self.database)
         self.audit = AuditLog(self.database)
+        self.steps = Steps(self.database)
         self._max_json_bytes = max_json_bytes
 
     def migrate(self, *, only_check: bool = False) -> list[int]:
@@ -343,10 +347,18 @@ class Store:
             "error_messages": [release.error_message or error_message for release in releases],
             "error_code": error_code,
             "is_refused": error_code == REFUSED,
+            "is_waiting": (is_waiting := error_code in WAITING),
+            "has_run": is_waiting or error_code == SNOOZED,
             "channel": self.database.channel,
             "now": now,
         }
-        held = self._tokens("release", params)
+        if is_waiting:
+            # An event that comes at this moment either finds the job put off, or is found by it.
+            with self.database.transaction(hot=True) as own:
+                self.database.rows("lock_claims", params, own)
+                held = {row[0] for row in self.database.rows("release", params, own)}
+        else:
+            held = self._tokens("release", params)
         self.limits.freed((release.job for release in releases), now=now)
         return held
 

@@ -1,16 +1,23 @@
 """What a handler may know and say about its own run."""
 
+import asyncio
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
-from evenbeat.domain.job import JobRecord, scope_of
+from evenbeat.domain.job import DurationLike, JobRecord, scope_of
 from evenbeat.domain.scope import Scope
+from evenbeat.domain.step import Step
 from evenbeat.errors import LeaseLost
+from evenbeat.store.on_loop import on_loop
 from evenbeat.store.rows import encode_json
+from evenbeat.tasks.steps import RunSteps
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _COUNTED = frozenset({"items_crawled", "items_indexed", "rows_affected"})
 _MEASURED = frozenset({"cpu_time_ms", "memory_peak_mb"})
@@ -31,6 +38,12 @@ class Leases(Protocol):
     def now(self) -> datetime:
         """The present, as the worker has it."""
 
+    def steps(self, job: JobRecord) -> list[Step]:
+        """What runs of this occurrence have done."""
+
+    def keep_step(self, job: JobRecord, step: Step) -> Step | None:
+        """Keep a step, and give it back as it stands; None: the lease is lost."""
+
 
 class State(SimpleNamespace):
     """What the lifespans of a worker put there for its runs: `state.db = …` in one, `ctx.state.db`
@@ -50,7 +63,7 @@ class Context:
     `ctx`); a plain call in a test passes one made of a job."""
 
     # One is made for every run, so it is small and shares what it calls with all the others.
-    __slots__ = ("_cancelled", "_figures", "_leases", "job", "state")
+    __slots__ = ("_cancelled", "_figures", "_leases", "_steps", "job", "state")
 
     def __init__(
         self, job: JobRecord, leases: Leases | None = None, state: State | None = None
@@ -59,6 +72,7 @@ class Context:
         self.state = State() if state is None else state
         self._figures: dict[str, Any] | None = None
         self._leases = leases
+        self._steps: RunSteps | None = None
         self._cancelled = False
 
     @property
@@ -110,6 +124,53 @@ class Context:
             "retry_attempt": self.job.current_retry_count,
         }
         return _RunLogger(logging.getLogger(f"evenbeat.task.{self.job.task}"), extra)
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function once for this occurrence, and keep what it returns: a run that comes here
+        again gets that, and calls nothing. In async code it is awaited."""
+        steps = self.steps
+        if _is_async():
+            return steps.call_async(name, function, args, kwargs)
+        return steps.call(name, function, args, kwargs)
+
+    def sleep(self, duration: DurationLike) -> Any:
+        """Give the slot back, and go on when the time has passed: the handler is entered again, and
+        what it has done as steps is skipped. Costs no attempt. In async code it is awaited."""
+        steps = self.steps
+        return on_loop(steps.sleep, duration) if _is_async() else steps.sleep(duration)
+
+    def wait_event(self, name: str, timeout: DurationLike = "365d") -> Any:
+        """Give the slot back until somebody sends the event (`job.send_event`), and return what
+        came with it. `EventTimeout` if nobody does in time. In async code it is awaited."""
+        steps = self.steps
+        if _is_async():
+            return on_loop(steps.wait_event, name, timeout)
+        return steps.wait_event(name, timeout)
+
+    @property
+    def steps(self) -> RunSteps:
+        """What the three above are made of."""
+        if self._steps is None:
+            self._steps = RunSteps(self, self._leases)
+        return self._steps
+
+    @property
+    def leases(self) -> Leases | None:
+        """Whom to ask about the run's lease; None where nobody runs it."""
+        return self._leases
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far the run has come. Cheap: only the newest report is written, once a second."""
@@ -166,6 +227,15 @@ class Context:
     def cancel(self) -> None:
         """Mark the run as unwanted (the worker does this)."""
         self._cancelled = True
+
+
+def _is_async() -> bool:
+    """Whether whoever asks may await: an async handler, but no thread that it has started."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _own_figures(figures: Mapping[str, Any]) -> str | None:

@@ -29,6 +29,7 @@ from evenbeat.domain.setting_kinds import check_name, error_names
 from evenbeat.errors import Fail, InvalidInput, Retry, TaskUnknown, validation_message
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.hooks import NO_HOOKS, Hooks, Middleware, check_hook, where
+from evenbeat.tasks.steps import fitted
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,6 @@ class Signature:
         signature = inspect.signature(handler)
         hints = _readable_hints(task, handler)
         self._returns = hints.get("return", Any)
-        self._result: TypeAdapter[Any] | None = None
         self.context_name: str | None = None
         for name in signature.parameters:
             hint = hints.get(name, Context if name == "ctx" else None)
@@ -108,22 +108,12 @@ class Signature:
 
     def result(self, value: Any) -> Any:
         """What a run returned, made of JSON again by the annotation of what the handler returns."""
-        if self._returns is Any:
-            return value
-        try:
-            if self._result is None:
-                self._result = TypeAdapter(self._returns)
-            return self._result.validate_python(value)
-        except PydanticSchemaGenerationError:  # no JSON has this type
-            return value
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise InvalidInput(
-                f"{self.task}: what the run returned does not fit "
-                f"{inspect.formatannotation(self._returns)}, the annotation of what the handler "
-                f"returns: {validation_message(first)}.",
-                field="result",
-            ) from None
+        return fitted(
+            value,
+            self._returns,
+            f"{self.task}: what the run returned",
+            "the annotation of what the handler returns",
+        )
 
     def json_schema(self) -> dict[str, Any]:
         """The payload's JSON schema, for documentation and forms."""

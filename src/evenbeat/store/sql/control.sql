@@ -103,7 +103,7 @@ RETURNING {job};
 -- dedup key.
 WITH chosen AS (
     SELECT DISTINCT ON (j.dedup_key, CASE WHEN j.dedup_key IS NULL THEN j.id END)
-           j.id,
+           j.id, j.status AS was,
            j.status IN ('pending', 'scheduled') AND (j.current_retry_count > 0 OR j.release_count > 0)
                AS has_begun,
            j.status IN ('pending', 'scheduled') AND j.catch_up = 'every_plan' AND j.plan_time <= {now}
@@ -129,7 +129,36 @@ target AS (
         updated_at = {now}
     FROM chosen c
     WHERE j.id = ANY (ARRAY[c.id]) AND j.status = ANY (%(sources)s::text[])
-    RETURNING j.*
+    RETURNING j.*, c.was
+),
+-- A sleep ends. What a job that failed or was cancelled had done goes with it to its new plan, and a
+-- wait whose time had run out, if that was what ended it, begins anew.
+woken AS (
+    UPDATE evenbeat.steps s SET until = {now}
+    FROM target t
+    WHERE t.release_count > 0 AND s.job_id = t.id AND s.plan_time = t.plan_time
+      AND s.kind = 'sleep' AND s.completed_at IS NULL
+),
+last AS (
+    SELECT t.id, t.plan_time, e.plan_time AS old_plan,
+           CASE WHEN e.error_code = 'event_timeout' THEN (
+               SELECT max(s.until) FROM evenbeat.steps s
+               WHERE s.job_id = t.id AND s.plan_time = e.plan_time AND s.timed_out) END AS in_vain_until
+    FROM target t CROSS JOIN LATERAL (
+        SELECT * FROM evenbeat.executions x WHERE x.job_id = t.id
+        ORDER BY x.plan_time DESC, x.retry_attempt DESC, x.release_count DESC LIMIT 1) e
+    WHERE t.was IN ('failed', 'cancelled') AND (SELECT true FROM evenbeat.steps LIMIT 1)
+),
+forgotten AS (
+    DELETE FROM evenbeat.steps s USING last l
+    WHERE s.job_id = l.id AND s.plan_time = l.old_plan
+      AND s.timed_out AND s.until = l.in_vain_until
+),
+carried AS (
+    UPDATE evenbeat.steps s SET plan_time = l.plan_time
+    FROM last l
+    WHERE s.job_id = l.id AND s.plan_time = l.old_plan
+      AND NOT (s.timed_out AND s.until IS NOT DISTINCT FROM l.in_vain_until)
 ),
 -- Where all is marked that a job waits for, this run is the one that the marks ask for.
 taken AS (
@@ -200,6 +229,9 @@ WITH history AS (
 ),
 untied AS (
     DELETE FROM evenbeat.dependencies WHERE job_id = ANY (%(ids)s::uuid[])
+),
+steps_gone AS (
+    DELETE FROM evenbeat.steps WHERE job_id = ANY (%(ids)s::uuid[])
 )
 DELETE FROM evenbeat.jobs j WHERE j.id = ANY (%(ids)s::uuid[])
 RETURNING {job};

@@ -336,13 +336,15 @@ FROM ended;
 
 -- name: release
 -- Hands runs back without costing an attempt: due again at once with the plan they had, or at
--- `next_runs` when the run is not wanted now. A token that does not come back is lost.
+-- `next_runs` when the run is not wanted now. One that sleeps or waits for an event (`is_waiting`; its
+-- row is locked before, see `lock_claims`) is due at once if that has come meanwhile. A token that
+-- does not come back is lost.
 WITH released AS (
     UPDATE evenbeat.jobs j
     SET status = CASE WHEN j.is_paused THEN 'paused'
-                      WHEN r.next_run_at IS NULL THEN 'pending' ELSE 'scheduled' END,
+                      WHEN later.next_run_at IS NULL THEN 'pending' ELSE 'scheduled' END,
         plan_time = coalesce(r.plan_time, e.plan_time),
-        next_run_at = coalesce(r.next_run_at,
+        next_run_at = coalesce(later.next_run_at,
                                least(j.next_run_at, {now})),
         release_count = CASE WHEN coalesce(r.plan_time, e.plan_time) = e.plan_time
                         THEN j.release_count + 1 ELSE 0 END,
@@ -352,6 +354,12 @@ WITH released AS (
                 %(next_runs)s::timestamptz[], %(error_messages)s::text[])
          AS r (job_id, token, plan_time, next_run_at, error_message)
     JOIN evenbeat.executions e ON e.id = ANY (ARRAY[r.token])
+    LEFT JOIN LATERAL (
+        SELECT r.next_run_at
+        WHERE NOT %(is_waiting)s
+           OR EXISTS (SELECT FROM evenbeat.steps s
+                      WHERE s.job_id = r.job_id AND s.plan_time = e.plan_time
+                        AND s.until = r.next_run_at AND s.completed_at IS NULL)) later ON true
     WHERE j.id = ANY (ARRAY[r.job_id]) AND j.lock_token = r.token
     RETURNING r.token, r.error_message, j.queue, j.payload
 ),
@@ -359,6 +367,7 @@ closed AS (
     UPDATE evenbeat.executions e
     SET status = 'cancelled', completed_at = {now},
         error_code = %(error_code)s, error_message = r.error_message,
+        duration_ms = CASE WHEN %(has_run)s THEN extract(epoch FROM {now} - e.started_at) * 1000 END,
         -- Which payload was refused: an edited one has not been.
         metadata = CASE WHEN %(is_refused)s THEN
             jsonb_build_object('payload_hash', hashtextextended(r.payload::text, 0)) END

@@ -20,8 +20,9 @@ WHERE id = ANY (ARRAY(
 RETURNING id;
 
 -- name: prune_executions
--- Removes history that is neither young nor among its job's newest, walking on from `after`.
--- Returns how many rows it looked at, how many it removed, and where to go on.
+-- Removes history that is neither young nor among its job's newest, walking on from `after`, and what
+-- these runs had done as steps, unless their occurrence is not over. Returns how many rows it looked
+-- at, how many it removed, and where to go on.
 WITH old AS (
     SELECT e.id, e.job_id, e.execution_number, e.status
     FROM evenbeat.executions e
@@ -37,7 +38,13 @@ gone AS (
       AND (j.id IS NULL OR old.execution_number <= j.run_count - %(keep)s)
       AND (j.retention_seconds IS NULL OR old.id < evenbeat.uuid7_floor(
            {now} - make_interval(secs => j.retention_seconds)))
-    RETURNING e.id
+    RETURNING e.id, e.job_id, e.plan_time, j.plan_time AS next_plan
+),
+steps_gone AS (
+    DELETE FROM evenbeat.steps s USING gone g
+    WHERE (SELECT true FROM evenbeat.steps LIMIT 1)
+      AND s.job_id = g.job_id AND s.plan_time = g.plan_time
+      AND g.plan_time IS DISTINCT FROM g.next_plan
 )
 SELECT (SELECT count(*) FROM old), (SELECT count(*) FROM gone),
        (SELECT id FROM old ORDER BY id DESC LIMIT 1);
@@ -45,7 +52,7 @@ SELECT (SELECT count(*) FROM old), (SELECT count(*) FROM gone),
 -- name: prune_own_history
 -- The same for jobs that say for how long their history is kept, walking on from job to job.
 WITH ruled AS (
-    SELECT id, run_count, retention_seconds FROM evenbeat.jobs
+    SELECT id, run_count, retention_seconds, plan_time FROM evenbeat.jobs
     WHERE retention_seconds IS NOT NULL AND (%(after)s::uuid IS NULL OR id > %(after)s::uuid)
     ORDER BY id
     LIMIT %(limit)s
@@ -55,7 +62,13 @@ gone AS (
     WHERE e.job_id = ANY (ARRAY[ruled.id]) AND e.status <> 'running'
       AND e.execution_number <= ruled.run_count - %(keep)s
       AND e.id < evenbeat.uuid7_floor({now} - make_interval(secs => ruled.retention_seconds))
-    RETURNING e.id
+    RETURNING e.id, e.job_id, e.plan_time, ruled.plan_time AS next_plan
+),
+steps_gone AS (
+    DELETE FROM evenbeat.steps s USING gone g
+    WHERE (SELECT true FROM evenbeat.steps LIMIT 1)
+      AND s.job_id = g.job_id AND s.plan_time = g.plan_time
+      AND g.plan_time IS DISTINCT FROM g.next_plan
 )
 SELECT (SELECT count(*) FROM ruled), (SELECT count(*) FROM gone),
        (SELECT id FROM ruled ORDER BY id DESC LIMIT 1);
@@ -104,6 +117,10 @@ WITH old AS (
 ),
 untied AS (
     DELETE FROM evenbeat.dependencies d USING old WHERE d.job_id = ANY (ARRAY[old.id])
+),
+steps_gone AS (
+    DELETE FROM evenbeat.steps s USING old
+    WHERE (SELECT true FROM evenbeat.steps LIMIT 1) AND s.job_id = ANY (ARRAY[old.id])
 ),
 history AS (
     DELETE FROM evenbeat.executions e USING old WHERE %(own_rule)s AND e.job_id = ANY (ARRAY[old.id])

@@ -293,6 +293,16 @@ def test_a_job_of_that_name_that_came_from_elsewhere_is_left_alone(
     assert sorted(job["schedule"] for job in jobs_of(evenbeat)) == ["@daily", "@daily"]
 
 
+@pytest.mark.timeout(30)
+def test_yaml_that_multiplies_is_refused_at_once(evenbeat: Command, tmp_path: Path) -> None:
+    lines = ["- &a0 {task: t, name: n}"]
+    lines += [f"- &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 10)]
+    (tmp_path / "jobs.yaml").write_text("\n".join(lines))
+    said = evenbeat("import", "yaml", "jobs.yaml")
+    assert said.code == 2
+    assert "more than 2,000,000 parts" in said.err
+
+
 def test_odd_lines_are_told_and_the_rest_is_imported(evenbeat: Command, tmp_path: Path) -> None:
     (tmp_path / "crontab").write_text("@reboot /opt/x\n61 * * * * /opt/y\n@daily /opt/z\n")
     said = done(evenbeat("import", "crontab", "crontab", "--apply"))

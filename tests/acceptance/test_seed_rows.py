@@ -308,6 +308,37 @@ def test_a_one_off_behind_a_closed_window_waits_like_a_delayed_one(service: Serv
     assert service.add("quick", delay="1h")["status"] == "scheduled"
 
 
+def test_no_retry_waits_longer_than_its_cap(service: Service):
+    retry = {"max_retries": 1, "retry_backoff": "1h", "retry_cap": "1h", "retry_jitter": 0.5}
+    waits = set()
+    for job in [service.add("stumbles", **retry) for _ in range(12)]:
+        failed = datetime.fromisoformat(service.run(job)["completed_at"])
+        again = service.client.get(f"/api/v1/jobs/{job['id']}").json()["next_run_at"]
+        waits.add(datetime.fromisoformat(again) - failed)
+    assert len(waits) > 6
+    assert timedelta(minutes=29) < min(waits) < timedelta(minutes=59)
+    assert max(waits) < timedelta(minutes=60, seconds=5)  # until the end is written
+
+
+def test_an_unknown_choice_keeps_a_service_from_starting_and_names_the_choices(
+    start: Start, tmp_path: Path, database_url: str
+):
+    for setting, choices in {
+        "catch_up": "skip, latest_only, every_plan",
+        "placement": "balanced, grid, pinned",
+        "on_failure": "continue, stop",
+    }.items():
+        (tmp_path / "odd.py").write_text(
+            "from evenbeat import Evenbeat\napp = Evenbeat()\n"
+            f"@app.every('1h', {setting}='sometimes')\ndef report(): pass\n"
+        )
+        running = start(
+            *("-m", "evenbeat", "serve", "--app", "odd:app"), EVENBEAT_DATABASE_URL=database_url
+        )
+        assert running.exit_code() == 2
+        assert f"{setting} must be one of {choices}, got 'sometimes'" in running.text
+
+
 TENANTS = """
 from evenbeat import Evenbeat
 app = Evenbeat(name="shop")
@@ -328,8 +359,10 @@ def test_a_provider_of_scopes_that_fails_harms_nothing_else(
         *("-m", "evenbeat", "serve", "--app", "tenants:app", "--port", "0"),
         EVENBEAT_DATABASE_URL=database_url,
         EVENBEAT_DATA_DIR=str(tmp_path / "data"),
+        RESET_CRAWLING_AFTER_MIN="20",
     )
     running.wait_for_line("Starting interval scheduler")
+    assert "lock_duration=1200s" in running.text
     reason = "no_tenants of the schedule 'bill' failed (ConnectionError: no tenants for bill)"
     assert f"The application's scope provider tenants.{reason}" in running.text
     assert store.read.job_by_name("report").status == "scheduled"

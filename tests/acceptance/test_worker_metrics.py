@@ -2,9 +2,11 @@
 
 import re
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from real_processes import Start
@@ -95,3 +97,23 @@ def test_ports_must_suffice(start: Start, environment: dict[str, str]):
     running = start(*WORKER, *options, **environment)
     assert running.exit_code() == 2
     assert "leaves no room for 3 processes" in running.text
+
+
+def test_silent_lines_take_no_more_than_a_few_threads(start: Start, environment: dict[str, str]):
+    running = start(*WORKER, "--metrics-port", "0", **environment)
+    line = running.wait_for_line("Serving metrics")
+    port = int(re.search(r":(\d+)/metrics", line)[1])
+    wait_for(lambda: httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200, "readiness")
+    process = psutil.Process(running.process.pid)
+    before = most = process.num_threads()
+    with ExitStack() as stack:
+        for number in range(600):
+            silent = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            silent.sendall([b"", b"GET /metrics HTTP/1.1\r\n"][number % 2])
+            most = max(most, process.num_threads())
+            if number % 100 == 99:
+                url = f"http://127.0.0.1:{port}/healthz"
+                assert httpx.get(url, timeout=20).status_code == 200
+    assert most < before + 100
+    assert "Traceback" not in running.text
+    assert running.stop() == 0

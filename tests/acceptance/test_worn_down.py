@@ -69,6 +69,13 @@ class Service:
     def memory(self) -> int:
         return int(self._process.memory_info().rss)
 
+    @property
+    def open_lines(self) -> int:
+        return sum(
+            one.status == "ESTABLISHED" and one.laddr.port == self.port
+            for one in self._process.net_connections("tcp")
+        )
+
     def line(self, data: bytes = b"") -> socket.socket:
         """A connection that has sent this and waits."""
         line = socket.create_connection(("127.0.0.1", self.port), timeout=20)
@@ -177,6 +184,60 @@ def test_silent_lines_are_closed_and_keep_nobody_out(service: Service, many: int
         assert time.monotonic() - begun < 45
 
 
+@pytest.fixture
+def small_service(many: int, request: pytest.FixtureRequest) -> Service:
+    """One that may open 1,000 descriptors, and so has places for 500 lines."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1000, limits[1]))
+    service: Service = request.getfixturevalue("service")
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    return service
+
+
+UNFINISHED = {
+    "a small body": POST + b"Content-Length: 6000\r\n\r\n[",
+    "a large body": POST + b"Content-Length: 60000\r\n\r\n[",
+    "nothing more": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("data", UNFINISHED.values(), ids=UNFINISHED)
+def test_lines_that_take_every_place_make_room_for_others(small_service: Service, data: bytes):
+    with small_service.endures(), ExitStack() as stack:
+        for number in range(1000):
+            with suppress(OSError):
+                stack.enter_context(small_service.line(data))
+            if number % 20 == 0:
+                time.sleep(0.1)  # it is their number that counts, not their pace
+        time.sleep(2)
+
+
+def test_answers_that_nobody_reads_are_given_up(service: Service):
+    ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with service.endures(), ExitStack() as stack:
+        lines = []
+        for number in range(1000):
+            line = stack.enter_context(socket.socket())
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            line.settimeout(20)
+            line.connect(("127.0.0.1", service.port))
+            line.sendall(ask * (1 + number % 2 * 20))
+            lines.append(line)
+        wait_for(lambda: service.open_lines < 50, "the service to close them")
+
+
+def test_requests_sent_ahead_take_no_memory(service: Service):
+    ahead = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20_000
+    with service.endures(), ThreadPoolExecutor(10) as pool:
+
+        def attack(_: int) -> None:
+            with service.line() as line, suppress(OSError):
+                line.settimeout(2)
+                line.sendall(ahead)
+
+        list(pool.map(attack, range(1000)))
+
+
 # -- with a viewer's token -------------------------------------------------------------------------
 
 
@@ -283,6 +344,22 @@ def test_a_search_that_goes_on_for_nobody(viewers: Viewers):
                     assert other.get("/api/v1/jobs").status_code == 200
                     assert time.monotonic() - begun < 5
                 list(asked)
+
+
+def test_health_is_answered_where_all_lines_are_at_work(small_service: Service, viewers: Viewers):
+    with viewers.client() as client, viewers.store.database.transaction() as connection:
+        connection.execute("LOCK TABLE evenbeat.documents IN ACCESS EXCLUSIVE MODE")
+        head = "".join(f"{name}: {value}\r\n" for name, value in client.headers.items())
+        ask = f"GET /api/v1/documents?q=moon HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode()
+        with small_service.endures(), ExitStack() as stack:
+            begun, lines = time.monotonic(), []
+            for number in range(1000):
+                lines.append(stack.enter_context(small_service.line(ask)))
+                if number % 20 == 0:
+                    time.sleep(0.1)
+            answers = Counter(line.recv(12) for line in lines)
+    assert time.monotonic() - begun < 30
+    assert answers.keys() <= {b"HTTP/1.1 429", b"HTTP/1.1 503"}, answers
 
 
 def test_searches_over_long_pages(viewers: Viewers):

@@ -45,6 +45,10 @@ BODY_SECONDS = 20.0
 SLOWEST_BYTES_PER_SECOND = 64 * 1024
 """How long a body may take: some seconds, and more the more of it has come."""
 
+WRITTEN_AT_ONCE = 16 * 1024
+"""Bytes of a response that are written before the client has to read them, and so that one who does
+not costs no more memory than that."""
+
 READ_SECONDS = 20.0
 """How long the database may take to read what a GET asks for."""
 
@@ -86,6 +90,12 @@ class RequestGuard:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+            elif len(body := message.get("body", b"")) > WRITTEN_AT_ONCE:
+                *starts, last = range(0, len(body), WRITTEN_AT_ONCE)
+                for at in starts:
+                    piece = bytes(body[at : at + WRITTEN_AT_ONCE])
+                    await send({**message, "body": piece, "more_body": True})
+                message = {**message, "body": bytes(body[last:])}
             await send(message)
 
         body = IncomingBody(receive)

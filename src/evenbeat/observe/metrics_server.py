@@ -8,8 +8,11 @@ import logging
 import os
 import socket
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.metrics import Metrics
@@ -18,6 +21,8 @@ from evenbeat.observe.readiness import ReadinessReport
 logger = logging.getLogger(__name__)
 
 SLOWEST_CLIENT_SECONDS = 10
+MOST_CLIENTS = 50
+"""Each has a thread. One more, and the one that came first is cut off."""
 
 
 class MetricsServer(ThreadingHTTPServer):
@@ -41,6 +46,7 @@ class MetricsServer(ThreadingHTTPServer):
                 "--metrics-host and --metrics-port (0 takes any free one).",
                 field="metrics_port",
             ) from None
+        self._clients: OrderedDict[socket.socket, None] = OrderedDict()
         self._thread = threading.Thread(
             target=self.serve_forever, name="evenbeat-metrics", daemon=True
         )
@@ -56,6 +62,20 @@ class MetricsServer(ThreadingHTTPServer):
             self.shutdown()
             self._thread.join(timeout=5)
         self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer it on a thread of its own; where that is one too many, the oldest makes room."""
+        self._clients[request] = None
+        if len(self._clients) > MOST_CLIENTS:
+            oldest, _ = self._clients.popitem(last=False)
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """It has been answered."""
+        self._clients.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
         """A client that went away is nobody's error; a bug of ours is a log line."""

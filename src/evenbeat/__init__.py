@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evenbeat.app import Evenbeat
+    from evenbeat.batch import Batch
     from evenbeat.declared import (
         PeriodicOptions,
         ScheduleOptions,
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
         TaskOptions,
         static_scopes,
     )
+    from evenbeat.domain.batch import BatchCounts, BatchRecord, BatchStatus
     from evenbeat.domain.caller import Caller
     from evenbeat.domain.catch_up import CatchUpMode
     from evenbeat.domain.execution import Execution
@@ -39,14 +41,19 @@ if TYPE_CHECKING:
     from evenbeat.events import BalanceEvent, Event, EventKind, WorkerEvent
     from evenbeat.job import Job
     from evenbeat.jobs import JobFilters
-    from evenbeat.task import Task, TaskDecorator
+    from evenbeat.task import Task, TaskDecorator, chain
     from evenbeat.tasks.context import CURRENT, Context, State
+    from evenbeat.tasks.inputs import Inputs
 
 __all__ = [
     "CURRENT",
     "AfterCondition",
     "Awaited",
     "BalanceEvent",
+    "Batch",
+    "BatchCounts",
+    "BatchRecord",
+    "BatchStatus",
     "Caller",
     "CatchUpMode",
     "Context",
@@ -60,6 +67,7 @@ __all__ = [
     "Execution",
     "ExecutionStatus",
     "Fail",
+    "Inputs",
     "Job",
     "JobCancelled",
     "JobFailed",
@@ -86,6 +94,7 @@ __all__ = [
     "TaskOptions",
     "Worker",
     "WorkerEvent",
+    "chain",
     "static_scopes",
 ]
 
@@ -94,6 +103,10 @@ _HOMES = {
     "AfterCondition": "domain.schedule",
     "Awaited": "domain.schedule",
     "BalanceEvent": "events",
+    "Batch": "batch",
+    "BatchCounts": "domain.batch",
+    "BatchRecord": "domain.batch",
+    "BatchStatus": "domain.batch",
     "Caller": "domain.caller",
     "CatchUpMode": "domain.catch_up",
     "Context": "tasks.context",
@@ -107,6 +120,7 @@ _HOMES = {
     "ExecutionStatus": "domain.states",
     "EventTimeout": "errors",
     "Fail": "errors",
+    "Inputs": "tasks.inputs",
     "Job": "job",
     "JobCancelled": "errors",
     "JobFailed": "errors",
@@ -133,6 +147,7 @@ _HOMES = {
     "TaskOptions": "declared",
     "Worker": "engine.worker",
     "WorkerEvent": "events",
+    "chain": "task",
     "static_scopes": "declared",
 }
 

@@ -15,6 +15,7 @@ from typing import (
 from uuid import UUID
 
 from evenbeat import __version__
+from evenbeat.batch import Batch, Batches
 from evenbeat.declared import (
     DEFAULT_NAME,
     ScheduleSync,
@@ -43,9 +44,7 @@ from evenbeat.store.on_loop import aside, async_form, is_on_loop
 from evenbeat.store.placement import PlacedAside
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import ApplicationCode
-from evenbeat.task import (
-    Task,
-)
+from evenbeat.task import Task, check_new
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -105,6 +104,8 @@ class Evenbeat(Decorators):
         self.readiness = Readiness(lambda: self.store, self.counters)
         self.jobs = Jobs(self)
         self.schedules = Schedules(self)
+        self.batches = Batches(self)
+        self.registry.hooks.application = self
         self.clock: Clock | None = None
         self._started_at: datetime | None = None
         self._workers: list[UUID] = []
@@ -130,7 +131,7 @@ class Evenbeat(Decorators):
     ) -> Added | Job[Any]:
         """Add one job; with a connection, as part of the transaction that is open on it. A schedule
         is no request of the moment: the hooks of enqueueing leave it alone."""
-        _check_new("add", job)
+        check_new("add", job)
         if job.spec.memory_limit or job.spec.cpu_limit:
             self.registry.check_limits(job.spec)
         if not is_schedule:
@@ -150,7 +151,7 @@ class Evenbeat(Decorators):
             raise InvalidInput(f"enqueue_many takes a list of jobs, got {got}.", field="jobs")
         jobs = list(jobs)
         for job in jobs:
-            _check_new("enqueue_many", job)
+            check_new("enqueue_many", job)
         for spec in {id(job.spec): job.spec for job in jobs}.values():
             self.registry.check_limits(spec)
         if self.registry.hooks.enqueueing:
@@ -171,6 +172,52 @@ class Evenbeat(Decorators):
             raise InvalidInput(f"A job's id is a UUID, got {job_id!r}.", field="job_id") from None
 
     enqueue_many_async = async_form(enqueue_many)
+
+    def batch(
+        self,
+        jobs: Iterable[NewJob],
+        *,
+        then: Task[..., Any] | NewJob | None = None,
+        on: AfterCondition | str = AfterCondition.SUCCESS,
+        name: str | None = None,
+        within: Batch | None = None,
+        connection: Any = None,
+    ) -> Batch:
+        """Add jobs as one, all or none, from none to a million: they are taken one by one. When the
+        last of them has ended, retries included, `then` runs, once: if all have succeeded, or
+        `on="any"` however they did. `within` makes it a part of another batch. See `docs/flow.md`.
+        """
+        self._refuse_eager()
+        return self.batches.make(
+            jobs, then=then, on=on, name=name, within=within, connection=connection
+        )
+
+    def open_batch(
+        self,
+        *,
+        then: Task[..., Any] | NewJob | None = None,
+        on: AfterCondition | str = AfterCondition.SUCCESS,
+        name: str | None = None,
+        within: Batch | None = None,
+        connection: Any = None,
+    ) -> Batch:
+        """A batch that does not end before it is closed, to add jobs to as they turn up:
+        `with app.open_batch(then=report) as batch: batch.add(...)`."""
+        self._refuse_eager()
+        return self.batches.make(
+            (), then=then, on=on, name=name, within=within, stays_open=True, connection=connection
+        )
+
+    batch_async = async_form(batch)
+    open_batch_async = async_form(open_batch)
+
+    def _refuse_eager(self) -> None:
+        if self._eager is not None:
+            raise InvalidInput(
+                "A batch lives in the database, which eager mode does without. Test it in a "
+                "harness: evenbeat_harness(app).",
+                field="jobs",
+            )
 
     def schedule(
         self,
@@ -443,14 +490,3 @@ class Evenbeat(Decorators):
         """Close, unless a worker of this process needs the database."""
         if not self.counters.status():
             self.close()
-
-
-def _check_new(taker: str, job: Any) -> None:
-    """Refuse what is no job that could be added, such as a task, or what `enqueue` gave."""
-    if not isinstance(job, NewJob):
-        raise InvalidInput(
-            f"{taker} takes jobs that are yet to be added, got {job!r}. Make them by "
-            f"{job.name if isinstance(job, Task) else 'task'}.job(...), which takes the same "
-            "arguments as enqueue(...).",
-            field="jobs",
-        )

@@ -144,7 +144,7 @@ class Eager:
         max_json_bytes: int,
     ) -> None:
         self.jobs: list[EagerJob] = []
-        self._app = app
+        self._app = self.application = app
         self._raise_errors = raise_errors
         self._limit = max_json_bytes
         self._progress: dict[UUID | None, Any] = {}
@@ -210,6 +210,7 @@ class Eager:
             "scope_id": job.scope.id,
             "dedup_key": job.dedup_key,
             "parent_id": job.parent_id,
+            "batch_id": job.batch_id,
             "created_by": job.created_by,
         }
         return JobRecord(**columns)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from uuid import UUID
 
 from evenbeat.domain.duration import parse_duration
-from evenbeat.domain.execution import Execution, why_not_kept
+from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import DurationLike, JobRecord, NewJob
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.states import FINISHED, JobStatus
 from evenbeat.domain.step import Step
 from evenbeat.engine.ends import EndWatch
-from evenbeat.errors import InvalidInput, JobCancelled, JobFailed, ResultNotKept
+from evenbeat.errors import InvalidInput, JobCancelled, JobFailed
 from evenbeat.store.bulk import Added
 from evenbeat.store.on_loop import async_form, is_on_loop, wait_here
 from evenbeat.store.store import Store
@@ -120,16 +120,9 @@ class Job(Generic[R_co]):
         if status is JobStatus.FAILED:
             code, message, trace = last[17:20] if last else (None, None, None)
             raise JobFailed(self.id, job.task, code, message, trace)
-        signature = self._signature
-        if signature is None and job.task in self._app.registry:
-            signature = self._app.registry.get(job.task).signature
         value = None if last is None else last.result
-        if (reason := why_not_kept(value)) is not None:
-            raise ResultNotKept(
-                f"The job {self.id} ({job.task}) has completed, but its result was not kept: "
-                f"{reason}"
-            )
-        return cast("R_co", value if signature is None else signature.result(value))
+        registry = self._app.registry
+        return cast("R_co", registry.result_of(self.id, job.task, value, self._signature))
 
     def _ended(self, timeout: Timeout) -> tuple[JobStatus, JobRecord]:
         seconds = None if timeout is None else _seconds(timeout)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, ClassVar, TypedDict, Unpack
 from uuid import UUID
 
+from evenbeat.batch import Batch
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobOptions, JobRecord, JobSpec
 from evenbeat.domain.retry import RetryPolicy
@@ -50,6 +51,7 @@ class JobFilters(TypedDict, total=False):
     due_before: datetime
     created_after: datetime
     created_before: datetime
+    batch: Batch | UUID
 
 
 class Jobs:
@@ -207,6 +209,8 @@ class Jobs:
                 conditions[many] = [words] if isinstance(words, str) else _all(one, words)
         one_of("status", conditions.get("statuses"), tuple(JobStatus))
         one_of("kind", conditions.get("kinds"), tuple(KINDS))
+        if (batch := conditions.get("batch")) is not None:
+            conditions["batch"] = getattr(batch, "id", batch)
         if (scope := conditions.pop("scope", None)) is not None:
             conditions |= {"scope_kind": scope.kind, "scope_id": scope.id}
         if self._kinds is not None:

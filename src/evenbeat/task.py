@@ -8,18 +8,18 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from evenbeat.domain.duration import parse_duration
+from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import (
     BY_NAME,
     DurationLike,
     JobOptions,
-    JobRecord,
     JobSpec,
     NewJob,
     with_settings,
 )
 from evenbeat.domain.limits import arguments_in, filled_key
 from evenbeat.domain.retry import RetryPolicy
-from evenbeat.domain.schedule import After, AfterCondition, after_jobs
+from evenbeat.domain.schedule import After, AfterCondition, Awaited, Once, after_jobs
 from evenbeat.domain.scope import Scope
 from evenbeat.errors import InvalidInput
 from evenbeat.job import Application, Job
@@ -161,14 +161,39 @@ class TaskDecorator(Protocol):
 
 
 def awaited_jobs(jobs: Any, on: AfterCondition | str | None = None) -> After:
-    """The schedule of a job that waits for these: tasks (by their names), jobs, what `enqueue`
-    gave, ids, names or `Awaited`; one of them or several."""
-    one = isinstance(jobs, Job | JobRecord) or not isinstance(jobs, list | tuple | set | frozenset)
+    """The schedule of a job that waits for these: tasks (by their names), jobs, batches, what
+    `enqueue` gave, ids, names or `Awaited`; one of them or several."""
+    one = hasattr(jobs, "id") or not isinstance(jobs, list | tuple | set | frozenset)
     references = [
-        job.name if isinstance(job, Task) else job.id if isinstance(job, Job | JobRecord) else job
+        job.name if isinstance(job, Task) else getattr(job, "id", job)
         for job in ([jobs] if one else jobs)
     ]
     return after_jobs(references, on or AfterCondition.SUCCESS)
+
+
+def chain(*steps: NewJob | Iterable[NewJob]) -> list[NewJob]:
+    """Jobs of which each runs when the one before has succeeded, for `app.enqueue_many` and
+    `app.batch`: `chain(extract.job(), [load.job(), index.job()], report.job())`. The jobs of a list
+    run side by side, and the step after it waits for all of them. A job that waits for others
+    already, such as one of another chain, is left as it is."""
+    jobs: list[NewJob] = []
+    before: tuple[Awaited, ...] = ()
+    for step in steps:
+        members: list[NewJob] = []
+        for job in step if isinstance(step, Iterable) else [step]:
+            check_new("chain", job)
+            spec, waits = job.spec, isinstance(job.spec.schedule, After)
+            if not waits and spec.schedule != Once():
+                raise InvalidInput(
+                    f"A chain takes jobs that run once; that of {spec.task!r} has a schedule.",
+                    field="jobs",
+                )
+            if before and not waits:
+                spec = replace(spec, schedule=After(before))
+            members.append(replace(job, id=job.id or uuid7(), spec=spec))
+        jobs += members
+        before = tuple(Awaited(job.id) for job in members if job.id is not None) or before
+    return jobs
 
 
 def aware(moment: Any, field: str) -> datetime:
@@ -208,3 +233,14 @@ def with_key(spec: JobSpec, payload: Mapping[str, Any]) -> JobSpec:
         return spec
     key = filled_key(spec.concurrency_key, payload)
     return spec if key == spec.concurrency_key else replace(spec, concurrency_key=key)
+
+
+def check_new(taker: str, job: Any) -> None:
+    """Refuse what is no job that could be added, such as a task, or what `enqueue` gave."""
+    if not isinstance(job, NewJob):
+        raise InvalidInput(
+            f"{taker} takes jobs that are yet to be added, got {job!r}. Make them by "
+            f"{job.name if isinstance(job, Task) else 'task'}.job(...), which takes the same "
+            "arguments as enqueue(...).",
+            field="jobs",
+        )

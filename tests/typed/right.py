@@ -10,6 +10,9 @@ from starlette.requests import Request
 
 from evenbeat import (
     CURRENT,
+    Batch,
+    BatchCounts,
+    BatchStatus,
     Caller,
     Context,
     Eager,
@@ -31,6 +34,7 @@ from evenbeat import (
     TaskDecorator,
     Worker,
     WorkerEvent,
+    chain,
 )
 
 app = Evenbeat(name="typed")
@@ -204,6 +208,24 @@ async def enqueueing() -> None:
     app.enqueue_many([store.job([1]), fetch.job("a", depth=2)])
     first = fetch.enqueue("a")
     report.options(after=first).enqueue()
+
+
+async def flow(ctx: Context) -> None:
+    assert_type(ctx.inputs[fetch], dict[str, int])
+    assert_type(ctx.inputs["fetch"], Any)
+    assert_type(list(ctx.inputs.results(store)), list[int])
+    assert_type(await ctx.inputs.get_async(fetch), dict[str, int])
+    assert_type(ctx.batch.counts(), BatchCounts)
+    batch = app.batch((fetch.job(url) for url in ["a", "b"]), then=report, on="any", name="b")
+    assert_type(batch, Batch)
+    assert_type(await batch.wait_async("1m"), BatchStatus)
+    inner = await app.batch_async(chain(fetch.job("a"), [store.job([1])]), within=batch)
+    assert_type([result async for result in inner.results_async()], list[Any])
+    async with await app.open_batch_async(then=store.job([1])) as opened:
+        assert_type(await opened.add_async(fetch.job("a")), int)
+    report.options(after=batch, after_on="failure").enqueue()
+    assert_type(app.jobs.list(batch=batch, status="failed"), list[JobRecord])
+    assert_type(app.batches.get("b").callback, Job[Any] | None)
 
 
 def any_task(task: Task[..., Any]) -> str:

@@ -31,6 +31,9 @@ def wrong(ctx: Context) -> None:
     fetch.enqueue("a", 1, 2)  # error: too many
     fetch.job(depth=2)  # error: no url
     fetch.job("a", depth="deep")  # error: a text for a number
+    app.batch([fetch])  # error: a task for a job
+    app.batch([fetch.job("a")], then="report")  # error: a name for a task
+    ctx.inputs[store].upper()  # error: a number for a text
     fetch.options(priority=3).enqueue(url=3)  # error: a number for a text
     fetch.options(priority="high")  # error: a text for a number
     fetch.options(prio=3)  # error: no such option

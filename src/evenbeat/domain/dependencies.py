@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-_LIVE = ("pending", "scheduled", "running", "paused")
+_LIVE = ("pending", "scheduled", "running", "paused", "open")
 
 
 class Dependency(NamedTuple):
-    """One job that is waited for, or that waits. Without a status it was deleted; `last_end` is how
-    its newest occurrence ended, wanted or not."""
+    """One job, or batch of jobs, that is waited for, or a job that waits. Without a status it was
+    deleted; `last_end` is how its newest occurrence ended, wanted or not."""
 
     id: UUID
     name: str | None
@@ -21,11 +21,13 @@ class Dependency(NamedTuple):
     last_end: str | None = None
     last_end_at: datetime | None = None
     scope: str | None = "global/global"
+    is_batch: bool = False
 
     @property
     def label(self) -> str:
         """What people call it."""
-        return self.name or (f"{self.task} {self.id}" if self.task else str(self.id))
+        kind = "batch" if self.is_batch else self.task
+        return self.name or (f"{kind} {self.id}" if kind else str(self.id))
 
     @property
     def is_alive(self) -> bool:

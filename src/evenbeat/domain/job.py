@@ -310,6 +310,7 @@ class NewJob:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     created_by: str | None = None
     parent_id: UUID | None = None
+    batch_id: UUID | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -394,6 +395,7 @@ class JobRecord(NamedTuple):
     scope_id: str
     dedup_key: str | None
     parent_id: UUID | None
+    batch_id: UUID | None
     error_message: str | None
     metadata: dict[str, Any]
     created_by: str | None

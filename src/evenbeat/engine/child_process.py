@@ -218,6 +218,7 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
     outcome: Outcome | None
     try:
         task = _find(assignment)
+        leases.application = task.hooks.application
         run = Run(assignment.job, task, context)
         run.started_at = time.monotonic()
         handle = partial(task.call, run.arguments())
@@ -234,6 +235,7 @@ class PipedLeases:
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
+        self.application: Any = None
         self._sending = threading.Lock()
 
     def send(self, kind: str, content: Any) -> None:

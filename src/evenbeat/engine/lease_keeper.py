@@ -32,9 +32,11 @@ class LeaseKeeper(Loop):
         *,
         lease: timedelta,
         renew_seconds: float,
+        application: Any = None,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         super().__init__(telemetry)
+        self.application = application
         self._store = store
         self._runs = runs
         self._clock = clock

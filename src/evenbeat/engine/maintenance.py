@@ -103,6 +103,22 @@ class CountRuns:
         return runs
 
 
+class LookAtBatches:
+    """Ends batches whose jobs have ended, where the worker of the last one was killed before it
+    looked, and counts large ones."""
+
+    name = "batches"
+    every = timedelta(seconds=10)
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def run_once(self, between: Between = go_on, /) -> int:
+        """Look at each batch that is not over."""
+        return self._store.batches.look(between, now=self._clock.override())
+
+
 class Retention:
     """Keeps the tables small: removes old history (but a job's newest runs), finished one-off jobs,
     old webhook deliveries, unused keys, and workers and tasks that nobody has heard from."""
@@ -130,6 +146,7 @@ class Retention:
         # Jobs first, so that the walk over the history takes theirs along.
         removed = upkeep.prune_jobs(older_than=cutoff, between=between)
         removed += upkeep.prune_jobs(older_than=now, own_rule=True, between=between)
+        removed += self._store.batches.prune(older_than=cutoff, between=between)
         removed += upkeep.prune_executions(
             older_than=cutoff, keep=self._executions, between=between, now=now
         )

@@ -24,7 +24,14 @@ from evenbeat.engine.child_process import ProcessRunner
 from evenbeat.engine.claimer import Claimer, HintListener
 from evenbeat.engine.clock import Clock, DatabaseClock
 from evenbeat.engine.lease_keeper import LeaseKeeper, LeaseWatch
-from evenbeat.engine.maintenance import Aging, Chore, CountRuns, Maintenance, Retention
+from evenbeat.engine.maintenance import (
+    Aging,
+    Chore,
+    CountRuns,
+    LookAtBatches,
+    Maintenance,
+    Retention,
+)
 from evenbeat.engine.pipeline import Pipeline
 from evenbeat.engine.reaper import Reaper
 from evenbeat.engine.registration import Registration
@@ -107,6 +114,7 @@ class Worker:
             self.registration,
             lease=lease,
             renew_seconds=settings.renew_seconds,
+            application=registry.hooks.application,
             telemetry=telemetry,
         )
         self.pipeline = Pipeline(
@@ -156,7 +164,12 @@ class Worker:
             audit_days=settings.audit_days,
             executions=settings.retention_executions,
         )
-        own: list[Chore] = [Aging(store, self.clock), retention, CountRuns(store, self.clock)]
+        own: list[Chore] = [
+            Aging(store, self.clock),
+            retention,
+            CountRuns(store, self.clock),
+            LookAtBatches(store, self.clock),
+        ]
         self.maintenance = Maintenance(
             store,
             self.clock,

@@ -15,7 +15,8 @@ from evenbeat.store.rows import DEFAULTS, encode_json
 
 _JOB_COLUMNS = (
     "id", "created_at", "updated_at", "payload", "metadata",
-    "name", "dedup_key", "parent_id", "created_by", "scope_kind", "scope_id", *FirstRun._fields,
+    "name", "dedup_key", "parent_id", "batch_id",
+    "created_by", "scope_kind", "scope_id", *FirstRun._fields,
 )  # fmt: skip
 _LINES_PER_WRITE = 500
 
@@ -107,10 +108,11 @@ def copy_lines(
         moment, previous, rest = now.isoformat(), None, ""
         for job_id, job, run in zip(ids, jobs, runs, strict=True):
             spec, scope = job.spec, job.scope
-            own = (job.name, job.dedup_key, job.parent_id, job.created_by, scope, run, spec)
+            who = (job.name, job.dedup_key, job.parent_id, job.batch_id, job.created_by)
+            own = (*who, scope, run, spec)
             if own != previous:
                 previous = own
-                rest = f"{_line((*own[:4], scope.kind, scope.id, *run))}\t{specs[id(spec)]}\n"
+                rest = f"{_line((*who, scope.kind, scope.id, *run))}\t{specs[id(spec)]}\n"
             payload = _text(encode_json("payload", job.payload, limit))
             metadata = _text(encode_json("metadata", job.metadata, limit)) if job.metadata else "{}"
             yield f"{job_id.hex}\t{moment}\t{moment}\t{payload}\t{metadata}\t{rest}"

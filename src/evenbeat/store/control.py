@@ -1,6 +1,6 @@
 """What operators do to jobs, one or many: pause, resume, cancel, retry, edit, delete …"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -128,6 +128,8 @@ class Control(StorePart):
         self._audit = AuditLog(database)
         self._steps = Steps(database)
         self._placer = placer
+        self.on_ended: list[Callable[[Iterable[UUID]], None]] = []
+        """Whom to tell which batches had jobs that have ended."""
 
     def apply(self, verb: Verb, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
         """Do what a verb of the table says; the methods below say what that is."""
@@ -193,6 +195,7 @@ class Control(StorePart):
             ended = [job.id for job in done.changed]
             self._dependencies.start_if_possible(awaiting=ended, now=now)
         self._limits.freed(done.changed, now=now)
+        self._tell_batches(done.changed)
         return done
 
     def retry(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
@@ -230,6 +233,7 @@ class Control(StorePart):
 
         awaited, gone = self._database.atomically(work)
         self._limits.freed(gone, now=now)
+        self._tell_batches(gone)
         done = self._with_refused([id_ for id_ in ids if id_ not in awaited], gone, DELETE)
         stay = [RefusedJob(id_, JobStatus.PENDING, DELETE, None, by) for id_, by in awaited.items()]
         return Changes(gone, [*done.refused, *stay])
@@ -423,6 +427,11 @@ class Control(StorePart):
         if run.status in FINISHED:
             run = FirstRun(run.status, None, None, run.anchor_at)
         return {**run._asdict(), "schedule_version": job.schedule_version + 1}
+
+    def _tell_batches(self, jobs: Sequence[JobRecord]) -> None:
+        batches = {job.batch_id for job in jobs if job.batch_id is not None}
+        for tell in self.on_ended if batches else ():
+            tell(batches)
 
     def _confirm(self, jobs: Sequence[JobRecord]) -> None:
         self._placer().confirm([job.id for job in jobs if job.placed_at is not None])

@@ -288,11 +288,11 @@ class Database:
         finally:
             pool.give(own)
 
-    def atomically(self, work: Callable[[Connection], _Result]) -> _Result:
+    def atomically(self, work: Callable[[Connection], _Result], *, hot: bool = False) -> _Result:
         """Do `work` in a transaction of its own; from the start again when a deadlock undid it."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                with self.transaction() as connection:
+                with self.transaction(hot=hot) as connection:
                     return work(connection)
             except psycopg.errors.DeadlockDetected:
                 if attempt == _ATTEMPTS:

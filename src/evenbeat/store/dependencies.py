@@ -209,6 +209,9 @@ class Dependencies(StorePart):
                 known[id_] = id_
                 if is_own or name not in known:
                     known[name] = id_
+            if others := [a for a in named if isinstance(a, UUID) and a not in known]:
+                batches = self._database.rows("hold_batches", {"ids": others}, connection)
+                known |= {id_: id_ for (id_,) in batches}
             for missing in sorted(map(str, named - known.keys())):
                 raise InvalidSchedule(
                     f"There is no job {missing!r} to wait for, neither in the scope {scope} nor "

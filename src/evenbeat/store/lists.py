@@ -59,6 +59,7 @@ class JobFilter:
     metadata: dict[str, Any] | None = None
     created_by: str | None = None
     tag: str | None = None
+    batch: UUID | None = None
 
     def values(self) -> dict[str, Any]:
         """The conditions that are set."""
@@ -86,6 +87,7 @@ _CONDITIONS: dict[str, LiteralString] = {
     "created_before": "j.created_at < %(created_before)s",
     "metadata": "j.metadata @> %(metadata)s::jsonb",
     "created_by": "j.created_by = %(created_by)s",
+    "batch": "j.batch_id = %(batch)s",
     # The first half is for the planner: only jobs with tags are in the index on them.
     "tag": "(j.metadata ? 'tags' AND j.metadata -> 'tags' @> %(tag)s::jsonb)",
 }

@@ -79,6 +79,7 @@ def new_job_columns(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> d
         "name": job.name,
         "dedup_key": job.dedup_key,
         "parent_id": job.parent_id,
+        "batch_id": job.batch_id,
         "created_by": job.created_by,
     }
     for name, value in others.items():

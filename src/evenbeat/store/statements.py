@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from evenbeat.domain.batch import BatchRecord
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import JobRecord, JobSpec, spec_columns
 from evenbeat.domain.step import Step
@@ -32,9 +33,41 @@ SNIPPETS = {
     "spec_changes": ", ".join(f"{c} = %({c})s" for c in _SPEC_COLUMNS if c != "priority"),
     "restored": ", ".join(f"{c} = r.{c}" for c in JobRecord._fields if c not in _UNTOUCHED),
     "execution": ", ".join(f"e.{name}" for name in Execution._fields),
+    "batch": ", ".join(f"b.{name}" for name in BatchRecord._fields),
     "step": ", ".join(f"s.{name}" for name in Step._fields),
     "webhook": ", ".join(f"w.{name}" for name in Webhook._fields),
 }
+
+# Whether the batch `b` has nothing left that will or may still run. Each state is looked into from
+# its newest job, which leaves it last where jobs run in their order: then the first entry of the
+# index is the answer. (A range of one state, unlike an equality, lets no other index have that
+# order.) Where nothing is left but jobs that wait for others, those count that can still start: all
+# that they wait for has ended, or goes on outside of the batch.
+SNIPPETS["is_over"] = """CASE
+    WHEN EXISTS (SELECT FROM evenbeat.batches n WHERE n.parent_id = b.id AND n.ended_at IS NULL)
+    THEN false
+    WHEN EXISTS (
+        SELECT FROM unnest(ARRAY['running', 'scheduled', 'paused', 'pending']) AS live (status)
+        CROSS JOIN LATERAL (
+            SELECT FROM evenbeat.jobs j
+            WHERE j.batch_id = b.id AND j.status BETWEEN live.status AND live.status
+              AND (j.status <> 'pending' OR j.next_run_at IS NOT NULL OR j.schedule_kind <> 'after')
+            ORDER BY j.status DESC, j.id DESC
+            LIMIT 1) newest)
+    THEN false
+    ELSE NOT EXISTS (
+        SELECT FROM evenbeat.jobs w
+        WHERE w.batch_id = b.id AND w.status = 'pending'
+          AND (NOT EXISTS (SELECT FROM evenbeat.dependencies d
+                           WHERE d.job_id = w.id AND d.satisfied_at IS NULL)
+               OR EXISTS (SELECT FROM evenbeat.dependencies d
+                          LEFT JOIN evenbeat.jobs p ON p.id = d.predecessor_id
+                          LEFT JOIN evenbeat.batches o ON o.id = d.predecessor_id
+                          WHERE d.job_id = w.id AND d.satisfied_at IS NULL
+                            AND (p.status IN ('pending', 'scheduled', 'running', 'paused')
+                                 AND p.batch_id IS DISTINCT FROM b.id
+                                 OR o.status IN ('open', 'running')))))
+    END"""
 
 # One row for each (queue, task, priority) that has waiting jobs, with its oldest due time: the
 # inside of a recursive query, which is told its own name. It hops from lane to lane through the

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from evenbeat.domain.decision import RunEnd, stopped_run
+from evenbeat.domain.decision import EndKind, RunEnd, stopped_run
 from evenbeat.domain.first_run import FirstRun, first_run
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.job import JobRecord, NewJob
@@ -20,6 +20,7 @@ from evenbeat.errors import Conflict, NameTaken, StoreError
 from evenbeat.store.api_tables import AccessTables, IdempotencyKeys, Templates
 from evenbeat.store.audit import AuditLog
 from evenbeat.store.backfill import Backfill
+from evenbeat.store.batches import BatchTable
 from evenbeat.store.bulk import Added, add_in_bulk, named, with_ids
 from evenbeat.store.control import Control
 from evenbeat.store.database import Connection, Database
@@ -84,6 +85,7 @@ class Store:
         self.templates = Templates(self.database, max_json_bytes=max_json_bytes)
         self.control = Control(self.database, max_json_bytes=max_json_bytes, placer=placer)
         self.undo = Undo(self.database)
+        self.batches = BatchTable(self.database, self.dependencies, self.control)
         self.read = Reads(self.database)
         self.upkeep = Upkeep(self.database)
         self.backfill = Backfill(self.database, max_json_bytes=max_json_bytes)
@@ -298,12 +300,15 @@ class Store:
             return set()
         params = {**finish_params(ends), "expired_only": expired_only, "now": now}
         rows = self.database.rows("finish", params)
-        waiting = list(rows[0][1] or ()) if rows else []
+        waiting = list(set(rows[0][1] or ())) if rows else []
         if "pending" in params["statuses"]:
             # Jobs that run after others may have been asked for again while they ran.
             waiting += [end.job.id for end in ends if end.job.schedule_kind == After.kind]
         if waiting:
             self.dependencies.start_if_possible(only=waiting, now=now)
+        over = {end.job.batch_id for end in ends if end.kind is not EndKind.RETRYING}
+        if batches := [batch_id for batch_id in over if batch_id is not None]:
+            self.batches.end_if_over(batches, now=now)
         keyed = [end.job for end in ends if end.job.concurrency_key is not None]
         if keyed:
             self._keyed.runs_ended(self.limits.freed(keyed, now=now))

@@ -5,16 +5,20 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
 from evenbeat.domain.job import DurationLike, JobRecord, scope_of
 from evenbeat.domain.scope import Scope
 from evenbeat.domain.step import Step
-from evenbeat.errors import LeaseLost
+from evenbeat.errors import InvalidInput, LeaseLost
 from evenbeat.store.on_loop import on_loop
 from evenbeat.store.rows import encode_json
+from evenbeat.tasks.inputs import Inputs
 from evenbeat.tasks.steps import RunSteps
+
+if TYPE_CHECKING:
+    from evenbeat.batch import Batch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +32,9 @@ MAX_FIGURES_BYTES = 8192
 
 class Leases(Protocol):
     """What a run's context asks for: the lease keeper, or the pipe to it from a child process."""
+
+    application: Any
+    """Whose run it is."""
 
     def report_progress(self, job: JobRecord, progress: dict[str, Any]) -> None:
         """Remember a run's newest progress, to be written soon."""
@@ -98,6 +105,26 @@ class Context:
         """Of a job that runs after others: the plan of the run by which it was last started; of
         several, the latest. None for other jobs."""
         return self.job.predecessor_plan_time
+
+    @property
+    def inputs(self) -> Inputs:
+        """What the jobs returned that this one ran after: `ctx.inputs["extract"]`, by task or name,
+        or `ctx.inputs[extract]` by the task itself. Read when it is asked for."""
+        return Inputs(self.job, self._application())
+
+    @property
+    def batch(self) -> "Batch":
+        """The batch after which this job runs, or otherwise the one that it belongs to."""
+        batch: Batch = self._application().batches.of(self.job)
+        return batch
+
+    def _application(self) -> Any:
+        if self._leases is None or self._leases.application is None:
+            raise InvalidInput(
+                "A context that no worker made knows nothing of other jobs. Test such a task in a "
+                "harness: evenbeat_harness(app)."
+            )
+        return self._leases.application
 
     @property
     def scope(self) -> Scope:

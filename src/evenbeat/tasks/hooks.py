@@ -43,6 +43,8 @@ class Hooks:
         self.enqueueing: list[EnqueueHook] = []
         self.imports: list[str] = []
         """Modules that the process of an isolated run imports before the task's own."""
+        self.application: Any = None
+        """Whose they are: what a run's context reads jobs and batches by."""
         self._carried: dict[str, ContextVar[Any]] = {}
 
     def carry(self, variables: Sequence[ContextVar[Any]]) -> None:

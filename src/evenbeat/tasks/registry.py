@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 from pydantic import (
     BaseModel,
@@ -23,10 +24,18 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
+from evenbeat.domain.execution import why_not_kept
 from evenbeat.domain.job import JobRecord, JobSpec
 from evenbeat.domain.json_values import changed, culprit
 from evenbeat.domain.setting_kinds import check_name, error_names
-from evenbeat.errors import Fail, InvalidInput, Retry, TaskUnknown, validation_message
+from evenbeat.errors import (
+    Fail,
+    InvalidInput,
+    ResultNotKept,
+    Retry,
+    TaskUnknown,
+    validation_message,
+)
 from evenbeat.tasks.context import Context
 from evenbeat.tasks.hooks import NO_HOOKS, Hooks, Middleware, check_hook, where
 from evenbeat.tasks.steps import fitted
@@ -434,6 +443,19 @@ class Registry:
         except KeyError:
             known = ", ".join(sorted(self._tasks)) or "none"
             raise TaskUnknown(f"There is no task {name!r} here; known are: {known}.") from None
+
+    def result_of(
+        self, job_id: UUID, name: str, value: Any, signature: Signature | None = None
+    ) -> Any:
+        """What a job of this task returned, made of JSON again by the task's annotation; of a task
+        that is not known here, as JSON has it."""
+        if (reason := why_not_kept(value)) is not None:
+            raise ResultNotKept(
+                f"The job {job_id} ({name}) has completed, but its result was not kept: {reason}"
+            )
+        if signature is None and name in self._tasks:
+            signature = self._tasks[name].signature
+        return value if signature is None else signature.result(value)
 
     def check_limits(self, spec: JobSpec) -> None:
         """Refuse limits that cannot be kept, if the task is known here."""

@@ -11,7 +11,7 @@ from evenbeat.domain.ids import parse_id
 from evenbeat.domain.schedule.base import FirstPlan, Schedule, ScheduleRow
 from evenbeat.errors import InvalidSchedule
 
-MOST_AWAITED = 100
+MOST_AWAITED = 100_000
 
 
 class AfterCondition(StrEnum):
@@ -104,8 +104,8 @@ def after_jobs(
             )
     if not 1 <= len(awaited_jobs) <= MOST_AWAITED:
         raise InvalidSchedule(
-            f"A job can wait for 1 to {MOST_AWAITED} others, got {len(awaited_jobs)}. Name at least"
-            ' one, for example after=["load-data"]; of very many, let some wait for a job between.',
+            f"A job can wait for 1 to {MOST_AWAITED:,} others, got {len(awaited_jobs):,}. Name at "
+            'least one, for example after=["load-data"]; of more, make a batch and wait for that.',
             field="after",
         )
     return After(tuple(awaited_jobs.values()))

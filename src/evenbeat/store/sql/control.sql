@@ -174,6 +174,18 @@ taken AS (
       AND NOT EXISTS (SELECT FROM evenbeat.dependencies a
                       WHERE a.job_id = t.id AND a.satisfied_at IS NULL)
 ),
+-- A batch that was over goes on, and so does one that it is a part of.
+reopened AS (
+    UPDATE evenbeat.batches b
+    SET status = 'running', ended_at = NULL, counted_at = NULL
+    WHERE b.ended_at IS NOT NULL AND b.id IN (
+        WITH RECURSIVE up (id) AS (
+            SELECT t.batch_id FROM target t WHERE t.batch_id IS NOT NULL
+            UNION
+            SELECT o.parent_id FROM up JOIN evenbeat.batches o ON o.id = up.id
+            WHERE o.parent_id IS NOT NULL)
+        SELECT id FROM up)
+),
 told AS (
     SELECT pg_notify(%(channel)s, 'due:' || queue) FROM (SELECT DISTINCT queue FROM target) q
 )

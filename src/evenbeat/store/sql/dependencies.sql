@@ -45,17 +45,20 @@ SELECT t.job_id, t.predecessor_id, t.wanted, t.position, {now},
        CASE WHEN ended THEN {now} END, ended,
        CASE WHEN ended THEN t.status END,
        CASE WHEN ended THEN coalesce(t.completed_at, %(now)s::timestamptz, now()) END,
-       CASE WHEN ended THEN (SELECT x.plan_time FROM evenbeat.executions x
-                             WHERE x.job_id = t.predecessor_id
-                             ORDER BY x.plan_time DESC LIMIT 1) END
+       CASE WHEN ended THEN coalesce((SELECT x.plan_time FROM evenbeat.executions x
+                                      WHERE x.job_id = t.predecessor_id
+                                      ORDER BY x.plan_time DESC LIMIT 1), t.completed_at) END
 FROM (
-    SELECT t.*, p.status, p.completed_at, coalesce(CASE t.wanted WHEN 'success' THEN p.status = 'completed'
-                                       WHEN 'failure' THEN p.status = 'failed'
-                                       ELSE p.status IN ('completed', 'failed', 'cancelled') END,
-                         false) AS ended
+    SELECT t.*, coalesce(p.status, b.status) AS status, coalesce(p.completed_at, b.ended_at) AS completed_at,
+           coalesce(CASE t.wanted WHEN 'success' THEN coalesce(p.status, b.status) = 'completed'
+                                  WHEN 'failure' THEN coalesce(p.status, b.status) = 'failed'
+                                  ELSE coalesce(p.status, b.status)
+                                       IN ('completed', 'failed', 'cancelled') END,
+                    false) AS ended
     FROM unnest(%(job_ids)s::uuid[], %(predecessor_ids)s::uuid[], %(wanted)s::text[],
-                %(positions)s::smallint[]) AS t (job_id, predecessor_id, wanted, position)
-    LEFT JOIN evenbeat.jobs p ON p.id = ANY (ARRAY[t.predecessor_id])) t
+                %(positions)s::int[]) AS t (job_id, predecessor_id, wanted, position)
+    LEFT JOIN evenbeat.jobs p ON p.id = ANY (ARRAY[t.predecessor_id])
+    LEFT JOIN evenbeat.batches b ON b.id = ANY (ARRAY[t.predecessor_id])) t
 ORDER BY t.predecessor_id, t.job_id
 ON CONFLICT (predecessor_id, job_id) DO UPDATE
 SET position = excluded.position, wanted = excluded.wanted,
@@ -79,9 +82,14 @@ FROM evenbeat.jobs j
 WHERE j.schedule_kind = 'after'
   AND j.id = ANY (ARRAY(
       SELECT d.job_id FROM evenbeat.dependencies d
-      WHERE d.fresh
-        AND (%(only)s::uuid[] IS NULL OR d.job_id = ANY (%(only)s::uuid[]))
-        AND (%(awaiting)s::uuid[] IS NULL OR d.predecessor_id = ANY (%(awaiting)s::uuid[]))))
+      WHERE d.fresh AND %(only)s::uuid[] IS NULL
+        AND (%(awaiting)s::uuid[] IS NULL OR d.predecessor_id = ANY (%(awaiting)s::uuid[]))
+      UNION ALL
+      -- Of very many marks, one that is missing decides.
+      SELECT o.id FROM unnest(%(only)s::uuid[]) AS o (id)
+      WHERE NOT EXISTS (SELECT FROM evenbeat.dependencies d
+                        WHERE d.job_id = o.id AND d.satisfied_at IS NULL)
+        AND EXISTS (SELECT FROM evenbeat.dependencies d WHERE d.job_id = o.id AND d.fresh)))
   AND NOT EXISTS (SELECT FROM evenbeat.dependencies d
                   WHERE d.job_id = j.id AND d.satisfied_at IS NULL)
   AND (j.status = 'pending' AND j.next_run_at IS NULL
@@ -168,9 +176,12 @@ RETURNING d.job_id;
 
 -- name: awaited_by
 -- What these jobs wait for, in the order it was given.
-SELECT d.job_id, d.predecessor_id, p.name, p.task, d.wanted, d.satisfied_at IS NOT NULL, p.status,
-       d.last_end, d.last_end_at, p.scope_kind || '/' || p.scope_id
-FROM evenbeat.dependencies d LEFT JOIN evenbeat.jobs p ON p.id = ANY (ARRAY[d.predecessor_id])
+SELECT d.job_id, d.predecessor_id, coalesce(p.name, b.name), p.task, d.wanted,
+       d.satisfied_at IS NOT NULL, coalesce(p.status, b.status), d.last_end, d.last_end_at,
+       p.scope_kind || '/' || p.scope_id, b.id IS NOT NULL
+FROM evenbeat.dependencies d
+LEFT JOIN evenbeat.jobs p ON p.id = ANY (ARRAY[d.predecessor_id])
+LEFT JOIN evenbeat.batches b ON b.id = ANY (ARRAY[d.predecessor_id])
 WHERE d.job_id = ANY (%(ids)s::uuid[])
 ORDER BY d.job_id, d.position, d.predecessor_id;
 
@@ -196,3 +207,18 @@ JOIN evenbeat.jobs p ON p.id = d.predecessor_id
 WHERE d.predecessor_id = ANY (%(ids)s::uuid[]) AND NOT d.job_id = ANY (%(ids)s::uuid[])
   AND (d.satisfied_at IS NULL OR p.status IN ('pending', 'scheduled', 'running', 'paused'))
 GROUP BY d.predecessor_id;
+
+-- name: inputs_of
+-- What the jobs came to that a job runs after, in its order: the runs by which it was last started.
+SELECT d.position, p.id, p.task, e.status, e.result, e.error_code, e.error_message
+FROM evenbeat.dependencies d
+JOIN evenbeat.jobs p ON p.id = ANY (ARRAY[d.predecessor_id])
+LEFT JOIN LATERAL (
+    SELECT e.status, e.result, e.error_code, e.error_message FROM evenbeat.executions e
+    WHERE e.job_id = p.id AND e.plan_time = coalesce(d.plan_time, e.plan_time)
+    ORDER BY e.plan_time DESC, e.retry_attempt DESC, e.release_count DESC
+    LIMIT 1) e ON true
+WHERE d.job_id = %(job_id)s AND d.position > %(after)s
+  AND (%(name)s::text IS NULL OR p.name = %(name)s OR p.task = %(name)s)
+ORDER BY d.position
+LIMIT %(limit)s;

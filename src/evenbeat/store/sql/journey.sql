@@ -415,3 +415,48 @@ SET lock_expires_at = {now}
 WHERE status = 'running' AND locked_by = ANY (%(worker_ids)s::uuid[])
   AND lock_expires_at > {now}
 RETURNING id;
+
+-- name: batches_over
+-- Which of these batches have no job left that will or may still run (`{is_over}`). One that failed may
+-- have completed since, when the cancellation of a job was taken back for example.
+SELECT b.id FROM evenbeat.batches b
+WHERE b.id = ANY (%(ids)s::uuid[]) AND b.status IN ('running', 'failed') AND {is_over};
+
+-- name: lock_batches
+-- These batches, locked. One that somebody adds to is not over.
+SELECT b.id FROM evenbeat.batches b
+WHERE b.id = ANY (%(ids)s::uuid[]) AND b.status IN ('running', 'failed')
+ORDER BY b.id
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: end_batches
+-- Ends those of these batches that are over, once each, and tells the jobs that run after them. Their
+-- rows are locked before, so that nothing is added meanwhile that this could not see. A job that has
+-- run after a batch does not run again when failed jobs of it are retried.
+WITH ended AS (
+    UPDATE evenbeat.batches b
+    SET ended_at = {now}, counted_at = NULL,
+        status = CASE
+            WHEN EXISTS (SELECT FROM evenbeat.jobs j WHERE j.batch_id = b.id AND j.status = 'failed')
+              OR EXISTS (SELECT FROM evenbeat.jobs j WHERE j.batch_id = b.id AND j.status = 'cancelled')
+              OR EXISTS (SELECT FROM evenbeat.jobs j
+                         JOIN evenbeat.dependencies d ON d.job_id = j.id AND d.satisfied_at IS NULL
+                         WHERE j.batch_id = b.id AND j.status = 'pending' AND d.wanted <> 'failure')
+              OR EXISTS (SELECT FROM evenbeat.batches n
+                         WHERE n.parent_id = b.id AND n.status <> 'completed')
+            THEN 'failed' ELSE 'completed' END
+    WHERE b.id = ANY (%(ids)s::uuid[]) AND b.status IN ('running', 'failed') AND {is_over}
+    RETURNING b.id, b.parent_id, b.status
+),
+awaited AS (
+    UPDATE evenbeat.dependencies d
+    SET last_end = e.status, last_end_at = {now},
+        satisfied_at = CASE WHEN wanted.it THEN {now} END,
+        plan_time = CASE WHEN wanted.it THEN {now} END,
+        fresh = wanted.it
+    FROM ended e
+    CROSS JOIN LATERAL (VALUES ('success', e.status = 'completed'), ('failure', e.status = 'failed'),
+                               ('any', true)) AS wanted (word, it)
+    WHERE d.predecessor_id = ANY (ARRAY[e.id]) AND d.wanted = wanted.word AND d.satisfied_at IS NULL
+)
+SELECT id, parent_id FROM ended;

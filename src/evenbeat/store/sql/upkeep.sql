@@ -114,6 +114,14 @@ WITH old AS (
           AND NOT (n.status IN ('completed', 'failed', 'cancelled')
                    AND n.completed_at < %(older_than)s)
         OFFSET 0)
+      -- Jobs of a batch stay until that is over, and for as long as what runs after it may read them.
+      AND NOT EXISTS (
+        SELECT FROM evenbeat.jobs j JOIN evenbeat.batches b ON b.id = ANY (ARRAY[j.batch_id])
+        LEFT JOIN evenbeat.jobs c ON c.id = ANY (ARRAY[b.callback_id])
+        WHERE j.id = ANY (ARRAY[o.id])
+          AND (b.ended_at IS NULL OR b.ended_at >= %(older_than)s
+               OR c.status IN ('scheduled', 'running', 'paused') OR c.next_run_at IS NOT NULL)
+        OFFSET 0)
 ),
 untied AS (
     DELETE FROM evenbeat.dependencies d USING old WHERE d.job_id = ANY (ARRAY[old.id])

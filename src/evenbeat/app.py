@@ -109,6 +109,7 @@ class Evenbeat(Decorators):
         self.clock: Clock | None = None
         self._started_at: datetime | None = None
         self._workers: list[UUID] = []
+        self._warned: dict[str, str] = {}
         self._overrides = settings | {"database_url": database_url}
         self._settings: Settings | None = None
         self._server: DatabaseServer | None = None
@@ -375,6 +376,7 @@ class Evenbeat(Decorators):
             self._code(),
             started_at=self._started_at,
             own_workers=self._workers,
+            warned=self._warned,
             now=self.now(),
         )
         return sync.run_once(self.declared.values(), disable_removed=disable_removed)

@@ -29,10 +29,12 @@ from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, Interval
 from evenbeat.domain.scope import GLOBAL, Scope
 from evenbeat.errors import InvalidInput
+from evenbeat.store.bulk import Added
+from evenbeat.store.dependencies import PredecessorMissing
 from evenbeat.store.lists import JobFilter
 from evenbeat.store.store import Store
 from evenbeat.store.summaries import SILENT_AFTER
-from evenbeat.store.upkeep import ApplicationCode
+from evenbeat.store.upkeep import WAITING_SCHEDULES, ApplicationCode
 from evenbeat.tasks.hooks import Middleware
 
 logger = logging.getLogger(__name__)
@@ -169,6 +171,9 @@ class SyncReport:
     """What a live worker of newer code declares in another way: that one sees to it."""
     failed: list[str] = field(default_factory=list)
     """Schedules whose provider of scopes failed: their rows stay as they are."""
+    waiting: dict[str, str] = field(default_factory=dict)
+    """Schedules that run after a job that is not there, and its name: tried again by the next
+    synchronisation."""
 
     @property
     def changed(self) -> int:
@@ -237,14 +242,17 @@ class ScheduleSync:
         *,
         started_at: datetime,
         own_workers: Collection[UUID] = (),
+        warned: dict[str, str] | None = None,
         now: datetime | None,
     ) -> None:
-        """Of two releases without a version, the newer one is that which was started later."""
+        """Of two releases without a version, the newer one is that which was started later.
+        `warned` remembers from one time to the next which missing jobs the log has named."""
         self._store = store
         self._code = code
         self._owner = f"code:{code.name}"
         self._age = (version_numbers(code.version), started_at)
         self._own_workers = own_workers
+        self._warned = {} if warned is None else warned
         self._now = now
         self._report = SyncReport()
 
@@ -279,7 +287,27 @@ class ScheduleSync:
                     self._report.stopped.append(_label(key))
                 if job.name not in names and _STOPPED not in job.metadata:
                     self._report.removed.append(_label(key))
+        self._note_waiting()
         return self._report
+
+    def _note_waiting(self) -> None:
+        """Say which schedules wait for a job that is not there: in the log when that is news, and
+        to all who ask what needs a person."""
+        name, waiting = f"{WAITING_SCHEDULES}{self._code.name}", self._report.waiting
+        figure = self._store.upkeep.figures().get(name)
+        known: dict[str, str] = {} if figure is None else figure.value
+        for schedule, job in waiting.items():
+            if self._warned.get(schedule) != job:
+                self._warned[schedule] = job
+                logger.warning(
+                    "The schedule %r runs after %r, and there is no such job: it is left out until "
+                    "somebody adds one. Every minute looks again.",
+                    schedule,
+                    job,
+                    extra={"application": self._code.name},
+                )
+        if known != waiting:
+            self._store.upkeep.save_figure(name, waiting, now=self._now)
 
     def _scopes(self, declared: DeclaredSchedule, now: datetime) -> list[Scope]:
         """Its scopes; none where the application's provider fails, which is the application's to
@@ -325,7 +353,7 @@ class ScheduleSync:
             )
             for (name, scope), one in missing.items()
         ]
-        for key, added in zip(missing, self._store.add_many(jobs, now=self._now), strict=True):
+        for key, added in self._added(dict(zip(missing, jobs, strict=True))).items():
             if not added.created and self._adopt(added.id, missing[key]):
                 continue
             if not added.created:
@@ -335,6 +363,20 @@ class ScheduleSync:
                     field="name",
                 )
             self._report.created.append(_label(key))
+
+    def _added(self, jobs: dict[tuple[str, Scope], NewJob]) -> dict[tuple[str, Scope], Added]:
+        """Add them, but for those that run after a job that is not there: somebody may add that
+        any moment, and until then the rest must run."""
+        while True:
+            try:
+                added = self._store.add_many(list(jobs.values()), now=self._now)
+            except PredecessorMissing as error:
+                for key, job in list(jobs.items()):
+                    if _runs_after(job.spec, error.job):
+                        self._report.waiting[_label(key)] = error.job
+                        del jobs[key]
+            else:
+                return dict(zip(jobs, added, strict=True))
 
     def _adopt(self, job_id: UUID, declared: DeclaredSchedule) -> bool:
         """Whether a row is this application's by another name: it had none before, or (rolled back)
@@ -372,14 +414,17 @@ class ScheduleSync:
     ) -> None:
         control, label = self._store.control, _label((declared.name, scope_of(job)))
         if _differs(job, declared, awaited):
-            control.update(
-                job.id,
-                lambda _old: declared.spec,
-                payload=declared.payload,
-                rewiring=isinstance(declared.spec.schedule, After),
-                now=self._now,
-            )
-            self._report.updated.append(label)
+            try:
+                control.update(
+                    job.id,
+                    lambda _old: declared.spec,
+                    payload=declared.payload,
+                    rewiring=isinstance(declared.spec.schedule, After),
+                    now=self._now,
+                )
+                self._report.updated.append(label)
+            except PredecessorMissing as error:
+                self._report.waiting[label] = error.job
         if _STOPPED in job.metadata:
             metadata = {name: value for name, value in job.metadata.items() if name != _STOPPED}
             control.update(job.id, metadata=metadata, now=self._now)
@@ -400,6 +445,11 @@ def _differs(job: JobRecord, declared: DeclaredSchedule, awaited: Sequence[Depen
     return len(schedule.jobs) != len(awaited) or any(
         (one.job, str(one.on)) not in known for one in schedule.jobs
     )
+
+
+def _runs_after(spec: JobSpec, job: str) -> bool:
+    after = spec.schedule
+    return isinstance(after, After) and job in (str(one.job) for one in after.jobs)
 
 
 def _label(key: tuple[str, Scope]) -> str:

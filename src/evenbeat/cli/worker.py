@@ -158,6 +158,8 @@ def worker(  # noqa: PLR0917 - the options are named on the command line
         for change in ("created", "updated", "resumed", "stopped", "removed"):
             if labels := getattr(changes, change):
                 extra[f"schedules_{change}"] = shortened(labels)
+        if changes.waiting:
+            extra["schedules_waiting"] = shortened(list(changes.waiting))
         logger.info("Serving", extra=extra)
         tune_process()
         patiently(settings, running.start)

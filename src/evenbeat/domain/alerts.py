@@ -74,6 +74,13 @@ _ALL = (
         "1m", "run",
     ),
     Rule(
+        "missing_predecessor", "warning", 0,
+        "A schedule is left out: it runs after {value}, which does not exist",
+        "Add that job, or let the schedule run after another one. Every start of a worker and "
+        "every minute looks again.",
+        "It is {schedule} of the application '{application}', for {age}.",
+    ),
+    Rule(
         "late", "warning", timedelta(minutes=5),
         "Late: jobs in the queue '{queue}'",
         "Add workers or slots (`evenbeat top` shows which are full), or look for runs that hang: "

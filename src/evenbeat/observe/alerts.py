@@ -3,7 +3,7 @@ metrics alike. The rules and their words are in `domain/alerts.py`."""
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -13,7 +13,7 @@ from evenbeat.domain.runner_load import PLACES
 from evenbeat.humanize import count, duration, listing
 from evenbeat.store.reads import QueueDepth
 from evenbeat.store.summaries import COUNTED_LANE, SILENT_AFTER, WaitingLane, waiting_params
-from evenbeat.store.upkeep import WorkerRecord
+from evenbeat.store.upkeep import WAITING_SCHEDULES, WorkerRecord
 
 Rows = Callable[[str, Mapping[str, Any]], Iterable[Any]]
 """Gives the rows of a named statement."""
@@ -94,15 +94,8 @@ def alerts(rows: Rows, now: datetime) -> list[Alert]:
         if one_queue.due > RULES["queue_depth"].number and not one_queue.paused_at:
             value = count(one_queue.due, "job")
             add("queue_depth", one_queue.oldest_due or now, queue=one_queue.name, value=value)
-    silent = {"silent_seconds": SILENT_AFTER.total_seconds(), "now": now}
-    for worker in map(WorkerRecord._make, rows("workers", silent)):
-        for load in worker.loads:
-            held = [run for run in load.held if now - run.since >= _HELD]
-            if held:
-                words = {"worker": worker.label, "value": count(len(held), "run")}
-                words["tasks"] = listing(sorted({f"'{run.task}'" for run in held}))
-                words["held"] = f"{len(load.held):,} of {load.slots:,} {PLACES[load.runner]}"
-                add("held_threads", min(run.since for run in held), held[0].job_id, **words)
+    for code, since, job_id, words in [*_left_out(rows), *_held_threads(rows, now)]:
+        add(code, since, job_id, **words)
     for one in task_alerts(rows, now):
         unit, worst = RULES[one.rule].unit, one.worst or 0.0
         value = f"{worst:.0%}" if unit == "%" else count(one.number, unit)
@@ -111,3 +104,28 @@ def alerts(rows: Rows, now: datetime) -> list[Alert]:
         words["name"] = f"'{one.name}'" if one.name else one.job_id
         add(one.rule, one.since, one.job_id if one.number == 1 else None, **words)
     return sorted(found, key=lambda alert: _RANK[alert.rule.name])
+
+
+_Broken = Iterator[tuple[str, datetime, UUID | None, dict[str, Any]]]
+
+
+def _left_out(rows: Rows) -> _Broken:
+    """Schedules that run after a job that is not there."""
+    for name, waiting, noted_at in rows("figures", {}):
+        application = name.removeprefix(WAITING_SCHEDULES)
+        if application != name:
+            for schedule, job in waiting.items():
+                words = {"value": f"'{job}'", "schedule": f"'{schedule}'"}
+                yield "missing_predecessor", noted_at, None, words | {"application": application}
+
+
+def _held_threads(rows: Rows, now: datetime) -> _Broken:
+    """Workers with runs that are over and go on."""
+    silent = {"silent_seconds": SILENT_AFTER.total_seconds(), "now": now}
+    for worker in map(WorkerRecord._make, rows("workers", silent)):
+        for load in worker.loads:
+            if held := [run for run in load.held if now - run.since >= _HELD]:
+                words = {"worker": worker.label, "value": count(len(held), "run")}
+                words["tasks"] = listing(sorted({f"'{run.task}'" for run in held}))
+                words["held"] = f"{len(load.held):,} of {load.slots:,} {PLACES[load.runner]}"
+                yield "held_threads", min(run.since for run in held), held[0].job_id, words

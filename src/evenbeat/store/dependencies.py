@@ -42,6 +42,14 @@ class _Tie(NamedTuple):
     position: int
 
 
+class PredecessorMissing(InvalidSchedule):
+    """There is no such job to wait for."""
+
+    def __init__(self, job: str, message: str) -> None:
+        super().__init__(message, field="after")
+        self.job = job
+
+
 class Dependencies(StorePart):
     """Who waits for whom."""
 
@@ -213,10 +221,10 @@ class Dependencies(StorePart):
                 batches = self._database.rows("hold_batches", {"ids": others}, connection)
                 known |= {id_: id_ for (id_,) in batches}
             for missing in sorted(map(str, named - known.keys())):
-                raise InvalidSchedule(
+                raise PredecessorMissing(
+                    missing,
                     f"There is no job {missing!r} to wait for, neither in the scope {scope} nor "
                     "globally. Add it first, or in the same request.",
-                    field="after",
                 )
         ties = [
             _Tie(job_id, ids[scope][awaited.job], str(awaited.on), position)

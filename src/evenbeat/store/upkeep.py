@@ -24,6 +24,8 @@ from evenbeat.store.part import BATCH, Between, StorePart, as_list, go_on
 from evenbeat.store.rows import encode_json
 
 MAX_DOC = 10_000
+WAITING_SCHEDULES = "waiting_schedules:"
+"""Begins the figures that say which schedules of an application wait for a job that is missing."""
 CHORE_LEASE = timedelta(minutes=5)
 _JUDGEMENT = {
     "success_rate": alerts.RULES["success_rate"].number,

@@ -254,6 +254,18 @@ class LoadModel:
         model.add_crons(cron_loads(job for job in active if job.cron_expression is not None))
         return model
 
+    def copy(self) -> "LoadModel":
+        """One to try something on."""
+        other = LoadModel(at_second(self.since))
+        other.become(self)
+        for name in ("seconds", "uncertain_load", "cells", "starts", "crons"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    def become(self, other: "LoadModel") -> None:
+        """Take over what was tried."""
+        self.__dict__.update(other.__dict__)
+
     def add(self, beat: Beat, count: int = 1) -> None:
         """Count in a job, or several alike; the cost does not depend on how many are known."""
         if beat.hours is not None:

@@ -3,14 +3,20 @@
 Placing one by one costs a third of a millisecond each. Many jobs alike are placed together: their
 interval is cut into blocks as long as a run, and the calmest blocks are filled, in one calculation,
 up to the lowest level at which all of them fit.
+
+Jobs that come at once may be placed in any order (`place_many`). Where their durations are known,
+they are packed, shortest interval first. Where they are guesses, each goes where overruns are
+likely to do the least harm.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from math import ceil, exp
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenbeat.domain.moments import at_second, epoch_second
 from evenbeat.placement.load import (
@@ -39,8 +45,13 @@ _HALF_HOUR, _HOUR = 1800, 3600  # most schedules are made of these
 _RUNS_TO_COME = (30, 120, 600, 1800)  # lengths in seconds that there should stay room for
 _SHORT = 60  # a run this short fits nearly anywhere, so such starts can be even from slot to slot
 _FEW_AT_ONCE = 4  # up to here a whole run more or less counts for more than uncertain durations
+_MOST_PACKED = 2000  # so many in all; of more, those that are left over hardly count
+_STEEP = 3.0  # by how many powers of e a run more makes a second worse, among guesses
+_FRESH = 64  # after so many jobs weights are computed anew, so that they stay within a float
 
+Floats = NDArray[np.float64]
 _Week = TypeVar("_Week", Load, Ints)
+_Sums = TypeVar("_Sums", Ints, Floats)
 
 
 class Rhythm(NamedTuple):
@@ -50,6 +61,12 @@ class Rhythm(NamedTuple):
     cost_ms: float | None = None
     window: str | None = None
     delay: timedelta = timedelta(0)
+    is_rough: bool = False
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether its runs may well take half or twice as long as they are expected to."""
+        return self.is_rough or self.cost_ms is None
 
     @property
     def delay_seconds(self) -> int:
@@ -82,7 +99,96 @@ def place(model: LoadModel, job: Rhythm, now: datetime) -> Placed:
 
 
 def place_many(model: LoadModel, jobs: Sequence[Rhythm], now: datetime) -> list[Placed]:
-    """A place for each job, longest interval first, counted in the model one after the other."""
+    """A place for each of the jobs that come at once, all counted in the model."""
+    free = [number for number, job in enumerate(jobs) if job.window is None]
+    if not 1 < len(free) <= _MOST_PACKED:
+        return _place_in_turn(model, jobs, now)
+    is_rough = 2 * sum(jobs[number].is_guess for number in free) >= len(free)
+    order = _place_guesses if is_rough else _pack
+    packed = model.copy()
+    places = dict(zip(free, order(packed, [jobs[n] for n in free], now), strict=True))
+    held = [number for number, job in enumerate(jobs) if job.window is not None]
+    in_turn = _place_in_turn(packed, [jobs[number] for number in held], now)
+    places.update(zip(held, in_turn, strict=True))
+    if not is_rough and packed.peak > max(model.peak, ceil(packed.mean)):
+        trial = model.copy()
+        in_turn = _place_in_turn(trial, jobs, now)
+        if trial.peak <= packed.peak:
+            packed, places = trial, dict(enumerate(in_turn))
+    model.become(packed)
+    return [places[number] for number in range(len(jobs))]
+
+
+def _pack(model: LoadModel, jobs: Sequence[Rhythm], now: datetime) -> list[Placed]:
+    """Shortest interval first, within it longest run first, each at the first start of its cycle
+    with the least peak. What repeats often leaves gaps of one size only, so it must come first; and
+    starting as early as possible leaves the others in one piece.
+
+    Each further level begins to count at another second, so that not all workers start at once.
+    """
+    order = sorted(range(len(jobs)), key=lambda n: (jobs[n].every, -duration_ms(jobs[n].cost_ms)))
+    places: dict[int, Placed] = {}
+    for number in order:
+        job = jobs[number]
+        shape = RunShape.of(job.every // _SECOND, duration_ms(job.cost_ms))
+        ahead = load_ahead(model.seconds, shape, range(shape.cycle))
+        lowest = int(ahead.min())
+        ties = np.flatnonzero(ahead == lowest)
+        origin = int(lowest / RUN * GOLDEN % 1 * (jobs[order[0]].every // _SECOND))
+        start = ties[np.searchsorted(ties, origin) % len(ties)]
+        (placed,) = _placed(model, job, np.array([start]), [lowest / RUN], now)
+        model.add(placed.beat)
+        places[number] = placed
+    return [places[number] for number in range(len(jobs))]
+
+
+def _place_guesses(model: LoadModel, jobs: Sequence[Rhythm], now: datetime) -> list[Placed]:
+    """Shortest interval first, each where its runs, half or twice as long, meet the least sum of
+    weights that grow exponentially with the load: so the highest loads count most, and the next
+    highest where those cannot be helped. Many alike are together as flat as they can be."""
+    alike: dict[Rhythm, list[int]] = defaultdict(list)
+    for number, job in enumerate(jobs):
+        alike[job].append(number)
+    places: dict[int, Placed] = {}
+    singles: list[int] = []
+    for _, numbers in sorted(alike.items(), key=lambda item: item[0].every, reverse=True):
+        if len(numbers) < MANY:
+            singles += numbers
+        else:
+            in_turn = _place_in_turn(model, [jobs[number] for number in numbers], now)
+            places.update(zip(numbers, in_turn, strict=True))
+    singles.sort(key=lambda n: (jobs[n].every, -duration_ms(jobs[n].cost_ms)))
+    weights = np.empty(0)
+    for turn, number in enumerate(singles):
+        if turn % _FRESH == 0:
+            load = model.uncertain_load.astype(np.float64)
+            weights = np.exp((load - load.max()) * (_STEEP / RUN))
+        job = jobs[number]
+        lasting = duration_ms(job.cost_ms)
+        shape = RunShape.of(job.every // _SECOND, lasting)
+        cycle, folded = shape.cycle, _folded_sum(weights, shape.cycle, 1)
+        short, long = (max(1, min(cycle, ms // 1000)) for ms in (lasting // 2, 2 * lasting))
+        start = int((_sums_ahead(folded, short) + _sums_ahead(folded, long)).argmin())
+        (placed,) = _placed(model, job, np.array([start]), [float(model.seconds[start]) / RUN], now)
+        model.add(placed.beat)
+        places[number] = placed
+        factor = exp(_STEEP / 2 * shape.height / RUN)
+        for seconds in (short, long):
+            _multiply(weights, cycle, start, seconds, factor)
+    return [places[number] for number in range(len(jobs))]
+
+
+def _multiply(week: Floats, cycle: int, start: int, seconds: int, factor: float) -> None:
+    """Multiply the seconds of runs that repeat in a cycle, in place."""
+    rows = WEEK // cycle
+    body, tail = week[: rows * cycle].reshape(rows, cycle), week[rows * cycle :]
+    for low, high in ((start, min(cycle, start + seconds)), (0, max(0, start + seconds - cycle))):
+        body[:, low:high] *= factor
+        tail[low:high] *= factor
+
+
+def _place_in_turn(model: LoadModel, jobs: Sequence[Rhythm], now: datetime) -> list[Placed]:
+    """One after the other, longest interval first; many alike together."""
     alike: dict[Rhythm, list[int]] = defaultdict(list)
     for number, job in enumerate(jobs):
         alike[job._replace(cost_ms=duration_ms(job.cost_ms))].append(number)
@@ -308,7 +414,7 @@ def _blocked_starts(seconds: Load, shape: RunShape, lowest: int) -> Ints:
     return total
 
 
-def _folded_sum(week: Ints, cycle: int, width: int) -> Ints:
+def _folded_sum(week: _Sums, cycle: int, width: int) -> _Sums:
     """For every cell or slot (of `width` seconds) of a cycle, the sum over its repetitions.
 
     Repetitions cut off by the week's end are left out: a phase that by chance occurs once more in
@@ -316,13 +422,13 @@ def _folded_sum(week: Ints, cycle: int, width: int) -> Ints:
     """
     size, shifts = max(1, cycle // width), np.arange(0, WEEK - cycle + 1, cycle) // width
     if cycle % width == 0:
-        total: Ints = week[: len(shifts) * size].reshape(-1, size).sum(axis=0)
+        total: _Sums = week[: len(shifts) * size].reshape(-1, size).sum(axis=0)
     else:
         total = week[(shifts[:, None] + np.arange(size)) % len(week)].sum(axis=0)
     return total
 
 
-def _sums_ahead(circle: Ints, width: int) -> Ints:
+def _sums_ahead(circle: _Sums, width: int) -> _Sums:
     reach = np.concatenate([[0], np.cumsum(np.concatenate([circle, circle[:width]]))])
-    sums: Ints = reach[width : width + len(circle)] - reach[: len(circle)]
+    sums: _Sums = reach[width : width + len(circle)] - reach[: len(circle)]
     return sums

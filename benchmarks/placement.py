@@ -4,6 +4,8 @@
     python benchmarks/placement.py --quick    fewer and smaller
     python benchmarks/placement.py --cost     only what it costs, in processor time
     python benchmarks/placement.py --settled  only ours: as the jobs come, and after one rebalance
+    python benchmarks/placement.py --sets     only jobs that come at once: 40 fresh seeds
+    python benchmarks/placement.py --small    only small sets, beside an exact solver
     python benchmarks/placement.py --crontab  a crontab of 1,000 typical jobs, for a picture
 
 Every run of a week is replayed second by second; the figure is the peak of concurrent runs divided
@@ -11,8 +13,10 @@ by their mean, so 1.0 is perfectly flat. Then: starts per slot, and what it cost
 """
 
 import hashlib
+import json
 import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +30,7 @@ import numpy as np
 from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Cron
 from evenbeat.placement.load import Beat, CronLoad, LoadModel
-from evenbeat.placement.planner import Rhythm, place
+from evenbeat.placement.planner import Rhythm, highest_ahead, place, place_many
 from evenbeat.placement.rebalancing import rebalance
 from evenbeat.placement.simulate import WEEK, Curve, Runs, replay
 
@@ -38,6 +42,7 @@ MIXED = [1800, HOUR, 2 * HOUR, 4 * HOUR, 6 * HOUR, 12 * HOUR, DAY, WEEK]
 # Seeds 1 to 40 served to choose among ways to settle ties, so they prove nothing any more.
 SEEDS = list(range(101, 110))
 MANY_SEEDS = list(range(101, 141))
+FRESH_SEEDS = list(range(501, 541))  # seen by nobody before the rule for sets was settled
 ASKED = {200: 1.5, 1000: 1.2, 5000: 1.1}
 
 
@@ -129,6 +134,87 @@ def evenbeat(jobs: list[JobRecord], _: np.random.Generator) -> list[int]:
     return phases
 
 
+def rhythms(jobs: list[JobRecord], *, is_rough: bool = False) -> list[Rhythm]:
+    return [
+        Rhythm(timedelta(seconds=job.period), job.expected * 1000.0, is_rough=is_rough)
+        for job in jobs
+    ]
+
+
+def at_once(jobs: list[JobRecord], _: np.random.Generator, *, is_rough: bool = False) -> list[int]:
+    """Ours, all jobs at once."""
+    model = LoadModel(NOW)
+    midnight = [job for job in jobs if job.midnight]
+    model.add_crons({j.name: CronLoad(Cron("@daily"), j.expected * 1000) for j in midnight})
+    free = [job for job in jobs if not job.midnight]
+    places = iter(place_many(model, rhythms(free, is_rough=is_rough), NOW))
+    return [0 if job.midnight else next(places).beat.phase for job in jobs]
+
+
+def at_once_as_guesses(jobs: list[JobRecord], random: np.random.Generator) -> list[int]:
+    """The same if the durations are known to be guesses."""
+    return at_once(jobs, random, is_rough=True)
+
+
+def machine_by_machine(jobs: list[JobRecord], _: np.random.Generator) -> list[int]:
+    """The order behind the 2-approximation for periods that divide one another (Eisenbrand et al.,
+    ICALP 2010): shortest period first, each on the first machine with room, as early as it can."""
+    machines: list[np.ndarray] = []
+    phases = [0] * len(jobs)
+    midnight = [job.expected for job in jobs if job.midnight]
+    for lasting in midnight:  # pinned: each takes a machine at that time
+        machines.append(np.zeros(WEEK, np.int32))
+        machines[-1].reshape(7, DAY)[:, :lasting] = 1
+    order = sorted(range(len(jobs)), key=lambda n: (jobs[n].period, -jobs[n].expected))
+    for n in order:
+        period, lasting = jobs[n].period, jobs[n].expected
+        if jobs[n].midnight:
+            continue
+        for busy in machines:
+            ahead = highest_ahead(busy.reshape(-1, period).max(axis=0), lasting)
+            start = int(ahead.argmin())
+            if not ahead[start]:
+                break
+        else:
+            machines.append(np.zeros(WEEK, np.int32))
+            start, busy = 0, machines[-1]
+        runs = busy.reshape(-1, period)
+        runs[:, start : start + lasting] = 1
+        runs[:, : max(0, start + lasting - period)] = 1
+        phases[n] = SINCE + start
+    return phases
+
+
+def even_spacing(jobs: list[JobRecord], _: np.random.Generator) -> list[int]:
+    """Nagios' smart inter-check delay: first runs at equal distances, over the mean interval."""
+    delay = statistics.mean(job.period for job in jobs) / len(jobs)
+    return [NOW_SECOND + round(n * delay) for n in range(len(jobs))]
+
+
+def slot_by_count(jobs: list[JobRecord], _: np.random.Generator) -> list[int]:
+    """As cronstable suggests: the minute whose repetitions have the fewest starts so far."""
+    started = np.zeros(WEEK // 60, np.int64)
+    phases = []
+    for job in jobs:
+        minutes = started.reshape(-1, job.period // 60)
+        best = int(minutes.sum(axis=0).argmin())
+        minutes[:, best] += 1
+        phases.append(SINCE + best * 60)
+    return phases
+
+
+SETS: dict[str, Contender] = {
+    "hash of name (H)": hash_of_name,
+    "random phase": random_phase,
+    "even spacing": even_spacing,
+    "slot by count": slot_by_count,
+    "Evenbeat, one by one": evenbeat,
+    "2-approximation": machine_by_machine,
+    "Evenbeat, at once": at_once,
+    "Evenbeat, as guesses": at_once_as_guesses,
+}
+"""For jobs that come at once. The seed's slots are left out: they are in the other tables."""
+
 CONTENDERS: dict[str, Contender] = {
     "cron at :00": cron_at_zero,
     "now + interval": now_plus_interval,
@@ -216,6 +302,89 @@ def bounds(
     print(f"  {'mean concurrency':<20}" + "".join(f"{mean:>16.1f}" for mean in means))
     if change is as_they_are and periods is None:
         print(f"  {'asked: at most':<20}" + "".join(f"{ASKED[count]:>16.2f}" for count in counts))
+
+
+def sets_at_once(counts: list[int]) -> None:
+    """Jobs that come at once, over fresh seeds: how often as few workers as possible are needed."""
+    for title, change in (
+        ("durations known", as_they_are),
+        ("durations wrong by a factor of two either way", wrong_by_two),
+        ("a tenth pinned by cron at midnight", tenth_at_midnight),
+    ):
+        print(f"\njobs that come at once, {title}, {len(FRESH_SEEDS)} fresh seeds")
+        print("  peak / mean, median (worst); at the lower bound, and how many one above it")
+        print(f"  {'':<22}" + "".join(f"{count:>32,}" for count in counts), flush=True)
+        for name, contender in SETS.items():
+            cells = []
+            for count in counts:
+                ratios, over = [], []
+                for seed in FRESH_SEEDS:
+                    random = np.random.default_rng(seed)
+                    jobs = change(generated(count, random), random)
+                    curve = curve_of(jobs, contender(jobs, random))
+                    pinned = [job for job in jobs if job.midnight]
+                    least = max(ceil(curve.mean), curve_of(pinned, [0] * len(pinned)).peak)
+                    ratios.append(curve.ratio)
+                    over.append(curve.peak - least)
+                share = f"{over.count(0) / len(over):.0%} +{over.count(1) / len(over):.0%}"
+                cells.append(f"{statistics.median(ratios):.2f} ({max(ratios):.2f}) {share:>10}")
+            print(f"  {name:<22}" + "".join(f"{cell:>32}" for cell in cells), flush=True)
+
+
+def churned(counts: list[int]) -> None:
+    """Half of the jobs go, as many others come one by one; then one rebalance, and all anew."""
+    print(f"\nafter churn of half the jobs: peak / mean, median of {len(SEEDS)} seeds")
+    for count in counts:
+        cells: dict[str, list[float]] = {"churned": [], "rebalanced": [], "all at once": []}
+        for seed in SEEDS:
+            random = np.random.default_rng(seed)
+            jobs = generated(count, random)
+            phases = at_once(jobs, random)
+            stay = sorted(random.choice(count, count // 2, replace=False).tolist())
+            model, left = LoadModel(NOW), [jobs[n] for n in stay]
+            places = [phases[n] for n in stay]
+            model.add_many(
+                [Beat(j.period, p, j.expected * 1000) for j, p in zip(left, places, strict=True)]
+            )
+            new = generated(count - len(left), random)
+            for rhythm in rhythms(new):
+                placed = place(model, rhythm, NOW)
+                model.add(placed.beat)
+                places.append(placed.beat.phase)
+            everything = [*left, *new]
+            cells["churned"].append(curve_of(everything, places).ratio)
+            cells["rebalanced"].append(curve_of(everything, rebalanced(everything, places)).ratio)
+            cells["all at once"].append(curve_of(everything, at_once(everything, random)).ratio)
+        words = ", ".join(f"{name} {statistics.median(of):.2f}" for name, of in cells.items())
+        print(f"  {count:>6,} jobs: {words}", flush=True)
+
+
+def small_sets(count: int = 200) -> None:
+    """Sets of 5 to 40 jobs, beside an exact solver wherever the lower bound is not reached."""
+    from arena import environment  # noqa: PLC0415 - makes an environment for the solver
+
+    random = np.random.default_rng(640)
+    questions, at_bound, within_one = [], 0, 0
+    for _ in range(count):
+        jobs = generated(int(random.integers(5, 41)), random)
+        peak = curve_of(jobs, at_once(jobs, random)).peak
+        least = ceil(sum(job.duration / job.period for job in jobs))
+        at_bound += peak == least
+        within_one += peak <= least + 1
+        if peak > least:
+            pairs = [[job.period, job.duration] for job in jobs]
+            questions.append({"jobs": pairs, "workers": peak - 1})
+    solver = [str(environment("cp_sat")), "benchmarks/peers/cp_sat.py"]
+    text = json.dumps(questions)
+    answers = json.loads(
+        subprocess.run(solver, input=text, capture_output=True, check=True, text=True).stdout
+    )
+    print(f"\n{count} sets of 5 to 40 jobs, durations known: {at_bound} at the lower bound")
+    print(
+        f"  of the other {len(questions)}, by CP-SAT: {answers.count(False)} cannot do with one "
+        f"worker less, {answers.count(True)} can, {answers.count(None)} not known in 20 s"
+    )
+    print(f"  within one worker of the optimum: {within_one / count:.1%} at least")
 
 
 def settled(counts: list[int]) -> None:
@@ -394,6 +563,9 @@ def main(quick: bool = False, cost_only: bool = False) -> None:
         flatness("periods that do not divide the week (37m to 5d)", counts, periods=odd)
         flatness("the same, four weeks later", counts, periods=odd, weeks_on=4)
         settled(counts)
+        sets_at_once(counts[:2])
+        churned(counts[:2])
+        small_sets(20 if quick else 200)
         starts_per_slot()
     cost_of_one([1000, 100_000] if quick else [1000, 100_000, 1_000_000])
     cost_of_rebalance([1000, 10_000] if quick else [1000, 100_000, 1_000_000])
@@ -402,6 +574,11 @@ def main(quick: bool = False, cost_only: bool = False) -> None:
 if __name__ == "__main__":
     if "--crontab" in sys.argv:
         print(typical_crontab())
+    elif "--sets" in sys.argv:
+        sets_at_once([200, 1000])
+        churned([200, 1000])
+    elif "--small" in sys.argv:
+        small_sets()
     elif "--settled" in sys.argv:
         settled([200, 1000])
     else:

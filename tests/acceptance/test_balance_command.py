@@ -68,7 +68,7 @@ def test_distribution_shows_the_peak_and_what_to_do(evenbeat, bunch):
     assert said.code == 0
     assert said.out.startswith("Starts per hour, the coming 24 hours (UTC)\n  00 ")
     assert said.out.count("<- peak") == 1
-    assert "11 jobs, score 0." in said.out
+    assert "11 jobs: needs 10 workers at once, 1 would suffice (score 0.10)" in said.out
     assert "Preview a rebalance to see what moving jobs gains" in said.out
     told = evenbeat("distribution", "--json").json
     assert (told["total_jobs"], told["workers_needed"]) == (11, 10)
@@ -81,7 +81,7 @@ def test_preview_changes_nothing(evenbeat, store, bunch):
     assert "3 jobs would move" in said.out
     assert ", where 10 run at once" in said.out
     assert "1 stay: 1 cron" in said.out
-    assert "Peak concurrency 10.0 -> 7.0" in said.out
+    assert "Workers needed 10 -> 7 (1 would suffice)" in said.out
     assert planned(store, bunch) == before
 
 

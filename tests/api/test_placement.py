@@ -54,7 +54,7 @@ def test_the_distribution_has_the_seeds_fields_and_more(client: TestClient, crow
     assert told["hourly_distribution"][told["peak_hour"]]["job_count"] == 12
     assert 0 < told["distribution_score"] < 0.2
     assert told["expected_peak"] == 12
-    assert told["workers_needed"] == 12
+    assert (told["workers_needed"], told["workers_sufficient"]) == (12, 1)
     assert len(told["starts_per_slot"]) == 96
     assert sum(told["starts_per_slot"]) == 48
     assert len(told["week_load"]) == len(told["week_peak"]) == 7 * 96

@@ -68,9 +68,9 @@ def test_an_empty_one_says_what_to_do_first(site: Site) -> None:
 def test_it_shows_the_day_the_week_and_both_measures(site: Site) -> None:
     bunched(site)
     page = site.visit("viewer", "/distribution")
-    expect(page.locator("#figures")).to_contain_text("Peak concurrency")
-    assert page.locator(".figure dd").nth(1).inner_text().split()[0] == "12"
-    expect(page.locator("#advice")).to_contain_text("Up to 12 jobs run at once")
+    expect(page.locator("#figures")).to_contain_text("1 would suffice")
+    assert page.locator(".figure dd").nth(0).inner_text().split()[0] == "12"
+    expect(page.locator("#advice")).to_contain_text("12 workers are needed at once")
     expect(page.locator("#day .chart-peak")).to_have_count(1)
     expect(page.locator("#day")).to_contain_text("starts by hour, UTC")
     assert page.locator("#day rect").count() == 24

@@ -207,8 +207,30 @@ def test_the_week_is_told_by_weekday_whenever_it_begins() -> None:
 
 
 def test_jobs_that_never_meet_score_one_however_few_they_are() -> None:
-    assert (score(0.01, 1.0), score(0.2, 0.4), score(0.0, 0.0)) == (1.0, 1.0, 1.0)
-    assert (score(0.5, 4.0), score(5.0, 10.0), score(5.0, 5.0)) == (0.25, 0.5, 1.0)
+    assert (score(1, 1), score(0, 0), score(1, 4), score(5, 10)) == (1.0, 1.0, 0.25, 0.5)
+    model = model_of(*(Beat(DAY, START + 1380 * n, 60_000) for n in range(61)))
+    assert model.mean < 0.05
+    assert (model.workers_needed, model.workers_sufficient, model.score) == (1, 1, 1.0)
+
+
+def test_what_cannot_be_moved_is_no_fault_of_the_schedule() -> None:
+    beats = [Beat(HOUR, START, 60_000, None, True)] * 3 + [Beat(HOUR, START, 60_000)] * 3
+    model = model_of(*beats)
+    assert (model.workers_needed, model.workers_sufficient, model.score) == (6, 3, 0.5)
+    together = LoadModel(MONDAY)
+    together.add_many(beats * 6)
+    assert (together.workers_needed, together.workers_sufficient) == (36, 18)
+    together.add_many(beats * 6, [-1] * 36)
+    assert not together.fixed_load.any()
+    model.add_crons({str(n): CronLoad(Cron("@daily"), 60_000) for n in range(3)})
+    assert (model.workers_needed, model.workers_sufficient) == (9, 6)
+    rows = [hourly(id=UUID(int=n), placement="pinned") for n in range(4)]
+    assert LoadModel.of(rows, MONDAY).score == 1.0
+
+
+def test_enough_workers_are_as_many_as_are_busy_on_average() -> None:
+    model = model_of(*[Beat(HOUR, START, 1_500_000)] * 4)
+    assert (model.workers_needed, model.workers_sufficient, model.score) == (4, 2, 0.5)
 
 
 def test_a_flat_schedule_scores_one() -> None:
@@ -223,8 +245,16 @@ def test_one_lone_job_is_nothing_to_complain_about() -> None:
 def test_bunched_intervals_call_for_a_rebalance() -> None:
     model = model_of(*[Beat(DAY, START + HOUR, 60_000)] * 9)
     assert distribution(model).suggestion == (
-        "Up to 9 jobs run at once, Monday at 01:00 UTC; the average is less than 0.1. "
+        "9 workers are needed at once, Monday at 01:00 UTC; 1 would suffice. "
         "Preview a rebalance to see what moving jobs gains"
+    )
+
+
+def test_pinned_intervals_are_told_to_be_balanced() -> None:
+    model = model_of(*[Beat(DAY, START + HOUR, 60_000, None, True)] * 9)
+    assert distribution(model).suggestion == (
+        "9 workers are needed at once, Monday at 01:00 UTC, because of jobs that are pinned to "
+        "their times; 1 would suffice if they were balanced"
     )
 
 
@@ -233,7 +263,7 @@ def test_cron_jobs_that_cause_the_peak_are_named_with_what_they_would_gain() -> 
     jobs = {f"job-{n}": CronLoad(Cron("@daily"), 60_000) for n in range(8)}
     model.add_crons({**jobs, "other": CronLoad(Cron("0 5 * * *"), 60_000)})
     assert distribution(model, {"job-0": "nightly report"}).suggestion == (
-        "Up to 8 jobs run at once, Monday at 00:00 UTC, because of the cron jobs nightly report, "
+        "8 workers are needed at once, Monday at 00:00 UTC, because of the cron jobs nightly report, "
         "job-1, job-2 and 5 more. "
         "Turning them into balanced intervals would cut the peak to about 2"
     )

@@ -197,7 +197,7 @@ def test_simulate_prints_figures_and_draws(
     )
     assert simulate(crontab=file, svg=svg) == 0
     told = capsys.readouterr()
-    assert "before 2 at once at most" in told.out
+    assert "before needs 2 workers at once, 1 would suffice" in told.out
     assert "1 worker fewer." in told.out
     assert "0 0 * * * -> 1d  x 2" in told.out
     assert "30 9 * * * (cron at a chosen time)" in told.out

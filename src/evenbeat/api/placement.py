@@ -40,7 +40,8 @@ class DistributionDocument(BaseModel):
         validation_alias="jobs_per_hour"
     )
     distribution_score: Score = Field(
-        validation_alias="score", description="Mean load by peak load; 1 is perfectly even."
+        validation_alias="score",
+        description="The part of the needed workers that would suffice; 1 is as even as can be.",
     )
     peak_hour: int
     peak_count: int
@@ -53,7 +54,10 @@ class DistributionDocument(BaseModel):
         validation_alias="peak_load", description="How many run at once at most."
     )
     expected_mean: Load = Field(validation_alias="mean_load")
-    workers_needed: int
+    workers_needed: int = Field(description="How many slots workers need for nothing to wait.")
+    workers_sufficient: int = Field(
+        description="How many no schedule of these jobs could do without."
+    )
 
 
 @fields_of(DistributionPoint)

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from math import ceil
 from uuid import UUID
 
 from evenbeat.balance.load_cache import LOOK_SECONDS, LoadCache
@@ -43,7 +42,7 @@ _MOST_LISTED = 1000
 # What metrics and the dashboard show without computing it.
 _NOTED = (
     "score", "peak_load", "mean_load", "total_jobs", "jobs_per_hour", "peak_hour", "peak_count",
-    "workers_needed", "suggestion",
+    "workers_needed", "workers_sufficient", "suggestion",
 )  # fmt: skip
 
 Observer = Callable[[str, float], None]
@@ -240,9 +239,9 @@ class Balancer:
 
     def is_low(self, current: Distribution) -> bool:
         """Whether the score is low enough for an alert, and not just because there are few jobs:
-        whole runs cannot be spread thinner than one above the mean."""
+        one worker too many is as even as few jobs can be."""
         alert = self._settings.balance_alert_score
-        return current.score < alert and current.peak_load > ceil(current.mean_load) + 1
+        return current.score < alert and current.workers_needed > current.workers_sufficient + 1
 
     # -- making it more even ---------------------------------------------------------------------
 

@@ -99,7 +99,7 @@ def _beat(
     every: int, second: int, cost_ms: float | None, window: str | None, is_balanced: bool
 ) -> Beat:
     hours = None if window is None else Hours(window, is_balanced)
-    return Beat(every, second, duration_ms(cost_ms), hours)
+    return Beat(every, second, duration_ms(cost_ms), hours, not is_balanced)
 
 
 class LoadCache:

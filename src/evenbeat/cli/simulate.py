@@ -24,6 +24,7 @@ from evenbeat.importers.crontab import is_system, read_crontab
 from evenbeat.importers.files import read_job_file, read_text
 from evenbeat.importers.plan import schedule_of
 from evenbeat.importers.source import ImportSource
+from evenbeat.placement.load import score
 from evenbeat.placement.simulate import Curve, Forecast, RecurringJob, forecast
 
 _SPARKS = " ▁▂▃▄▅▆▇█"
@@ -109,13 +110,14 @@ def document(result: Forecast) -> dict[str, Any]:
             "workers_needed": curve.peak,
             "expected_peak": curve.peak,
             "expected_mean": round(curve.mean, 3),
-            "distribution_score": round(curve.score, 4),
+            "distribution_score": round(score(result.workers_sufficient, curve.peak), 4),
             "week_load": [round(value, 3) for value in slots.mean(axis=1).tolist()],
             "week_peak": slots.max(axis=1).tolist(),
         }
     return {
         "since": f"{result.since:%Y-%m-%dT%H:%M:%SZ}",
         "total_jobs": result.jobs,
+        "workers_sufficient": result.workers_sufficient,
         "placed": result.placed,
         "turned": [
             {"name": job.name, "cron": job.expression, "every": format_duration(job.every)}
@@ -146,8 +148,8 @@ def summary(result: Forecast, svg: Path | None = None) -> Group:
     lines, top = [heading(title)], max(result.before.peak, result.after.peak)
     for name, curve, colour in (("before", result.before, "red"), ("after", result.after, "green")):
         figures = (
-            f"{curve.peak:,} at once at most, {curve.mean:,.1f} on average: "
-            f"{count(curve.peak, 'worker')}, score {curve.score:.2f}"
+            f"needs {count(curve.peak, 'worker')} at once, {result.workers_sufficient:,} would "
+            f"suffice; {curve.mean:,.1f} busy on average"
         )
         lines += [Text(), Text(f"{name:<7}", "bold") + Text(figures), *_days(curve, top, colour)]
     fewer = result.before.peak - result.after.peak

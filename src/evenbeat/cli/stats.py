@@ -247,14 +247,20 @@ def distribution_view(current: Document) -> Group:
         line = Text(f"  {hour['hour']:02d} ").append(blocks, "red" if is_peak else "blue")
         lines.append(line.append(f" {jobs:,}" + ("  <- peak" if is_peak else "")))
     peak, mean = current["expected_peak"], current["expected_mean"]
-    score, slots = current["distribution_score"], count(current["workers_needed"], "worker slot")
+    score = current["distribution_score"]
     return Group(
         *lines,
         Text(),
-        Text(f"{count(current['total_jobs'], 'job')}, score {score:.2f} (1.00 is even)"),
-        Text(f"{peak:,.1f} run at once at most, {mean:,.1f} on average: {slots} needed"),
+        Text(f"{count(current['total_jobs'], 'job')}: {workers(current)} (score {score:.2f})"),
+        Text(f"{peak:,.1f} run at once at most, {mean:,.1f} on average"),
         Text(safe(current["suggestion"])),
     )
+
+
+def workers(current: Document) -> str:
+    """How many workers are needed at once, and how many would do."""
+    needed = count(current["workers_needed"], "worker")
+    return f"needs {needed} at once, {current['workers_sufficient']:,} would suffice"
 
 
 def preview_view(plan: Document) -> Group:
@@ -291,14 +297,17 @@ def _moves(title: str, plan: Document, moves: Sequence[Document], old: str, new:
     }
     more = len(moves) - _MOST_SHOWN
     before, after = plan["before"], plan["after"]
-    peaks = f"{before['expected_peak']:,.1f} -> {after['expected_peak']:,.1f}"
+    needed = f"{before['workers_needed']:,} -> {after['workers_needed']:,}"
     scores = f"{before['distribution_score']:.2f} -> {after['distribution_score']:.2f}"
     return Group(
         heading(title),
         table(moves[:_MOST_SHOWN], columns),
         *([Text(f"and {more:,} more, see --json", "dim")] if more > 0 else []),
         *_stays(plan["skipped"]),
-        Text(f"Peak concurrency {peaks}, score {scores}"),
+        Text(
+            f"Workers needed {needed} ({after['workers_sufficient']:,} would suffice), "
+            f"score {scores}"
+        ),
     )
 
 

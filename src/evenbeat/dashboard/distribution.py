@@ -125,9 +125,8 @@ def apply_rebalance(page: PageDep, operator: Operator, form: FormDep) -> Respons
         return page.back(home, Notice("Nothing was moved: no move would lower the peak."))
     before, after = done.before, done.after
     text = (
-        f"Moved {count(len(done.moved), 'job')}: at most {after.workers_needed:,} run at once "
-        f"instead of {before.workers_needed:,}, and the score goes from {before.score:.2f} to "
-        f"{after.score:.2f}."
+        f"Moved {count(len(done.moved), 'job')}: {count(after.workers_needed, 'worker')} needed at "
+        f"once instead of {before.workers_needed:,}; {after.workers_sufficient:,} would suffice."
     )
     if done.skipped:
         text += f" {count(len(done.skipped), 'job')} stayed."
@@ -176,8 +175,8 @@ def _preview(page: PageRequest, max_moves: int | None, problem: str = "") -> Res
         shifted(after.week_peak, plan.at, zone),
         title="Runs at once over the week",
         notes=(
-            f"Now: up to {before.workers_needed:,}, {before.mean_load:,.1f} on average",
-            f"After: up to {after.workers_needed:,}",
+            f"Now: {count(before.workers_needed, 'worker')} needed at once",
+            f"After: {after.workers_needed:,}; {after.workers_sufficient:,} would suffice",
         ),
         height=380,
     )

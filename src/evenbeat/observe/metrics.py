@@ -168,7 +168,10 @@ _DATABASE = (
 
 _PLACEMENT = (
     gauge("scheduler_distribution_score", (),
-          "Evenness of the expected load: mean over peak, 1 is perfectly even."),
+          "The part of the needed workers that would suffice; 1 is as even as the jobs can be."),
+    gauge("scheduler_workers_needed", (), "Runs expected at once at most in the coming week."),
+    gauge("scheduler_workers_sufficient", (),
+          "How many no schedule of these jobs could do without."),
     gauge("scheduler_slot_job_count", ("hour",), "Planned runs in each hour of the day, UTC."),
     gauge("scheduler_peak_hour_job_count", (), "Planned runs in the fullest hour."),
     counter("scheduler_placements_total", ("type",),
@@ -328,6 +331,9 @@ class Metrics(Collector):
                 return
             stored = computed._asdict()
         yield "scheduler_distribution_score", stored["score"]
+        for name in ("workers_needed", "workers_sufficient"):
+            if name in stored:  # figures of an older release may lack it
+                yield f"scheduler_{name}", stored[name]
         hours = {(str(hour),): count for hour, count in enumerate(stored["jobs_per_hour"])}
         yield "scheduler_slot_job_count", hours
         yield "scheduler_peak_hour_job_count", stored["peak_count"]

@@ -43,6 +43,7 @@ class Distribution(NamedTuple):
     mean_load: float
     peak_load: float
     workers_needed: int
+    workers_sufficient: int
     score: float
     suggestion: str
     week_load: tuple[float, ...] = ()
@@ -71,7 +72,8 @@ def distribution(model: LoadModel, names: Mapping[str, str] | None = None) -> Di
         peak_count=int(hours.max()),
         mean_load=model.mean,
         peak_load=model.peak,
-        workers_needed=ceil(model.peak),
+        workers_needed=model.workers_needed,
+        workers_sufficient=model.workers_sufficient,
         score=model.score,
         suggestion=_suggestion(model, names or {}),
         week_load=tuple(week_load.tolist()),
@@ -82,8 +84,9 @@ def distribution(model: LoadModel, names: Mapping[str, str] | None = None) -> Di
 
 def _suggestion(model: LoadModel, names: Mapping[str, str]) -> str:
     """What to do, if anything: nothing, move cron jobs off the peak, or rebalance."""
+    needed, average = model.workers_needed, max(1, ceil(model.mean))
     # Whole runs cannot be spread thinner: one above the mean is as even as few jobs can be.
-    if model.score >= ACCEPTABLE or model.peak <= ceil(model.mean) + 1:
+    if average / max(1, needed) >= ACCEPTABLE or needed <= average + 1:
         return "Distribution is acceptable"
     second = int(model.seconds.argmax())
     durations: dict[CronLoad, list[int]] = defaultdict(list)
@@ -97,11 +100,19 @@ def _suggestion(model: LoadModel, names: Mapping[str, str]) -> str:
         if load[second] > 0:
             crons.add(cron)
             cron_load += load
-    peak = f"Up to {ceil(model.peak)} jobs run at once, "
-    peak += f"{at_second(model.since + second):%A at %H:%M} UTC"
+    when = f"{at_second(model.since + second):%A at %H:%M} UTC"
+    peak = f"{needed:,} workers are needed at once, {when}"
     if 2 * int(cron_load[second]) < model.seconds[second]:
-        mean = f"{model.mean:.1f}" if model.mean >= 0.1 else "less than 0.1"
-        return f"{peak}; the average is {mean}. Preview a rebalance to see what moving jobs gains"
+        sufficient = model.workers_sufficient
+        if 2 * int(model.fixed_load[second]) > model.seconds[second]:
+            return (
+                f"{peak}, because of jobs that are pinned to their times; {average:,} would suffice"
+                " if they were balanced"
+            )
+        return (
+            f"{peak}; {sufficient:,} would suffice. "
+            "Preview a rebalance to see what moving jobs gains"
+        )
     labels = [label for label, job in model.crons.items() if job._replace(duration_ms=0) in crons]
     shown = ", ".join(names.get(label, label) for label in labels[:_NAMED])
     more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""

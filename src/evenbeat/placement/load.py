@@ -19,6 +19,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import chain
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,12 +52,13 @@ Load = NDArray[np.int32]
 
 class Beat(NamedTuple):
     """A job as placement sees it: its interval, any moment at which a plan is due (seconds since
-    1970), its duration, and its window."""
+    1970), its duration, its window, and whether its times are somebody's choice."""
 
     period: int
     phase: int
     duration_ms: int
     hours: Hours | None = None
+    is_fixed: bool = False
 
 
 class RunShape(NamedTuple):
@@ -202,10 +204,12 @@ def beat_of(job: LoadEntry) -> Beat:
     """The beat of an interval job: the phase of its next run, or of its anchor without one. One
     with a window starts elsewhere than its plans are due; there these count."""
     phase, hours = job.next_run_at or job.plan_time or job.anchor_at or EPOCH, None
+    is_balanced = job.placement in (None, "balanced")
     if job.execution_window is not None:
         hours = Hours(job.execution_window, job.placement == "balanced")
         phase = (job.plan_time or job.anchor_at or EPOCH) + timedelta(seconds=job.delay_seconds)
-    return Beat(job.interval_seconds or 1, epoch_second(phase), duration_ms(job.cost_ms), hours)
+    lasting = duration_ms(job.cost_ms)
+    return Beat(job.interval_seconds or 1, epoch_second(phase), lasting, hours, not is_balanced)
 
 
 def table_of(jobs: Sequence[LoadEntry]) -> tuple[Ints, Ints]:
@@ -239,6 +243,7 @@ class LoadModel:
         self.jobs = 0
         self.seconds: Load = np.zeros(WEEK, np.int32)
         self.uncertain_load: Load = np.zeros(WEEK, np.int32)
+        self.fixed_load: Load = np.zeros(WEEK, np.int32)
         self.cells: Ints = np.zeros(WEEK // CELL, np.int64)
         self.starts: Ints = np.zeros(WEEK // SLOT, np.int64)
         self.crons: dict[str, CronLoad] = {}
@@ -249,7 +254,14 @@ class LoadModel:
         active = [job for job in snapshot if job.status != "paused"]
         model = cls(now)
         intervals = [job for job in active if job.interval_seconds is not None]
-        model.add_table(table_of([job for job in intervals if job.execution_window is None])[0])
+        for is_fixed in (False, True):
+            some = [
+                job
+                for job in intervals
+                if job.execution_window is None
+                and (job.placement not in (None, "balanced")) is is_fixed
+            ]
+            model.add_table(table_of(some)[0], is_fixed=is_fixed)
         model.add_many([beat_of(job) for job in intervals if job.execution_window is not None])
         model.add_crons(cron_loads(job for job in active if job.cron_expression is not None))
         return model
@@ -258,7 +270,7 @@ class LoadModel:
         """One to try something on."""
         other = LoadModel(at_second(self.since))
         other.become(self)
-        for name in ("seconds", "uncertain_load", "cells", "starts", "crons"):
+        for name in ("seconds", "uncertain_load", "fixed_load", "cells", "starts", "crons"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -273,6 +285,8 @@ class LoadModel:
             return
         shape, start = RunShape.of(beat.period, beat.duration_ms), beat.phase - self.since
         add_runs(self.seconds, shape, start, count)
+        if beat.is_fixed:
+            add_runs(self.fixed_load, shape, start, count)
         for uncertain in (-(-beat.duration_ms // 2), 2 * beat.duration_ms):
             half = RunShape.of(beat.period, uncertain, HALF)
             add_runs(self.uncertain_load, half, start, count)
@@ -296,18 +310,19 @@ class LoadModel:
         numbers = np.ones(len(beats), np.int64) if counts is None else np.array(counts, np.int64)
         flat = chain.from_iterable(beat[:3] for beat in beats)
         table = np.fromiter(flat, np.int64, 3 * len(beats)).reshape(-1, 3)
-        alike: dict[tuple[Hours, int] | None, list[int]] = defaultdict(list)
+        alike: dict[tuple[bool, Hours | None, int], list[int]] = defaultdict(list)
         for n, beat in enumerate(beats):
-            alike[None if beat.hours is None else (beat.hours, beat.period)].append(n)
-        for key, rows in alike.items():
-            if key is None:
-                self.add_table(table[rows], numbers[rows])
+            period = 0 if beat.hours is None else beat.period
+            alike[beat.is_fixed, beat.hours, period].append(n)
+        for (is_fixed, hours, _), rows in alike.items():
+            if hours is None:
+                self.add_table(table[rows], numbers[rows], is_fixed=is_fixed)
                 continue
-            runs, owners = weekly_runs(table[rows], key[0], self.since)
-            self.add_table(runs, numbers[rows][owners])
+            runs, owners = weekly_runs(table[rows], hours, self.since)
+            self.add_table(runs, numbers[rows][owners], is_fixed=is_fixed)
             self.jobs += int(numbers[rows].sum() - numbers[rows][owners].sum())
 
-    def add_table(self, table: Ints, counts: Ints | None = None) -> None:
+    def add_table(self, table: Ints, counts: Ints | None = None, *, is_fixed: bool = False) -> None:
         """The same for rows (period, phase, duration in ms)."""
         numbers = np.ones(len(table), np.int64) if counts is None else counts
         order = np.argsort(table[:, 0], kind="stable")
@@ -316,12 +331,15 @@ class LoadModel:
             rows, number = table[of_period], numbers[of_period]
             if len(rows) <= _FEW:
                 for row, count in zip(rows.tolist(), number.tolist(), strict=True):
-                    self.add(Beat(*row), count)
+                    self.add(Beat(*row, is_fixed=is_fixed), count)
                 continue
             period, lasting = int(rows[0, 0]), rows[:, 2]
             shape, half = RunShape.of(period, 1), RunShape.of(period, 1, HALF)
             starts = (rows[:, 1] - self.since) % shape.cycle
-            add_cycle(self.seconds, cycle_load(starts, lasting, shape, number))
+            level = cycle_load(starts, lasting, shape, number)
+            add_cycle(self.seconds, level)
+            if is_fixed:
+                add_cycle(self.fixed_load, level)
             for uncertain in (-(-lasting // 2), 2 * lasting):
                 add_cycle(self.uncertain_load, cycle_load(starts, uncertain, half, number))
             begun = np.bincount(starts, weights=shape.height * number, minlength=shape.cycle)
@@ -344,7 +362,9 @@ class LoadModel:
             add_cron_changes(changes[0], starts, lasting)
             add_cron_changes(changes[1], starts, uncertain, HALF)
             begun[starts[1:]] += RUN * len(lasting)
-        self.seconds += level_of(changes[0])
+        level = level_of(changes[0])
+        self.seconds += level
+        self.fixed_load += level
         self.uncertain_load += level_of(changes[1])
         self._add_starts(begun)
         self.jobs += len(jobs)
@@ -367,11 +387,21 @@ class LoadModel:
         return float(self.cells.sum()) / RUN / WEEK
 
     @property
+    def workers_needed(self) -> int:
+        """How many slots workers need for nothing to wait."""
+        return ceil(self.peak)
+
+    @property
+    def workers_sufficient(self) -> int:
+        """How many no schedule of these jobs could do without: as many as are busy on average, and
+        as many as the jobs need whose times are fixed."""
+        return max(ceil(self.mean), -(-int(self.fixed_load.max()) // RUN))
+
+    @property
     def score(self) -> float:
-        return score(self.mean, self.peak)
+        return score(self.workers_sufficient, self.workers_needed)
 
 
-def score(mean: float, peak: float) -> float:
-    """Mean load over peak load: 1.0 is perfectly even. Runs are whole, so neither counts as less
-    than one: a few short jobs that never meet are as even as can be."""
-    return min(1.0, max(1.0, mean) / max(1.0, peak))
+def score(sufficient: int, needed: int) -> float:
+    """The part of the needed workers that would suffice: 1.0 is as even as these jobs can be."""
+    return min(1.0, max(1, sufficient) / max(1, needed))

@@ -9,6 +9,7 @@ so are cron jobs whose expressions only say "every so often" (`0 * * * *`, `0 0 
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,6 @@ from evenbeat.placement.load import (
     beat_of,
     cron_starts,
     duration_ms,
-    score,
 )
 from evenbeat.placement.off_peak import off_peak_hours
 from evenbeat.placement.planner import Rhythm, place_many
@@ -80,11 +80,6 @@ class Curve(NamedTuple):
     @property
     def mean(self) -> float:
         return float(self.per_second.mean()) if len(self.per_second) else 0.0
-
-    @property
-    def score(self) -> float:
-        """How flat it is, as the load model scores it."""
-        return score(self.mean, self.peak)
 
     @property
     def ratio(self) -> float:
@@ -187,6 +182,8 @@ class Forecast(NamedTuple):
     unchanged: list[UnchangedJob]
     before: Curve
     after: Curve
+    workers_sufficient: int
+    """How many no schedule of these jobs could do without: see `LoadModel`."""
 
 
 def forecast(jobs: Sequence[RecurringJob], now: datetime) -> Forecast:
@@ -194,6 +191,7 @@ def forecast(jobs: Sequence[RecurringJob], now: datetime) -> Forecast:
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     since = midnight - timedelta(days=now.weekday())
     model, crons, after = LoadModel(since), {}, []
+    fixed: list[Runs] = []
     converted, unchanged, movable = [], [], []
     for job in jobs:
         schedule, every = job.schedule, job.movable_interval
@@ -210,7 +208,7 @@ def forecast(jobs: Sequence[RecurringJob], now: datetime) -> Forecast:
             words = f"every {format_duration(schedule.every)}"
             unchanged.append(UnchangedJob(job.name, words, "pinned"))
             model.add(job.beat(schedule, since))
-        after.append(job.runs(since))
+        fixed.append(job.runs(since))
     model.add_crons(crons)
     at_any_time = [rhythm for rhythm in movable if rhythm.window != OFF_PEAK]
     after += [Runs.of(placed.beat, model.since) for placed in place_many(model, at_any_time, since)]
@@ -218,8 +216,11 @@ def forecast(jobs: Sequence[RecurringJob], now: datetime) -> Forecast:
     off_peak = [rhythm._replace(window=hours) for rhythm in movable if rhythm.window == OFF_PEAK]
     after += [Runs.of(placed.beat, model.since) for placed in place_many(model, off_peak, since)]
     before = replay(job.runs(since) for job in jobs)
+    balanced = replay([*fixed, *after])
+    sufficient = max(ceil(balanced.mean), replay(fixed).peak)
     placed_intervals = len(movable) - len(converted)
-    return Forecast(since, len(jobs), placed_intervals, converted, unchanged, before, replay(after))
+    changes = placed_intervals, converted, unchanged
+    return Forecast(since, len(jobs), *changes, before, balanced, sufficient)
 
 
 def equivalent_interval(cron: Cron) -> timedelta | None:

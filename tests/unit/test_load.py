@@ -263,8 +263,8 @@ def test_cron_jobs_that_cause_the_peak_are_named_with_what_they_would_gain() -> 
     jobs = {f"job-{n}": CronLoad(Cron("@daily"), 60_000) for n in range(8)}
     model.add_crons({**jobs, "other": CronLoad(Cron("0 5 * * *"), 60_000)})
     assert distribution(model, {"job-0": "nightly report"}).suggestion == (
-        "8 workers are needed at once, Monday at 00:00 UTC, because of the cron jobs nightly report, "
-        "job-1, job-2 and 5 more. "
+        "8 workers are needed at once, Monday at 00:00 UTC, because of the cron jobs "
+        "nightly report, job-1, job-2 and 5 more. "
         "Turning them into balanced intervals would cut the peak to about 2"
     )
 

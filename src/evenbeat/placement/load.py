@@ -331,7 +331,7 @@ class LoadModel:
             rows, number = table[of_period], numbers[of_period]
             if len(rows) <= _FEW:
                 for row, count in zip(rows.tolist(), number.tolist(), strict=True):
-                    self.add(Beat(*row, is_fixed=is_fixed), count)
+                    self.add(Beat(row[0], row[1], row[2], None, is_fixed), count)
                 continue
             period, lasting = int(rows[0, 0]), rows[:, 2]
             shape, half = RunShape.of(period, 1), RunShape.of(period, 1, HALF)

@@ -15,6 +15,7 @@ from evenbeat.domain.setting_kinds import (
     Rate,
     Share,
     Size,
+    TimeOfDay,
     Window,
 )
 
@@ -28,6 +29,7 @@ _OF_KIND: dict[type, st.SearchStrategy[Any]] = {
     Rate: st.sampled_from(["1/s", "10/m", "100/h", "5/30s"]),
     Share: st.sampled_from([0, 0.1, 0.25, 1]),
     Size: st.integers(Size.least, Size.most),
+    TimeOfDay: st.sampled_from(["08:00 Europe/Berlin", "23:59 UTC", "0:05 Asia/Kolkata"]),
     Window: st.sampled_from(["Mon-Fri 22:00-06:00 Europe/Berlin", "08:00-18:00 UTC", "off_peak"]),
 }
 

@@ -32,6 +32,9 @@ class EventKind(StrEnum):
     LOST = "job:lost"
     SKIPPED = "job:skipped"
     RELEASED = "job:released"
+    LATE = "job:late"
+    OVERDUE = "job:overdue"
+    RECOVERED = "job:recovered"
     BALANCE_LOW = "balance:low"
     WORKER_START = "worker:start"
     WORKER_STOP = "worker:stop"
@@ -47,6 +50,9 @@ EventName = Literal[
     "job:lost",
     "job:skipped",
     "job:released",
+    "job:late",
+    "job:overdue",
+    "job:recovered",
     "balance:low",
     "worker:start",
     "worker:stop",

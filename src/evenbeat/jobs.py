@@ -8,7 +8,7 @@ from uuid import UUID
 
 from evenbeat.batch import Batch
 from evenbeat.domain.duration import parse_duration
-from evenbeat.domain.job import DurationLike, JobOptions, JobRecord, JobSpec
+from evenbeat.domain.job import DurationLike, JobOptions, JobRecord, JobSpec, with_settings
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import (
     KINDS,
@@ -115,7 +115,8 @@ class Jobs:
         retry: RetryPolicy | None = None,
         **settings: Unpack[JobOptions],
     ) -> JobRecord:
-        """Change what is given and leave the rest. `payload` takes the place of all arguments and
+        """Change what is given and leave the rest; a setting that is None is taken away. `payload`
+        takes the place of all arguments and
         is checked by the task. A changed schedule is planned again; a run in progress ends under
         the old definition."""
         record = self.get(job, scope=scope)
@@ -142,6 +143,7 @@ class Jobs:
 
         def edit(spec: JobSpec) -> JobSpec:
             edited = spec_with(spec, settings, retry, "update()", Jobs.update.__kwdefaults__ or ())
+            edited = with_settings(edited, {n: None for n, v in settings.items() if v is None})
             edited = edited if schedule is None else replace(edited, schedule=schedule)
             if settings.get("concurrency_key") is not None:
                 edited = with_key(edited, record.payload if payload is None else payload)

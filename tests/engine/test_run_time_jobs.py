@@ -234,3 +234,10 @@ def test_all_of_it_in_async_code(shop: Shop) -> None:
         assert await app.jobs.count_async() == 1
 
     asyncio.run(run())
+
+
+def test_a_setting_that_is_none_is_taken_away(shop: Shop) -> None:
+    app = shop.app
+    job = app.schedule(shop.sync.options(timeout="30s"), every="1h", name="limited", shop=1)
+    assert app.jobs.get(job.id).timeout_seconds == 30
+    assert app.jobs.update(job.id, timeout=None).timeout_seconds is None

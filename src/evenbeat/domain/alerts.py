@@ -81,6 +81,24 @@ _ALL = (
         "It is {schedule} of the application '{application}', for {age}.",
     ),
     Rule(
+        "overdue", "error", 0,
+        "Overdue: {value} of '{task}'",
+        "`evenbeat job show {job}` says why it has not run, or how its runs failed; `evenbeat job "
+        "run {job}` runs it now.",
+        "For {age}, the first of them {name}: its must_finish_by or must_succeed_every is missed.",
+        "max by (task) (evenbeat_overdue_jobs) > {threshold}",
+        "1m", "job",
+    ),
+    Rule(
+        "late_start", "warning", 0,
+        "Started too late: {value} of '{task}'",
+        "`evenbeat job show {job}` says what it waits for. Add workers or slots, or raise its "
+        "priority.",
+        "For {age}, the first of them {name}: its must_start_within is missed.",
+        "max by (task) (evenbeat_late_jobs) > {threshold}",
+        "1m", "job",
+    ),
+    Rule(
         "late", "warning", timedelta(minutes=5),
         "Late: jobs in the queue '{queue}'",
         "Add workers or slots (`evenbeat top` shows which are full), or look for runs that hang: "

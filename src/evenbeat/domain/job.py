@@ -15,6 +15,7 @@ from uuid import UUID
 
 from evenbeat.domain import setting_kinds as kinds
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
+from evenbeat.domain.clock_time import ClockTime
 from evenbeat.domain.limits import MAX_RUNNING, Limits, RateLimit
 from evenbeat.domain.moments import EPOCH, as_utc
 from evenbeat.domain.retry import LONGEST_CAP, RetryPolicy
@@ -71,6 +72,9 @@ class JobSpec:
     heartbeat: timedelta | None = None
     allow_stale_reentry: bool = True
     retention: timedelta | None = None
+    must_start_within: timedelta | None = None
+    must_finish_by: ClockTime | None = None
+    must_succeed_every: timedelta | None = None
     cost: timedelta | None = None
     concurrency_key: str | None = None
     concurrency_limit: int | None = None
@@ -125,7 +129,7 @@ class Setting(NamedTuple):
         return value
 
 
-WHEN, HOW, RETRIES, LIMITS = "When", "How", "Retries", "Limits"
+WHEN, HOW, DEADLINES, RETRIES, LIMITS = "When", "How", "Deadlines", "Retries", "Limits"
 
 SETTINGS = (
     Setting("placement", kinds.Choice(Placement), WHEN,
@@ -163,6 +167,13 @@ SETTINGS = (
             "Whether a run whose worker was lost may start again by itself."),
     Setting("retention", kinds.Duration(), HOW,
             "How long its runs, and a finished one-off job, are kept."),
+    Setting("must_start_within", kinds.Duration(), DEADLINES,
+            "How long after it is due a run must have started."),
+    Setting("must_finish_by", kinds.TimeOfDay(), DEADLINES,
+            "The time of day by which its last plan must have succeeded, such as "
+            "08:00 Europe/Berlin."),
+    Setting("must_succeed_every", kinds.Duration(), DEADLINES,
+            "How much time may lie between two successes."),
     Setting("max_retries", kinds.Count(0, 10_000), RETRIES,
             "How many tries follow the first.", path="retry.max_retries"),
     Setting("retry_backoff", kinds.Duration(least=timedelta(0), most=LONGEST_CAP), RETRIES,
@@ -209,6 +220,9 @@ class CommonOptions(TypedDict, total=False):
     cost: DurationLike | None
     allow_stale_reentry: bool
     retention: DurationLike | None
+    must_start_within: DurationLike | None
+    must_finish_by: ClockTime | str | None
+    must_succeed_every: DurationLike | None
     retry_on: Sequence[type[BaseException] | str] | None
     never_retry: Sequence[type[BaseException] | str] | None
     on_failure: OnFailure | str
@@ -387,6 +401,9 @@ class JobRecord(NamedTuple):
     heartbeat_seconds: float | None
     allow_stale_reentry: bool
     retention_seconds: float | None
+    must_start_within_seconds: float | None
+    must_finish_by: str | None
+    must_succeed_every_seconds: float | None
     concurrency_key: str | None
     concurrency_limit: int | None
     rate_limit: str | None
@@ -436,6 +453,11 @@ def dues_of(job: JobRecord) -> Interval | None:
         return None
     delay = timedelta(seconds=job.schedule_delay_seconds)
     return Interval(timedelta(seconds=job.interval_seconds), (job.anchor_at or EPOCH) + delay)
+
+
+def due_of(job: JobRecord) -> datetime | None:
+    """Since when, or from when on, it waits to start; None for one that is not waiting."""
+    return job.next_run_at if job.status in ("pending", "scheduled") else None
 
 
 def scope_of(job: JobRecord) -> Scope:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from evenbeat.domain.clock_time import ClockTime, parse_clock_time
 from evenbeat.domain.duration import MAX_DURATION, PATTERN, format_duration, parse_duration
 from evenbeat.domain.limits import parse_rate
 from evenbeat.domain.window import ExecutionWindow, parse_window
@@ -343,6 +344,19 @@ class Window(ParsedText):
 
     def parse(self, name: str, value: Any) -> Any:  # noqa: ARG002 - its own errors name the window
         return value if isinstance(value, ExecutionWindow) else parse_window(value)
+
+
+class TimeOfDay(ParsedText):
+    """A time of day in a time zone."""
+
+    metavar = "HH:MM"
+    format = "clock-time"
+
+    def __init__(self) -> None:
+        super().__init__(maxLength=100, examples=["08:00 Europe/Berlin"])
+
+    def parse(self, name: str, value: Any) -> ClockTime:
+        return value if isinstance(value, ClockTime) else parse_clock_time(value, name)
 
 
 class Rate(ParsedText):

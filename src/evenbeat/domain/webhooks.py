@@ -35,6 +35,9 @@ class WebhookEvent(StrEnum):
     RETRYING = "job.retrying"
     FAILED = "job.failed"
     CANCELLED = "job.cancelled"
+    LATE = "job.late"
+    OVERDUE = "job.overdue"
+    RECOVERED = "job.recovered"
     BALANCE_LOW = "balance.low"
 
 

@@ -23,6 +23,7 @@ from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.child_process import ProcessRunner
 from evenbeat.engine.claimer import Claimer, HintListener
 from evenbeat.engine.clock import Clock, DatabaseClock
+from evenbeat.engine.deadlines import WatchDeadlines
 from evenbeat.engine.lease_keeper import LeaseKeeper, LeaseWatch
 from evenbeat.engine.maintenance import (
     Aging,
@@ -169,6 +170,7 @@ class Worker:
             retention,
             CountRuns(store, self.clock),
             LookAtBatches(store, self.clock),
+            WatchDeadlines(store, self.clock, self.events),
         ]
         self.maintenance = Maintenance(
             store,

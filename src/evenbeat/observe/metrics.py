@@ -155,6 +155,9 @@ _DATABASE = (
           f"Recurring jobs: under {RULES['success_rate'].limit} of the latest runs succeeded."),
     gauge("evenbeat_slower_jobs", ("task",),
           f"Recurring jobs: the latest runs took {RULES['slower'].limit} times as long as before."),
+    gauge("evenbeat_overdue_jobs", ("task",),
+          "Jobs that have missed their must_finish_by or must_succeed_every."),
+    gauge("evenbeat_late_jobs", ("task",), "Jobs that have missed their must_start_within."),
     gauge("evenbeat_workers", ("status",),
           "Workers in the registry: active, draining, or silent without a recent sign of life."),
     counter("evenbeat_stale_locks_cleared_total", (),
@@ -202,6 +205,8 @@ _TASK_ALERTS = {
     "missed_window": "evenbeat_missed_starts",
     "success_rate": "evenbeat_unreliable_jobs",
     "slower": "evenbeat_slower_jobs",
+    "overdue": "evenbeat_overdue_jobs",
+    "late_start": "evenbeat_late_jobs",
 }
 # Known before the first of them occurs.
 _LABEL_VALUES = {

@@ -24,6 +24,7 @@ from evenbeat.store.batches import BatchTable
 from evenbeat.store.bulk import Added, add_in_bulk, named, with_ids
 from evenbeat.store.control import Control
 from evenbeat.store.database import Connection, Database
+from evenbeat.store.deadlines import Deadlines
 from evenbeat.store.dependencies import Dependencies
 from evenbeat.store.limits import KeyedClaims, LimitTable, commits_at_once
 from evenbeat.store.listener import Listener
@@ -98,6 +99,7 @@ class Store:
         self.webhooks = Webhooks(self.database)
         self.audit = AuditLog(self.database)
         self.steps = Steps(self.database)
+        self.deadlines = Deadlines(self.database)
         self._max_json_bytes = max_json_bytes
 
     def migrate(self, *, only_check: bool = False) -> list[int]:

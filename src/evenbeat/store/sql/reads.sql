@@ -289,6 +289,12 @@ FROM (SELECT *, CASE rule WHEN 'slower' THEN value ELSE -value END AS gravity
 JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[noted.job_id])
 WHERE j.status NOT IN ('paused', 'cancelled')
 GROUP BY noted.rule, j.task
+UNION ALL
+SELECT m.deadline, j.task, count(*), NULL, min(m.since), (array_agg(j.id ORDER BY m.since))[1],
+       (array_agg(j.name ORDER BY m.since))[1]
+FROM (SELECT * FROM evenbeat.missed_deadlines LIMIT 10000) m
+JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[m.job_id])
+GROUP BY m.deadline, j.task
 ORDER BY 1, 3 DESC, 2;
 
 -- name: lost_runs

@@ -79,6 +79,7 @@ def test_a_completed_job_is_told_with_all_there_is_to_say_and_no_payload(store):
                 "completed_at": "2026-03-01T12:01:00+00:00",
                 "duration_ms": 5, "error_code": None, "error_message": None, "retry_at": None,
             },
+            "deadline": None,
         },
     }  # fmt: skip
     assert "hidden" not in str(payload)

@@ -79,6 +79,7 @@ bench: $(READY) redis ## Every benchmark: beside the peers, at scale, and our ow
 	$(BIN)/python benchmarks/compare.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/bulk_enqueue.py
+	$(BIN)/python benchmarks/at_once.py
 	$(BIN)/python benchmarks/journey.py
 	$(BIN)/python benchmarks/placement.py
 	$(BIN)/python benchmarks/http_create.py

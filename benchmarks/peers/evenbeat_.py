@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Iterable
 from datetime import timedelta
 from itertools import count
 from typing import Any, NamedTuple
@@ -10,7 +11,6 @@ import psycopg
 from peers import stage
 
 from evenbeat import Context, Evenbeat, Task
-from evenbeat.cli.processes import tune_process
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.store.store import Store
@@ -90,6 +90,9 @@ class Client:
     def send_many(self, numbers: list[int], sent_at: float) -> None:
         self.app.enqueue_many(self.ran.job(i, sent_at) for i in numbers)
 
+    async def send_at_once(self, numbers: Iterable[int]) -> None:
+        await asyncio.gather(*(self.ran.enqueue_async(i, 0.0) for i in numbers))
+
     def send_sleeps(self, i: int, seconds: float) -> None:
         self.sleeps.enqueue(i, seconds)
 
@@ -99,6 +102,8 @@ class Client:
 
 def worker(url: str, concurrency: int | None) -> None:  # noqa: ARG001  100 at once by default
     """One worker process, as `evenbeat worker` sets it up."""
+    from evenbeat.cli.processes import tune_process  # noqa: PLC0415  other revisions lack it
+
     it = application(url).app.worker()
     tune_process()
     it.start()

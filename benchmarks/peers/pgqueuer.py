@@ -1,12 +1,13 @@
 """PgQueuer: as its guide on performance tuning advises, with its default durability."""
 
 import asyncio
+from collections.abc import Iterable
 
 import asyncpg
 import uvloop
 from peers import stage
 from pgqueuer import PgQueuer, Queries
-from pgqueuer.models import JobRecord, Schedule
+from pgqueuer.models import Job, Schedule
 
 NAME = "pgqueuer"
 TITLE = "PgQueuer"
@@ -51,6 +52,7 @@ class Client:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.pool: asyncpg.Pool | None = None
 
     async def open(self) -> None:
         self.connection = await asyncpg.connect(self.url)
@@ -63,11 +65,21 @@ class Client:
         payloads = [f"{i} {sent_at}".encode() for i in numbers]
         await self.queries.enqueue(["ran"] * len(numbers), payloads, [0] * len(numbers))
 
+    async def send_at_once(self, numbers: Iterable[int]) -> None:
+        """Through a pool of ten connections, as many as Evenbeat opens."""
+        if self.pool is None:
+            self.pool = await asyncpg.create_pool(self.url, min_size=10, max_size=10)
+        queries = Queries.from_asyncpg_pool(self.pool)
+        payloads = [f"{i} 0.0".encode() for i in numbers]
+        await asyncio.gather(*(queries.enqueue("ran", payload) for payload in payloads))
+
     async def send_sleeps(self, i: int, seconds: float) -> None:
         await self.queries.enqueue("sleeps", f"{i} {seconds}".encode())
 
     async def close(self) -> None:
         await self.connection.close()
+        if self.pool is not None:
+            await self.pool.close()
 
 
 def worker(url: str, concurrency: int | None) -> None:  # noqa: ARG001  it has no limit by default
@@ -77,12 +89,12 @@ def worker(url: str, concurrency: int | None) -> None:  # noqa: ARG001  it has n
         pgq = PgQueuer.from_asyncpg_connection(await asyncpg.connect(url))
 
         @pgq.entrypoint("ran")
-        async def ran(job: JobRecord) -> None:
+        async def ran(job: Job) -> None:
             i, sent_at = job.payload.split()
             stage.ran(int(i), float(sent_at))
 
         @pgq.entrypoint("sleeps")
-        async def sleeps(job: JobRecord) -> None:
+        async def sleeps(job: Job) -> None:
             i, seconds = job.payload.split()
             await asyncio.sleep(stage.began(int(i), float(seconds)))
 

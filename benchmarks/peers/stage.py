@@ -35,6 +35,8 @@ and, each of them a plain or an `async def` function:
     class Client(url)               open() once, then
         send(i, sent_at)            enqueue one job `ran`, safely, before it returns
         send_many(numbers, sent_at) enqueue many by the best documented way; may be left out
+        send_at_once(numbers)       async: a call of its own for each job, all of them at once; only
+                                    needed for `at_once.py`
         send_sleeps(i, seconds)     enqueue one job `sleeps`
         close()
 
@@ -173,6 +175,22 @@ def single(peer: Any, url: str, n: int, limit: float) -> dict[str, Any]:
     return _run(enqueue(), client.send)
 
 
+def at_once(peer: Any, url: str, n: int) -> dict[str, Any]:
+    """Enqueue jobs from as many coroutines; the seconds that it took on open connections."""
+
+    async def enqueue() -> dict[str, Any]:
+        client = peer.Client(url)
+        await _done(client.open())
+        await client.send_at_once(range(100))
+        begun = time.perf_counter()
+        await client.send_at_once(range(n))
+        took = time.perf_counter() - begun
+        await _done(client.close())
+        return {"seconds": took, "jobs": n}
+
+    return asyncio.run(enqueue())
+
+
 def pace(peer: Any, url: str, rate: float, seconds: float, singly: bool) -> dict[str, Any]:
     """Enqueue at a rate; each job carries when it was sent. How many were sent, in which time.
 
@@ -259,6 +277,7 @@ COMMANDS = (
     setup,
     bulk,
     single,
+    at_once,
     pace,
     sleepers,
     watch,

@@ -442,7 +442,7 @@ class Evenbeat(Decorators):
 
     @_MadeOnce
     def ends(self) -> EndWatch:
-        """Who waits for the ends of jobs, for `job.result()`."""
+        """Notices when jobs have ended, for `job.result()`."""
         return EndWatch(self.store)
 
     @_MadeOnce
@@ -463,7 +463,7 @@ class Evenbeat(Decorators):
 
     @_MadeOnce
     def balancer(self) -> "Balancer":
-        """Who places recurring jobs, tells how even the schedule is, and rebalances it."""
+        """Places recurring jobs, measures how even the schedule is, and rebalances it."""
         from evenbeat.balance.balancer import Balancer  # noqa: PLC0415 - NumPy, for those who need it
 
         balancer = Balancer(self.store, self.settings, override=self.now, events=self.events)

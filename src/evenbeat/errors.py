@@ -133,7 +133,7 @@ class CannotIssue(Conflict):
 
 
 class AccessDenied(EvenbeatError):
-    """Who asks may not have it."""
+    """The caller is not allowed to do this."""
 
 
 class NotAuthenticated(AccessDenied):

@@ -215,7 +215,7 @@ def spec_with(
     options: Iterable[str],
 ) -> JobSpec:
     """The spec with the settings that Python code gives; None leaves one as it is. `options` are
-    what the taker takes besides settings, for who misspells one."""
+    what the taker takes besides settings, to be listed when one is misspelt."""
     if unknown := settings.keys() - BY_NAME.keys():
         wrong, known = min(unknown), sorted({*BY_NAME, *options})
         near = get_close_matches(wrong, known, n=1) or [n for n in known if n.endswith(wrong)]

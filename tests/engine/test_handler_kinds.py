@@ -94,7 +94,7 @@ async def _async_generator() -> AsyncIterator[int]:
 
 @pytest.mark.parametrize("handler", [_generator, _async_generator])
 def test_a_generator_is_refused_when_it_is_declared(handler):
-    with pytest.raises(InvalidInput, match="is a generator, of which a call runs nothing"):
+    with pytest.raises(InvalidInput, match="is a generator: calling it runs nothing of it"):
         Evenbeat(name="kinds").task(handler, name="never")
 
 

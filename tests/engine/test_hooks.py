@@ -276,7 +276,7 @@ def _takes_nothing() -> Iterator[None]:
         (_async_generator, "Decorate it: @contextlib.asynccontextmanager."),
         (_coroutine, "Decorate it: @contextlib.asynccontextmanager, with a yield in it."),
         (_takes_nothing, "must take one argument: the run's Context."),
-        ("tenant", "A middleware is a function that takes the run's Context"),
+        ("tenant", "The middleware must be a function that takes the run's Context"),
     ],
 )
 def test_what_cannot_be_middleware_is_refused_when_it_is_registered(middleware, message):

@@ -18,12 +18,14 @@ from evenbeat.observe.telemetry import WorkerStatus
 from evenbeat.settings import Settings
 from evenbeat.store.bulk import Added
 from evenbeat.store.store import Store
+from evenbeat.tasks.context import Leases
+from evenbeat.tasks.steps import RunSteps
 from evenbeat.testing import Harness
 
 SRC = Path(evenbeat.__file__).parent
 
-INSIDE = {Added, Balancer, EndWatch, Metrics, Settings, Store, WorkerStatus}
-"""What leads inside, to those who know: `app.add`, `app.balancer`, `app.metrics` and so on."""
+INSIDE = {Added, Balancer, EndWatch, Leases, Metrics, RunSteps, Settings, Store, WorkerStatus}
+"""What leads to Evenbeat's own parts: `app.add`, `app.balancer`, `app.metrics`, `ctx.leases` …"""
 
 
 def test_no_class_name_is_defined_in_two_modules():

@@ -13,7 +13,7 @@ from evenbeat.domain.dependencies import (
     Dependency,
     circle,
 )
-from evenbeat.importers.plan import Step
+from evenbeat.importers.plan import ImportStep
 from evenbeat.importers.source import ParsedJob
 from evenbeat.observe.explain import describe_dependencies, describe_missing
 
@@ -113,9 +113,9 @@ def test_what_will_not_come_by_itself_is_told_first() -> None:
 # -- imports ---------------------------------------------------------------------------------------
 
 
-def step(name: str, *before: object) -> Step:
+def step(name: str, *before: object) -> ImportStep:
     document = {"name": name, "task": "noop"} | ({"after": list(before)} if before else {})
-    return Step(ParsedJob(name, name, document), "add", "", None, {})
+    return ImportStep(ParsedJob(name, name, document), "add", "", None, {})
 
 
 @given(st.permutations(["a", "b", "c", "d", "e"]))

@@ -16,7 +16,7 @@ from evenbeat.cli.session import ApiSession
 from evenbeat.domain.schedule import After, Recurring
 from evenbeat.humanize import count
 from evenbeat.importers.files import template_of
-from evenbeat.importers.plan import Plan, Step, key_of, plan_of, schedule_of
+from evenbeat.importers.plan import ImportStep, Plan, key_of, plan_of, schedule_of
 from evenbeat.importers.source import ImportSource, Remark, moment_text
 
 _PAGE = 1000
@@ -119,7 +119,7 @@ def _apply(client: Client, plan: Plan) -> Document:
     return result
 
 
-def in_dependency_order(steps: Sequence[Step]) -> list[Step]:
+def in_dependency_order(steps: Sequence[ImportStep]) -> list[ImportStep]:
     """The same steps, each after those that it waits for, so that any part of the list can be added
     by itself. Where steps wait for each other, all stay as they are: the API says what is wrong."""
     by_key = {key_of(step.parsed.document): step for step in steps}
@@ -138,9 +138,9 @@ def in_dependency_order(steps: Sequence[Step]) -> list[Step]:
     return list(steps)
 
 
-def _chunks(steps: Sequence[Step]) -> Iterator[list[Step]]:
+def _chunks(steps: Sequence[ImportStep]) -> Iterator[list[ImportStep]]:
     """As many jobs as one request may have."""
-    chunk: list[Step] = []
+    chunk: list[ImportStep] = []
     size = 0
     for step in steps:
         own = len(json.dumps(step.parsed.document))
@@ -153,7 +153,7 @@ def _chunks(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield chunk
 
 
-def _explained(error: ApiError, chunk: Sequence[Step], added: int) -> ApiError:
+def _explained(error: ApiError, chunk: Sequence[ImportStep], added: int) -> ApiError:
     """The refusal with our names for the jobs, and what was done before it."""
 
     def where(match: re.Match[str]) -> str:

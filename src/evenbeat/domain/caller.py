@@ -1,4 +1,4 @@
-"""Who sends a request, where an application signs people in itself."""
+"""The sender of a request, where an application signs people in itself."""
 
 from dataclasses import dataclass
 

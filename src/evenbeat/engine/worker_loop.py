@@ -56,7 +56,7 @@ class WorkerLoop:
         return loop
 
     def open(self) -> None:
-        """Enter the lifespans; what one of them raises ends the others and is told."""
+        """Enter the lifespans; if one of them raises, leave the others and raise."""
         if not self._lifespans:
             return
         self._opened = concurrent.futures.Future()

@@ -44,7 +44,7 @@ _FROM_ELSEWHERE = ("task", "payload", "schedule", "timezone", "anchor_at", "run_
 _NOT_COMPARED = {"delay", "scope", "name", "schedule_enabled"}
 
 
-class Step(NamedTuple):
+class ImportStep(NamedTuple):
     """What becomes of one job of the source."""
 
     parsed: ParsedJob
@@ -59,11 +59,11 @@ class Step(NamedTuple):
 class Plan:
     """What an import would do, and what it leaves to a person."""
 
-    steps: list[Step]
+    steps: list[ImportStep]
     reviews: list[NeedsReview]
     remarks: list[Remark]
 
-    def doing(self, action: Action) -> list[Step]:
+    def doing(self, action: Action) -> list[ImportStep]:
         return [step for step in self.steps if step.action == action]
 
 
@@ -123,12 +123,16 @@ def _alike(
     return None
 
 
-def _step(parsed: ParsedJob, tag: str | None, job: Mapping[str, Any] | None, now: datetime) -> Step:
+def _step(
+    parsed: ParsedJob, tag: str | None, job: Mapping[str, Any] | None, now: datetime
+) -> ImportStep:
     """What to do about one job; raises InvalidInput where a person has to decide."""
     document = parsed.document
     schedule = schedule_of(document)
     if job is None:
-        return Step(parsed, "add", schedule.describe(), _next_run(document, schedule, now), {})
+        return ImportStep(
+            parsed, "add", schedule.describe(), _next_run(document, schedule, now), {}
+        )
     if tag is not None and tag not in job["tags"]:
         raise InvalidInput(
             f"A job named {document['name']!r} is there already, and was not imported from here. "
@@ -145,10 +149,10 @@ def _step(parsed: ParsedJob, tag: str | None, job: Mapping[str, Any] | None, now
         raise InvalidInput("Its dedup_key differs, which cannot be changed.")
     next_run = None if job["next_run_at"] is None else datetime.fromisoformat(job["next_run_at"])
     if not changes:
-        return Step(parsed, "unchanged", job["schedule_text"], next_run, {}, job["id"])
+        return ImportStep(parsed, "unchanged", job["schedule_text"], next_run, {}, job["id"])
     if {"schedule", "timezone", "anchor_at", "run_at"} & changes.keys():
         next_run = _next_run(document, schedule, now)
-    return Step(parsed, "change", schedule.describe(), next_run, changes, job["id"])
+    return ImportStep(parsed, "change", schedule.describe(), next_run, changes, job["id"])
 
 
 def _different(desired: Document, job: Mapping[str, Any]) -> Document:

@@ -116,9 +116,9 @@ def migrate(url: str, schema: str, *, only_check: bool = False) -> list[int]:
         except psycopg.errors.InsufficientPrivilege as error:
             user, database = connection.info.user, connection.info.dbname
             raise StoreError(
-                f"The user {user!r} may not make or change the schema {schema!r} "
-                f"({error.diag.message_primary}). Run `evenbeat migrate` as its owner, or let this "
-                f'user make it: GRANT CREATE ON DATABASE "{database}" TO "{user}";'
+                f"The user {user!r} may not create or change the schema {schema!r} "
+                f"({error.diag.message_primary}). Run `evenbeat migrate` as its owner, or let the "
+                f'user create it: GRANT CREATE ON DATABASE "{database}" TO "{user}";'
             ) from error
 
 

@@ -114,7 +114,7 @@ def check_hook(hook: T, kind: str, *, takes: str) -> T:
     """Refuse what cannot be one where it is registered, rather than in every run."""
     if not callable(hook):
         raise InvalidInput(
-            f"A {kind} is a function that takes {takes} and returns a context manager; "
+            f"The {kind} must be a function that takes {takes} and returns a context manager; "
             f"got {hook!r}.",
             field="around",
         )

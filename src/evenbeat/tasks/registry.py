@@ -376,8 +376,8 @@ def define(
         raise InvalidInput(f"A task needs a function, got {handler!r}.", field="handler")
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise InvalidInput(
-            f"The task {spec.task!r} is a generator, of which a call runs nothing. Let it do its "
-            "work and return a value.",
+            f"The task {spec.task!r} is a generator: calling it runs nothing of it. Return a "
+            "value instead of yielding.",
             field="handler",
         )
     qualname = getattr(handler, "__qualname__", "")

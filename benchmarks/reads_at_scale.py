@@ -21,6 +21,7 @@ from evenbeat.engine.clock import DatabaseClock
 from evenbeat.engine.maintenance import CountRuns
 from evenbeat.observe.explain import explain
 from evenbeat.store.lists import JobFilter
+from evenbeat.store.runs import RunFilter
 from evenbeat.store.store import Store
 
 
@@ -59,7 +60,7 @@ def questions(store: Store) -> dict[str, Callable[[], object]]:
         "queues": read.queues,
         "needs attention": read.attention,
         "timeline, 3 h": lambda: read.timeline(now - timedelta(hours=3), now),
-        "recent failures": lambda: read.recent_executions(statuses=["failed"]),
+        "recent failures": lambda: store.runs.page(RunFilter(statuses=["failed"]), 50),
     }
 
 

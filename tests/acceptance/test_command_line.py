@@ -390,6 +390,20 @@ def test_watch_follows_to_the_end_and_logs_tell_the_rest(evenbeat: Command):
     assert "error    fail: It was meant to." in shown.out
     assert evenbeat("execution", "list", "--job", "broken").out.count("failed") == 1
     assert evenbeat("execution", "show", str(uuid4())).code == 4
+    chosen = ("--task", "breaks", "--since", "1h", "--status", "failed")
+    chosen_runs = evenbeat("execution", "list", *chosen, "--json").json["executions"]
+    assert {one["job_name"] for one in chosen_runs} == {"broken"}
+    assert evenbeat("execution", "list", "--until", "1d").out == ""
+    (group,) = evenbeat("execution", "errors", *chosen, "--json").json["groups"]
+    assert (group["task"], group["runs"]) == ("breaks", len(chosen_runs))
+    assert (
+        "breaks"
+        in evenbeat("execution", "errors", "--worker", chosen_runs[0]["worker_id"][:18]).out
+    )
+    assert evenbeat("execution", "retry").code == 2
+    assert "Would run" in evenbeat("execution", "retry", *chosen, "--dry-run").out
+    assert "Started 1 job." in evenbeat("execution", "retry", chosen_runs[0]["id"]).out
+    assert "Started 1 job." in evenbeat("execution", "retry", *chosen, "--yes").out
 
 
 def test_watch_gives_up_when_told(evenbeat: Command):

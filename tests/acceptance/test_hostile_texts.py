@@ -23,6 +23,7 @@ from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import KINDS
 from evenbeat.domain.states import JobStatus
 from evenbeat.engine.worker import Worker
+from evenbeat.store.runs import RunFilter
 from loopback import SECRET, served
 from waiting import wait_for
 
@@ -225,7 +226,7 @@ def world(app: Evenbeat, worker: Worker, tmp_path: Path, database_url: str) -> d
     message = store.webhooks.test(hook.id)
     wait_for(lambda: {store.read.job(one.id).status for one in (failed, job, spare)}
              == {"failed", "completed"}, "the runs")  # fmt: skip
-    run = next(one for one in store.read.recent_executions() if one.job_id == failed.id)
+    run = store.runs.page(RunFilter(job_id=failed.id), 1).runs[0].execution
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "INSERT INTO evenbeat.tokens (id, kind, subject, role, created_by, expires_at, "

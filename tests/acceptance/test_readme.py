@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fresh_service import FreshService, fresh_service
 
+from evenbeat.store.runs import RunFilter
 from waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("readme")  # one service for all of them
@@ -99,8 +100,8 @@ def test_the_tasks_stay_callable_and_the_schedules_are_there(first_look):
     first_look["send_email"].enqueue(to="a@example.org")
     wait_for(lambda: app.store.read.execution_totals().completed, "the run")
     worker.stop(grace=1)
-    (run,) = app.store.read.recent_executions(statuses=["completed"])
-    assert run.result == {"sent": "a@example.org"}
+    (run,) = app.store.runs.page(RunFilter(statuses=["completed"]), 2).runs
+    assert run.execution.result == {"sent": "a@example.org"}
     assert first_look["sync_inventory"]() is None
     assert {"sync_inventory", "report"} <= {job.name for job in app.store.read.jobs().jobs}
 

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from starlette.testclient import TestClient
 
 from evenbeat import Evenbeat
@@ -175,3 +176,48 @@ def test_the_doctor_over_http(client: TestClient) -> None:
     assert told["worst"] in ("warning", "error")
     assert any("worker" in code for code in by_code), by_code
     assert all({"severity", "title", "detail", "remedy"} <= one.keys() for one in told["findings"])
+
+
+def test_runs_are_found_grouped_and_run_again(client: TestClient, app: Evenbeat) -> None:
+    place = "/api/v1/executions"
+    with Harness(app) as harness:
+        bad = add(client, task="fails", name="the bad one")
+        good = add(client, task="nothing")
+        harness.drain()
+        begun = harness.clock.now()
+        failed = {"status": "failed", "task": "fails"}
+        (run,) = client.get(place, params=failed).json()["executions"]
+        assert (run["job_id"], run["job_name"], run["task"]) == (bad, "the bad one", "fails")
+        (group,) = client.get(f"{place}/errors").json()["groups"]
+        assert (group["task"], group["error_code"], group["runs"]) == (
+            "fails", run["error_code"], 1,
+        )  # fmt: skip
+        assert (group["jobs"], group["newest"]) == (1, run["id"])
+        for query, ids in (
+            ({"search": "BAD ONE"}, [bad]), ({"error_code": run["error_code"]}, [bad]),
+            ({"worker_id": run["worker_id"]}, [good, bad]), ({"job_id": good}, [good]),
+            ({"until": (begun - timedelta(days=1)).isoformat()}, []), ({"tag": "none"}, []),
+        ):  # fmt: skip
+            listed = client.get(place, params=query).json()["executions"]
+            assert sorted(one["job_id"] for one in listed) == sorted(ids), query
+        page = client.get(place, params={"limit": 1}).json()
+        rest = client.get(place, params={"before": page["further"]}).json()
+        assert [one["id"] for one in rest["executions"]] != [page["executions"][0]["id"]]
+        assert "further" not in rest
+
+        harness.skip("1m")
+        again = client.post(f"{place}/{run['id']}/retry")
+        assert (again.status_code, again.json()["id"]) == (200, bad)
+        harness.drain()
+        harness.skip("1m")
+        changed = client.post(f"{place}/retry", json={"filter": {"status": ["failed"]}}).json()
+        assert changed == {"changed": 1, "refused": [], "refused_count": 0}  # two runs, one job
+        harness.drain()
+        assert client.get(f"{place}/errors").json()["groups"][0]["runs"] == 3
+        changed = client.post(f"{place}/retry", json={"ids": [run["id"]]}).json()
+        assert changed["changed"] == 1
+
+
+@pytest.mark.parametrize("body", [{}, {"filter": {}}, {"ids": []}, {"filter": {"hue": "red"}}])
+def test_a_selection_of_runs_must_say_which(client: TestClient, body: dict[str, object]) -> None:
+    assert client.post("/api/v1/executions/retry", json=body).status_code == 422

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from evenbeat import Evenbeat
 from evenbeat.engine.worker import Worker
+from evenbeat.store.runs import RunFilter
 from loopback import served
 from waiting import PATIENCE, wait_for
 
@@ -38,6 +39,6 @@ def test_no_job_is_lost_and_none_runs_twice(
         wait_for(lambda: app.store.read.counts_by_status() == {"completed": len(ids)}, "all runs")
         page = httpx.get(f"{url}/api/v1/jobs?limit=1000&status=completed", headers=headers).json()
     assert {job["id"] for job in page["jobs"]} == ids
-    runs = app.store.read.recent_executions(limit=1000)
+    runs = [run.execution for run in app.store.runs.page(RunFilter(), 1000).runs]
     people = [run.result["to"] for run in runs if run.result]
     assert len(people) == len(set(people)) == len(ids)

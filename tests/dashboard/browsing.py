@@ -101,13 +101,13 @@ class Site:
         return errors
 
 
-def accessibility_problems(page: Page) -> list[str]:
-    """What axe finds serious on a page, each with where it is."""
+def accessibility_problems(page: Page, *, everything: bool = False) -> list[str]:
+    """What axe finds serious on a page, or everything, each with where it is."""
     found = Axe().run(page).response["violations"]
     return [
         f"{one['id']}: {one['help']} at {node['target']}: {node.get('failureSummary', '')}"
         for one in found
-        if one["impact"] in _SERIOUS
+        if everything or one["impact"] in _SERIOUS
         for node in one["nodes"]
     ]
 

@@ -62,6 +62,7 @@ def _open_rebalance(page: Page) -> None:
 SCREENS = (
     Screen("overview", "/", lambda page: page.locator("#spread .chart").wait_for()),
     Screen("jobs", "/jobs?sort=next_run_at"),
+    Screen("runs", "/runs?status=failed&since=7d"),
     Screen("job", "/jobs/{VAT check}"),
     Screen("new-job", "/jobs/new", _fill_form),
     Screen("timeline", "/timeline?by=job"),
@@ -76,6 +77,7 @@ CROWDED_SCREENS = (
 PHONE_SCREENS = (
     Screen("phone-overview", "/"),
     Screen("phone-jobs", "/jobs"),
+    Screen("phone-runs", "/runs"),
     Screen("phone-distribution", "/distribution"),
 )
 

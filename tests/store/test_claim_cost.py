@@ -222,15 +222,3 @@ def test_and_so_in_a_session_that_may_plan_as_it_likes(statement: str, module_da
     with closing(Backlog(module_database_url, session)) as backlog:
         fill_and_analyse_in_the_midst(backlog, module_database_url)
         assert_reaches_each_row_by_its_key(backlog, statement)
-
-
-def test_a_list_of_failures_costs_nothing_where_none_failed(module_database_url: str):
-    with closing(Backlog(module_database_url, _COLD_SESSION)) as backlog:
-        backlog.fill(future=0, due=20_000)
-        backlog.connection.execute(HISTORY)
-        backlog.connection.execute("VACUUM ANALYZE evenbeat.executions")
-        page = {"since": None, "first_id": None, "last_id": None, "limit": 50, "offset": 0}
-        plan = backlog.explain("recent_executions", statuses=["failed", "cancelled"], **page)
-        assert touched(plan) < 10
-        plan = backlog.explain("recent_executions", statuses=["completed"], **page)
-        assert plan["Actual Rows"] == 50

@@ -218,7 +218,7 @@ def test_pages_together_are_the_whole_list(store):
 
 
 @pytest.mark.parametrize("bad", [{"limit": 0}, {"limit": 1001}, {"offset": -1}, {"offset": 2**31}])
-@pytest.mark.parametrize("what", ["jobs", "executions_of", "recent_executions"])
+@pytest.mark.parametrize("what", ["jobs", "executions_of"])
 def test_a_page_out_of_bounds_is_refused(store, what, bad):
     read = getattr(store.read, what)
     arguments = [uuid4()] if what == "executions_of" else []
@@ -267,26 +267,6 @@ def test_a_history_comes_newest_plan_first(store):
     assert page.total == 4
     some = store.read.executions_of(job_id, statuses=["failed", "cancelled"], limit=1, offset=1)
     assert ([e.status for e in some.executions], some.total) == (["failed"], 2)
-
-
-def test_recent_executions_come_newest_first_from_all_jobs(store):
-    store.add_many([NewJob(NOOP), NewJob(NOOP), NewJob(NOOP)], now=T0)
-    runs = [run(store, T0 + n * HOUR, FAILED if n == 1 else None) for n in range(3)]
-    tokens = [job.lock_token for job in runs]
-    recent = store.read.recent_executions
-    assert [e.id for e in recent()] == tokens[::-1]
-    assert [e.id for e in recent(statuses=["failed"])] == [tokens[1]]
-    assert [e.id for e in recent(since=T0 + HOUR)] == tokens[:0:-1]
-    assert [e.id for e in recent(limit=1, offset=1)] == [tokens[1]]
-
-
-@pytest.mark.parametrize(
-    "since", [datetime(1, 1, 1, tzinfo=UTC), datetime(1969, 7, 20, tzinfo=UTC)]
-)
-def test_since_before_all_time_means_everything(store, since):
-    store.add(NewJob(NOOP), now=T0)
-    run(store, T0)
-    assert len(store.read.recent_executions(since=since)) == 1
 
 
 def test_a_jobs_history_in_figures(store):

@@ -1,15 +1,31 @@
 """The history of jobs over HTTP: executions, and what they amount to."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Self
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
+from pydantic import Field, model_validator
 
-from evenbeat.api.dependencies import Operator, ServiceDep, Viewer
+from evenbeat.api.bulk import BulkChanged, RefusedDocument, bulk_changed
+from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
+from evenbeat.api.fields import Id
 from evenbeat.api.idempotency import json_response
-from evenbeat.api.queries import ExecutionQuery, RecentQuery, filled
-from evenbeat.api.responses import ExecutionDocument, ExecutionList, JobStatsDocument
-from evenbeat.store.reads import ExecutionPage
+from evenbeat.api.queries import ExecutionQuery, RunFilterFields, RunGroupQuery, RunQuery
+from evenbeat.api.requests import MAX_BULK, Request
+from evenbeat.api.responses import (
+    ExecutionDocument,
+    ExecutionList,
+    JobDocument,
+    JobStatsDocument,
+    RunDocument,
+    RunGroupDocument,
+    RunGroups,
+    RunList,
+    job_document,
+)
+from evenbeat.errors import Conflict, NotFound
 
 router = APIRouter(prefix="/api/v1", tags=["executions"])
 
@@ -33,23 +49,98 @@ def get_job_stats(job_id: UUID, service: ServiceDep, _principal: Viewer) -> JobS
     return JobStatsDocument.of(service.store.read.job_stats(job_id))
 
 
-@router.get("/executions", summary="List the newest executions", response_model=ExecutionList)
+@router.get("/executions", summary="List the runs of all jobs", response_model=RunList)
 def list_executions(
-    query: Annotated[RecentQuery, Query()], service: ServiceDep, _principal: Viewer
+    query: Annotated[RunQuery, Query()], service: ServiceDep, _principal: Viewer
 ) -> Response:
     """Newest first. Where there are more, `total` says only that, as an estimate: nobody counts
-    millions of rows for a page."""
-    executions = service.store.read.recent_executions(
-        statuses=query.statuses(),
-        since=query.since,
-        first_id=filled(query.id, "0"),
-        last_id=filled(query.id, "f"),
+    millions of rows for a page. `further` leads on."""
+    page = service.store.runs.page(query.run_filter(), **query.paging)
+    executions = [
+        RunDocument.of(run.execution, job_name=run.name, task=run.task, queue=run.queue)
+        for run in page.runs
+    ]
+    more = page.further is not None
+    document = RunList(
+        executions=executions,
+        total=query.offset + len(executions) + more,
+        total_is_estimate=more or (not executions and query.offset > 0),
+        further=page.further,
+        read_back_to=page.read_back_to,
         **query.paging,
     )
-    more = len(executions) == query.limit
-    page = ExecutionPage(executions, query.offset + len(executions) + more)
-    is_estimate = more or (not executions and query.offset > 0)
-    return json_response(ExecutionList.of(page, **query.paging, total_is_estimate=is_estimate))
+    return json_response(document)
+
+
+@router.get("/executions/errors", summary="Runs by task and error")
+def group_executions(
+    query: Annotated[RunGroupQuery, Query()], service: ServiceDep, _principal: Viewer
+) -> RunGroups:
+    """How many of the runs that match ended with which error, since when, and the newest of them.
+    Without `status`: those that failed or were cancelled."""
+    summary = service.store.runs.summary(query.run_filter())
+    groups = [RunGroupDocument.of(group) for group in summary.groups]
+    return RunGroups(groups=groups, total=summary.total, more=summary.more)
+
+
+class RunSelection(Request):
+    """Which runs are meant: either `ids` or `filter`."""
+
+    ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_BULK)] | None = None
+    filter: RunFilterFields | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.ids is None) == (self.filter is None):
+            raise ValueError("give either ids or filter")
+        if self.filter is not None and not self.filter.model_dump(exclude_none=True):
+            raise ValueError("an empty filter would mean every run; give a condition")
+        return self
+
+    def jobs(self, service: Service) -> Iterator[list[UUID]]:
+        """The jobs of the selected runs, each once, some at a time."""
+        if self.filter is not None:
+            ids = service.store.runs.job_ids(self.filter.run_filter())
+        else:
+            runs = map(service.store.read.execution, self.ids or ())
+            ids = list(dict.fromkeys(run.job_id for run in runs))
+        return (ids[n : n + MAX_BULK] for n in range(0, len(ids), MAX_BULK))
+
+
+@router.post("/executions/cancel", summary="Stop many runs")
+def cancel_executions(body: RunSelection, service: ServiceDep, _principal: Operator) -> BulkChanged:
+    """End runs in progress and throw their results away; their jobs go on with their next plans.
+    By filter, at most 1000 at a time. What has ended meanwhile is counted as refused."""
+    store, ids = service.store, body.ids
+    if body.filter is not None:
+        running = replace(body.filter.run_filter(), statuses=["running"])
+        ids = [run.execution.id for run in store.runs.page(running, MAX_BULK).runs]
+    result = BulkChanged(changed=0, refused=[], refused_count=0)
+    for execution_id in dict.fromkeys(ids or ()):
+        try:
+            store.stop_run(execution_id, now=service.now)
+            result.changed += 1
+        except (Conflict, NotFound) as error:
+            result.refused_count += 1
+            result.refused.append(RefusedDocument(id=execution_id, reason=str(error)))
+    return result
+
+
+@router.post("/executions/retry", summary="Run the jobs of many executions again")
+def retry_executions(body: RunSelection, service: ServiceDep, _principal: Operator) -> BulkChanged:
+    """Each job behind the selected runs runs once more now, besides its schedule, however many of
+    its runs are among them. By filter, those of the newest 20,000 runs that match. To run past
+    plans one by one, backfill the job."""
+    run_now, now = service.store.control.run_now, service.now
+    return bulk_changed(run_now(ids, now=now) for ids in body.jobs(service))
+
+
+@router.post("/executions/{execution_id:uuid}/retry", summary="Run the job of an execution again")
+def retry_execution(execution_id: UUID, service: ServiceDep, _principal: Operator) -> JobDocument:
+    """Its job runs once more now, with the arguments and settings that it has now."""
+    run = service.store.read.execution(execution_id)
+    changed = service.store.control.run_now([run.job_id], now=service.now)
+    return job_document(changed.only())
 
 
 @router.get("/executions/{execution_id}", summary="Look at an execution")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.humanize import any_of
 from evenbeat.store.lists import MAX_OFFSET, SORT_FIELDS, JobFilter
 from evenbeat.store.part import one_of
+from evenbeat.store.runs import RunFilter
 
 
 def _split(value: Any) -> Any:
@@ -108,7 +110,10 @@ class FilterFields(BaseModel):
         )
 
 
-_PLURALS = {"status": "statuses", "queue": "queues", "task": "tasks", "kind": "kinds"}
+_PLURALS = {
+    "status": "statuses", "queue": "queues", "task": "tasks", "kind": "kinds",
+    "error_code": "error_codes",
+}  # fmt: skip
 
 
 class JobQuery(FilterFields, PageQuery):
@@ -140,6 +145,45 @@ class ExecutionQuery(PageQuery):
         return self.status
 
 
-class RecentQuery(ExecutionQuery):
-    since: Moment | None = Field(None, description="Only those claimed since then.")
+class RunFields(BaseModel):
+    """Conditions on runs that must all hold; several words for one mean any of them."""
+
+    status: Annotated[Words, words_schema(enum=[*ExecutionStatus])] = None
+    task: Words = None
+    queue: Words = None
+    error_code: Words = None
+    tag: Word | None = None
+    job_id: Id | None = None
+    worker_id: Id | None = None
+    since: Moment | None = Field(None, description="That ended since then, or still run.")
+    until: Moment | None = Field(None, description="That ended before then.")
+    search: Text = Field(None, description="A part of the error, the job's name or the task.")
+
+    def run_filter(self) -> RunFilter:
+        """The filter as the store knows it."""
+        one_of("status", self.status, tuple(ExecutionStatus))
+        fields = self.model_dump(include=set(RunFields.model_fields))
+        return RunFilter(**{_PLURALS.get(name, name): value for name, value in fields.items()})
+
+
+class RunGroupQuery(RunFields):
+    model_config = ConfigDict(extra="forbid")
+
+    def run_filter(self) -> RunFilter:
+        ended = super().run_filter()
+        return ended if self.status else replace(ended, statuses=["failed", "cancelled"])
+
+
+class RunFilterFields(RunFields, Request):
+    """The filter of a bulk verb."""
+
+    search: Word | None = Field(None, description="A part of the error, the name or the task.")
+
+
+class RunQuery(RunFields, PageQuery):
     id: Beginning | None = Field(None, description="How the id begins; 4 digits at least.")
+    before: Id | None = Field(None, description="That began before this run; see `further`.")
+
+    def run_filter(self) -> RunFilter:
+        first, last = filled(self.id, "0"), filled(self.id, "f")
+        return replace(super().run_filter(), first_id=first, last_id=last, before=self.before)

@@ -1,6 +1,7 @@
 """What /api/v1 answers about jobs and executions, and how rows become that."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -169,6 +170,43 @@ class ExecutionDocument(RowDocument):
 
 class ExecutionList(EstimatedPage):
     executions: list[ExecutionDocument]
+
+
+class RunDocument(ExecutionDocument):
+    """An execution with what is known of its job; null when that was deleted."""
+
+    job_name: str | None
+    task: str | None
+    queue: str | None
+
+
+class RunList(EstimatedPage):
+    executions: list[RunDocument]
+    further: UUID | None = only_if_any("More may match: ask again with `before` set to this.")
+    read_back_to: datetime | None = only_if_any(
+        "Where a filter matches few of many runs: the start of the oldest that was looked at."
+    )
+
+
+class RunGroupDocument(RowDocument):
+    """Runs of a task that ended with the same error."""
+
+    task: str | None
+    error_code: str | None
+    runs: int
+    jobs: int = Field(description="How many jobs they are of.")
+    since: datetime = Field(description="When the first of them ended.")
+    until: datetime = Field(description="When the newest ended.")
+    newest: UUID = Field(description="The newest execution.")
+    error_message: str | None = Field(description="Its error.")
+
+
+class RunGroups(BaseModel):
+    """Runs by task and error, most first. With `more`, only the newest 20,000 were looked at."""
+
+    groups: list[RunGroupDocument]
+    total: int
+    more: bool
 
 
 @fields_of(JobStats)

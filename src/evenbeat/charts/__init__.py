@@ -75,9 +75,15 @@ def bars(
 
 
 def stacked(
-    ok: Sequence[float], failed: Sequence[float], *, title: str, labels: Sequence[str]
+    ok: Sequence[float],
+    failed: Sequence[float],
+    *,
+    title: str,
+    labels: Sequence[str],
+    links: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """What went well and, on top of it, what failed, for each hour."""
+    """What went well and, on top of it, what failed, for each hour; `links` lead to the runs of
+    either."""
     drawing, top = Drawing("stacked", title, 720, 180), max(map(sum, zip(ok, failed, strict=True)))
     if not top:
         return _nothing(drawing)
@@ -87,10 +93,11 @@ def stacked(
         x, wide = panel.x + step * (n + 0.1), step * 0.8
         tip = f"{labels[n]}: {amount(good)} ok, {amount(bad)} failed"
         low, high = panel.y_of(good), panel.y_of(good + bad)
+        to_good, to_bad = links[n] if links else ("", "")
         if good:
-            drawing.rect("ok", (x, low, wide, panel.floor - low), tip)
+            drawing.rect("ok", (x, low, wide, panel.floor - low), tip, href=to_good)
         if bad:
-            drawing.rect("failed", (x, high, wide, max(1.5, low - high)), tip)
+            drawing.rect("failed", (x, high, wide, max(1.5, low - high)), tip, href=to_bad)
     _label_axis(drawing, panel, labels)
     return str(drawing)
 

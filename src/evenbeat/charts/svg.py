@@ -33,15 +33,28 @@ class Drawing:
     height: float
     alone: bool = False
     parts: list[str] = field(default_factory=list)
+    role: str = "img"
 
     def rect(
-        self, name: str, box: tuple[float, float, float, float], tip: str = "", round_by: float = 0
+        self,
+        name: str,
+        box: tuple[float, float, float, float],
+        tip: str = "",
+        round_by: float = 0,
+        href: str = "",
     ) -> None:
-        """A rectangle (x, y, width, height); `tip` shows when pointed at."""
+        """A rectangle (x, y, width, height); `tip` shows when pointed at, `href` is followed. Such
+        links are for pointers: what they lead to must be within reach of the keyboard elsewhere."""
         x, y, width, height = (num(value) for value in box)
         corner = f' rx="{num(round_by)}"' if round_by else ""
         at = f'x="{x}" y="{y}" width="{width}" height="{height}"{corner}'
         self._add("rect", name, at, f"<title>{clean(tip)}</title>" if tip else "")
+        if href:
+            shape = self.parts.pop()
+            self.parts.append(
+                f'<a href="{clean(href)}" tabindex="-1" aria-label="{clean(tip)}">{shape}</a>'
+            )
+            self.role = "group"  # what is an image has nothing in it that can be followed
 
     def circle(self, name: str, centre: Point, radius: float, tip: str) -> None:
         at = f'cx="{num(centre[0])}" cy="{num(centre[1])}" r="{num(radius)}"'
@@ -73,7 +86,7 @@ class Drawing:
         own, back = f' {size} font-family="{_FONT}"', f'<rect fill="#ffffff" {size}/>'
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="chart chart-{self.kind}" '
-            f'viewBox="{box}"{own if self.alone else ""} role="img" aria-label="{title}">'
+            f'viewBox="{box}"{own if self.alone else ""} role="{self.role}" aria-label="{title}">'
             f"<title>{title}</title>{back if self.alone else ''}{''.join(self.parts)}</svg>"
         )
 

@@ -2,23 +2,27 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from math import inf
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from evenbeat.cli import job_edit
 from evenbeat.cli.client import ApiError, Client, Document
-from evenbeat.cli.output import both, console, relative, safe, say, table
+from evenbeat.cli.output import Column, both, confirmed, console, relative, safe, say, table
 from evenbeat.cli.session import (
     ApiSession,
     CommandGroup,
     JobArgument,
     LimitOption,
     OffsetOption,
+    YesOption,
+    api_command,
     argument,
     find,
+    find_listed,
     flag,
     option,
 )
@@ -32,7 +36,9 @@ from evenbeat.cli.views import (
     section,
 )
 from evenbeat.domain.duration import parse_duration
-from evenbeat.domain.states import FINISHED
+from evenbeat.domain.states import FINISHED, ExecutionStatus
+from evenbeat.errors import InvalidInput
+from evenbeat.humanize import any_of, count
 
 job_cli = CommandGroup(
     "Add, list, show, control and watch jobs. A job is named by its id, the beginning of its id, "
@@ -210,41 +216,118 @@ def _follow(
 job_cli.command("backfill")(job_edit.backfill)
 
 
-@execution_cli.api_command("list")
-def list_executions(  # noqa: PLR0917 - the options are named on the command line
-    session: ApiSession,
-    job: Annotated[str | None, option("JOB", "Only of this job: id, beginning, or name.")] = None,
-    status: Annotated[
-        list[str] | None, option("STATUS", "running, completed, failed or cancelled.")
-    ] = None,
-    since: Annotated[
-        str | None, option("TIME", "Only those started since 2030-01-31T09:00:00Z.")
-    ] = None,
-    limit: LimitOption = 20,
-    offset: OffsetOption = 0,
+# The options by which runs are chosen, by the API's names of their conditions.
+_RUN_FILTERS = {
+    "job": option("JOB", "Of this job: id, beginning, or name."),
+    "status": option("STATUS", f"{any_of(ExecutionStatus)}; with commas, or several times."),
+    "task": option("NAME", "Of these tasks."),
+    "queue": option("NAME", "From these queues."),
+    "error_code": option("CODE", "Ended with these errors.", "--error"),
+    "tag": option("TAG", "Of jobs with this tag."),
+    "worker": option("ID", "On this worker; a beginning is enough."),
+    "since": option("TIME", "Ended since then, or still running: 12h, 2030-01-31T09:00:00Z."),
+    "until": option("TIME", "Ended before then."),
+    "search": option("TEXT", "In the error, the job's name or the task."),
+}
+_SEVERAL = ("status", "task", "queue", "error_code")
+_RUN_OPTIONS = {
+    name: Annotated[list[str] | None if name in _SEVERAL else str | None, filter_]
+    for name, filter_ in _RUN_FILTERS.items()
+}
+
+
+def _run_query(client: Client, filters: Document) -> Document:
+    """The conditions that were given, as the API takes them."""
+    query = {name: value for name, value in filters.items() if value}
+    if "job" in query:
+        query["job_id"] = find(client, "job", query.pop("job"))["id"]
+    if "worker" in query:
+        workers = client.get("/api/v1/workers")["workers"]
+        query["worker_id"] = find_listed(workers, query.pop("worker"), "worker")["id"]
+    for name in ("since", "until"):
+        with suppress(InvalidInput):
+            moment = client.now() - parse_duration(query.get(name, ""))
+            query[name] = moment.isoformat()
+    return query
+
+
+def _list_executions(
+    session: ApiSession, limit: LimitOption = 20, offset: OffsetOption = 0, **conditions: Any
 ) -> None:
     """List executions, newest first."""
     client = session.client
-    labels: dict[str, str] | None = None
-    query = {"status": status, "limit": limit, "offset": offset}
-    if job is not None:
-        if since is not None:
-            raise ApiError("--since goes with all jobs, not with --job.", 2)
-        page = client.get(f"/api/v1/jobs/{find(client, 'job', job)['id']}/executions", **query)
-    else:
-        page = client.get("/api/v1/executions", since=since, **query)
-        labels = {}
-    executions = page["executions"]
-    if labels is not None and not session.as_json:
-        for job_id in dict.fromkeys(one["job_id"] for one in executions):
-            try:
-                labels[job_id] = label(client.get(f"/api/v1/jobs/{job_id}"))
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-                labels[job_id] = "(deleted)"
-    columns = execution_columns(executions, client.now(), labels)
+    query = _run_query(client, conditions)
+    page = client.get("/api/v1/executions", **query, limit=limit, offset=offset)
+    names = [one["job_name"] or one["task"] or "(deleted)" for one in page["executions"]]
+    labels = {one["job_id"]: n for one, n in zip(page["executions"], names, strict=True)}
+    columns = execution_columns(page["executions"], client.now(), labels)
     session.show_list(page, "executions", columns, "There are none.")
+    if back := page.get("read_back_to"):
+        say(f"Looked at runs back to {back}; --until looks further back.")
+
+
+def _list_errors(session: ApiSession, **conditions: Any) -> None:
+    """Count executions by task and error: how many, of how many jobs, since when. Without --status,
+    those that failed or were cancelled."""
+    client = session.client
+    page = client.get("/api/v1/executions/errors", **_run_query(client, conditions))
+    now = client.now()
+    columns: dict[str, Column] = {
+        "error…": lambda group: group["error_code"] or "none",
+        "task…": lambda group: group["task"] or "(deleted)",
+        "runs": "runs",
+        "jobs": "jobs",
+        "since": lambda group: relative(group["since"], now),
+        "newest": lambda group: relative(group["until"], now),
+        "message…": lambda group: (group["error_message"] or "").strip().split("\n")[0],
+    }
+    session.show_list(page, "groups", columns, "There are none.")
+
+
+def _retry_executions(
+    session: ApiSession,
+    executions: Annotated[
+        list[str] | None, argument("ID", "Executions, by id or its beginning.")
+    ] = None,
+    yes: YesOption = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only say how many would run.")] = False,
+    **conditions: Any,
+) -> int:
+    """Run the jobs of executions again now: those that are named, or those of all that match.
+
+    Each job runs once, however many of its executions are meant, besides its schedule. Options
+    without --status mean those that failed.
+    """
+    client, query = session.client, _run_query(session.client, conditions)
+    if query:
+        query.setdefault("status", ["failed"])
+    if bool(executions) == bool(query):
+        raise ApiError("Name executions, or choose them by options such as --status failed.", 2)
+    body: Document = {"filter": query}
+    if executions:
+        body = {"ids": [find(client, "execution", one)["id"] for one in executions]}
+        number = len(body["ids"])
+    else:
+        number = client.get("/api/v1/executions/errors", **query)["total"]
+    what = f"the jobs of {count(number, 'execution')}"
+    if dry_run:
+        session.show({"executions": number}, f"Would run {what} again.")
+        return 0
+    if number > 1 and not confirmed(f"Run {what} again?", yes):
+        return 1
+    done = client.post("/api/v1/executions/retry", body)
+    session.show(done, f"Started {count(done['changed'], 'job')}.")
+    for refused in done["refused"]:
+        say(refused["reason"])
+    return 0 if done["changed"] or not done["refused_count"] else 1
+
+
+for _name, _command in (
+    ("list", _list_executions),
+    ("errors", _list_errors),
+    ("retry", _retry_executions),
+):
+    execution_cli.command(_name)(api_command(_command, _RUN_OPTIONS))
 
 
 @execution_cli.api_command("cancel")

@@ -19,6 +19,7 @@ from evenbeat.dashboard import (
     pages,
     reference,
     rendering,
+    runs,
     settings,
     sign_in,
     timeline,
@@ -33,6 +34,7 @@ _SCREENS = (
     jobs,
     job_form,  # before `job`, whose /jobs/{job_id} would take /jobs/new for an id
     job,
+    runs,
     distribution,
     timeline,
     workers,

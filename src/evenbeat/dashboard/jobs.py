@@ -171,7 +171,7 @@ def job_actions(page: PageDep, operator: Operator, form: FormDep) -> Response:
     is_large = verb.always_ask or isinstance(target, JobFilter) or len(target) > 1
     shown, typed = form.text("shown"), form.text("typed").replace(",", "")
     if is_large and (not form.flag("confirmed") or (shown and typed != shown)):
-        return _confirmation(page, verb, target, query, to, mistyped=bool(shown))
+        return confirmation(page, verb, target, query, to, mistyped=bool(shown))
     return page.back(to, apply(page, verb, target))
 
 
@@ -225,15 +225,16 @@ def undo(page: PageDep, undo_id: str, _operator: Operator, form: FormDep) -> Res
     return page.back(to, Notice(text, "done" if jobs else "refused"))
 
 
-def _confirmation(
+def confirmation(
     page: PageRequest,
     verb: Verb,
     target: list[UUID] | JobFilter,
     query: str,
     to: str,
     *,
-    mistyped: bool,
+    mistyped: bool = False,
 ) -> Response:
+    """Ask before a verb is done to several jobs."""
     read, ids = page.store.read, [] if isinstance(target, JobFilter) else target
     values: dict[str, Any] = {"verb": verb, "to": to, "ids": ids, "query": query, "name": ""}
     values |= {"mistyped": mistyped, "most_untyped": _MOST_UNTYPED if verb is DELETE else inf}
@@ -245,10 +246,10 @@ def _confirmation(
         if len(ids) == 1:
             job = read.job(ids[0])
             values["name"] = job.name or job.task
-    if verb.leads_to in (JobStatus.CANCELLED, None):
-        values["stopping"] = effects_of_stopping(page, target)
-    if verb.leads_to is JobStatus.CANCELLED and len(ids) == 1 and job.schedule_kind != "once":
-        values["run_only"] = job.lock_token
+    stops = verb.leads_to in (JobStatus.CANCELLED, None)
+    values["stopping"] = effects_of_stopping(page, target) if stops else ()
+    is_run = verb.leads_to is JobStatus.CANCELLED and len(ids) == 1 and job.schedule_kind != "once"
+    values["run_only"] = job.lock_token if is_run else None
     return page.render("confirm.html", **values)
 
 

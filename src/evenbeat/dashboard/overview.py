@@ -1,5 +1,7 @@
 """Screen 1, the overview: is everything all right, what needs attention, what comes next."""
 
+from datetime import datetime, timedelta
+
 from fastapi import Response
 
 from evenbeat import charts, humanize
@@ -7,6 +9,7 @@ from evenbeat.api.dependencies import Viewer
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import PageDep
 from evenbeat.observe.alerts import alerts
+from evenbeat.store.runs import RunFilter
 
 router = pages.router()
 
@@ -28,6 +31,14 @@ def overview(page: PageDep, _viewer: Viewer) -> Response:
     completed = [hour.completed for hour in hours]
     failed = [hour.failed for hour in hours]
     ended = sum(completed) + sum(failed)
+    # The failures themselves, as the list that the figure leads to counts them.
+    since = hours[0].hour
+    failures = page.store.runs.summary(RunFilter(statuses=["failed"], since=since, own=True))
+
+    def runs_of(hour: datetime, status: str) -> str:
+        period = {"since": hour.isoformat(), "until": (hour + timedelta(hours=1)).isoformat()}
+        return page.url("runs", query={"status": status} | period)
+
     distribution, distribution_chart = service.app.balancer.recent_distribution(), None
     if distribution is not None:
         most_at = f"the most at {distribution.peak_hour}:00"
@@ -41,7 +52,8 @@ def overview(page: PageDep, _viewer: Viewer) -> Response:
         )
     return page.render(
         "overview.html",
-        failed=sum(failed),
+        failed=sum(failed) if failures.more else failures.total,
+        since=since,
         counted_at=counted and counted.updated_at,
         jobs=sum(states.values()),
         active=sum(states.get(state, 0) for state in ("pending", "scheduled", "running")),
@@ -53,6 +65,7 @@ def overview(page: PageDep, _viewer: Viewer) -> Response:
             title=f"Runs that ended in each of the last 24 hours: {humanize.count(ended, 'run')}, "
             f"{sum(failed):,} failed",
             labels=[f"{hour.hour.astimezone(page.zone):%H}" for hour in hours],
+            links=[(runs_of(h.hour, "completed"), runs_of(h.hour, "failed")) for h in hours],
         ),
         concerns=concerns[:_MOST_CONCERNS],
         more_concerns=len(concerns) - _MOST_CONCERNS,

@@ -50,6 +50,7 @@ _NO_WRITES = (
 NAV = (  # the route that an entry leads to, its label and its icon
     ("overview", "Overview", "overview"),
     ("jobs", "Jobs", "jobs"),
+    ("runs", "Runs", "history"),
     ("distribution", "Distribution", "distribution"),
     ("timeline", "Timeline", "timeline"),
     ("workers", "Workers", "workers"),

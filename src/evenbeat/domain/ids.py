@@ -3,10 +3,13 @@
 import os
 import struct
 import time
+from datetime import UTC, datetime
 from uuid import UUID
 
 _MARKS = 0x7 << 76 | 0b10 << 62
 """The bits that every one has: its version and its variant."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def uuid7(unix_seconds: float | None = None) -> UUID:
@@ -17,6 +20,11 @@ def uuid7(unix_seconds: float | None = None) -> UUID:
         return UUID(int=int(unix_seconds * 1000) << 80 | _MARKS | random)
     milliseconds, rest = divmod(time.time_ns(), 1_000_000)
     return UUID(int=milliseconds << 80 | (rest << 12) // 1_000_000 << 64 | _MARKS | random)
+
+
+def uuid7_floor(moment: datetime) -> UUID:
+    """The lowest id of a moment, as the function of this name in the database."""
+    return UUID(int=int(max(moment, _EPOCH).timestamp() * 1000) << 80 | _MARKS)
 
 
 def uuid7_many(count: int, unix_seconds: float | None = None) -> list[UUID]:

@@ -144,28 +144,6 @@ class Reads(Summaries):
         total = self._database.rows("count_executions_of", params)[0][0]
         return ExecutionPage(self._all(Execution._make, "executions_of", params), total)
 
-    def recent_executions(
-        self,
-        *,
-        statuses: Sequence[str] | None = None,
-        since: datetime | None = None,
-        first_id: UUID | None = None,
-        last_id: UUID | None = None,
-        limit: int = 50,
-        offset: int = 0,
-    ) -> list[Execution]:
-        """The newest executions of all jobs, of those whose ids lie between the two."""
-        check_page(limit, offset)
-        params = {
-            "statuses": as_list(statuses),
-            "since": since,
-            "first_id": first_id,
-            "last_id": last_id,
-            "limit": limit,
-            "offset": offset,
-        }
-        return self._all(Execution._make, "recent_executions", params)
-
     def job_stats(self, job_id: UUID) -> JobStats:
         """A job's history in figures, or `NotFound`."""
         job = self.job(job_id)

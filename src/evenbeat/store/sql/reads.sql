@@ -31,20 +31,6 @@ SELECT count(*) FROM evenbeat.executions e
 WHERE e.job_id = %(job_id)s
   AND (%(statuses)s::text[] IS NULL OR e.status = ANY (%(statuses)s::text[]));
 
--- name: recent_executions
--- Executions of all jobs, newest first; ids sort by time. Those that failed or were cancelled have an
--- error code, and by that an index of their own: a few of them among millions are found at once.
-SELECT {execution} FROM evenbeat.executions e
-WHERE (%(statuses)s::text[] IS NULL OR e.status = ANY (%(statuses)s::text[]))
-  AND (e.error_code IS NOT NULL
-       OR NOT coalesce(%(statuses)s::text[] <@ ARRAY['failed', 'cancelled'], false))
-  AND (%(since)s::timestamptz IS NULL
-       OR e.id >= evenbeat.uuid7_floor(%(since)s::timestamptz))
-  AND e.id >= coalesce(%(first_id)s::uuid, '00000000-0000-0000-0000-000000000000')
-  AND e.id <= coalesce(%(last_id)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-ORDER BY e.id DESC
-LIMIT %(limit)s OFFSET %(offset)s;
-
 -- name: job_stats
 -- What a job's kept history amounts to. Runs handed back or cancelled count as neither.
 SELECT count(*),
@@ -94,7 +80,8 @@ SELECT coalesce(sum(completed + failed + cancelled), 0)::bigint,
 FROM evenbeat.outcomes;
 
 -- name: hourly_outcomes
--- What ended in each of the last hours, the present one included; hours without any are there too.
+-- What ended in each of the last hours, the present one included, without Evenbeat's own tasks; hours
+-- without any are there too.
 SELECT h.hour, coalesce(sum(o.completed), 0)::bigint, coalesce(sum(o.failed), 0)::bigint,
        coalesce(sum(o.cancelled), 0)::bigint, coalesce(sum(o.lost), 0)::bigint
 FROM generate_series(
@@ -102,7 +89,7 @@ FROM generate_series(
              - (%(hours)s::int - 1) * interval '1 hour',
          date_trunc('hour', {now}, 'UTC'),
          interval '1 hour') AS h (hour)
-LEFT JOIN evenbeat.outcomes o ON o.hour = h.hour
+LEFT JOIN evenbeat.outcomes o ON o.hour = h.hour AND NOT starts_with(o.task, 'evenbeat:')
 GROUP BY h.hour ORDER BY h.hour;
 
 -- name: kept_figure

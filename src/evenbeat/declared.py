@@ -13,6 +13,7 @@ from uuid import UUID
 
 from evenbeat.domain.dependencies import Dependency
 from evenbeat.domain.duration import format_duration, parse_duration
+from evenbeat.domain.first_run import in_its_place
 from evenbeat.domain.job import (
     CommonOptions,
     DurationLike,
@@ -437,6 +438,7 @@ def _differs(job: JobRecord, declared: DeclaredSchedule, awaited: Sequence[Depen
     schedule, present, spec = declared.spec.schedule, spec_of(job), declared.spec
     if present.window and spec.window and present.window.off_peak and spec.window.off_peak:
         spec = replace(spec, window=present.window)  # whichever hours that means at present
+    spec = in_its_place(job, spec)
     if spec_columns(present) != spec_columns(spec) or (job.payload != dict(declared.payload)):
         return True
     if not isinstance(schedule, After):

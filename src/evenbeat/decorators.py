@@ -18,6 +18,7 @@ from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobOptions, JobSpec
 from evenbeat.domain.limits import arguments_in
 from evenbeat.domain.schedule import AfterCondition, Awaited, Cron, Interval, Schedule
+from evenbeat.domain.schedule.slack import slack_between
 from evenbeat.errors import InvalidInput
 from evenbeat.events import EventBus, EventName, Listener
 from evenbeat.job import Application
@@ -85,6 +86,35 @@ class Decorators:
     ) -> TaskDecorator:
         """Run a function by five cron fields, or a name such as @daily, in a time zone."""
         return self._scheduled(Cron(expression, timezone), options)
+
+    def daily(
+        self, *, between: str, timezone: str = "UTC", **options: Unpack[ScheduleOptions]
+    ) -> TaskDecorator:
+        """Run a function once a day, at the minute between two times ("01:00-05:00") at which its
+        runs meet the least load. The same minute every day, by the clock of the time zone."""
+        return self._scheduled(Cron(slack_between(between, "* * *"), timezone), options)
+
+    def weekly(
+        self,
+        *,
+        between: str,
+        on: str = "mon",
+        timezone: str = "UTC",
+        **options: Unpack[ScheduleOptions],
+    ) -> TaskDecorator:
+        """The same on a day of the week, or on several ("mon,thu")."""
+        return self._scheduled(Cron(slack_between(between, f"* * {on}"), timezone), options)
+
+    def monthly(
+        self,
+        *,
+        between: str,
+        on: int | str = 1,
+        timezone: str = "UTC",
+        **options: Unpack[ScheduleOptions],
+    ) -> TaskDecorator:
+        """The same on a day of the month; "L" is the last."""
+        return self._scheduled(Cron(slack_between(between, f"{on} * *"), timezone), options)
 
     def after(
         self,

@@ -325,3 +325,71 @@ def test_where_reading_everything_takes_long_it_happens_beside(world):
         return load.query(lambda model, _: model.jobs) == 1
 
     wait_for(has_read, "the load to be read")
+
+
+# -- slack of cron ---------------------------------------------------------------------------------
+
+SLACK = "0 1 * * * within 4h"
+
+
+def add_slack(world, name: str | None = None, text: str = SLACK, **spec: object):
+    schedule = Cron(text, "Europe/Berlin")
+    return world.get(
+        world.app.add(NewJob(JobSpec("noop", schedule=schedule, **spec), name=name)).id
+    )
+
+
+def test_cron_with_slack_is_placed_in_it_and_stays_there(world):
+    jobs = [add_slack(world, f"nightly {n}", cost=10 * MINUTE) for n in range(10)]
+    assert spread([job.next_run_at for job in jobs]) >= 10 * MINUTE
+    assert world.app.balancer.distribution().workers_needed == 1
+    for job in jobs:
+        assert job.cron_expression.startswith(f"{SLACK} at 0")
+        assert (job.next_run_at - START) % DAY < 4 * HOUR  # in Berlin it is 01:00 to 05:00
+    world.harness.advance("3d")
+    for job in jobs:
+        assert world.ran[job.id][:2] == [job.next_run_at, job.next_run_at + DAY]
+        assert world.get(job.id).cron_expression == job.cron_expression
+
+
+def test_many_at_once_lie_apart(world):
+    schedule = Cron(SLACK)
+    jobs = [NewJob(JobSpec("noop", schedule=schedule, cost=5 * MINUTE)) for _ in range(40)]
+    times = [world.get(added.id).next_run_at for added in world.app.enqueue_many(jobs)]
+    assert spread(times) >= 5 * MINUTE
+
+
+def test_an_edit_keeps_the_place_unless_it_changes_the_slack(world):
+    job, control = add_slack(world), world.app.store.control
+    add_slack(world)
+    for text in (SLACK, job.cron_expression):
+        control.update(
+            job.id,
+            lambda spec, text=text: replace(spec, schedule=Cron(text, "Europe/Berlin"), priority=3),
+            now=world.now,
+        )
+        assert world.get(job.id).cron_expression == job.cron_expression
+        assert world.get(job.id).next_run_at == job.next_run_at
+    control.update(
+        job.id,
+        lambda spec: replace(spec, schedule=Cron("0 12 * * * within 2h", "UTC")),
+        now=world.now,
+    )
+    edited = world.get(job.id)
+    assert edited.cron_expression.startswith("0 12 * * * within 2h at 1")
+    assert START + 12 * HOUR <= edited.next_run_at < START + 14 * HOUR
+
+
+def test_a_declared_schedule_with_slack_is_synchronized_once(evenbeat_harness):
+    app = Evenbeat(name="nightly")
+
+    @app.daily(between="01:00-05:00")
+    def clean() -> None: ...
+
+    harness = evenbeat_harness(app, START)
+    first = harness.app.sync_schedules()
+    before = [job.cron_expression for job in harness.jobs]
+    second = harness.app.sync_schedules()
+    assert [job.cron_expression for job in harness.jobs] == before
+    assert not second.updated
+    assert first is not second

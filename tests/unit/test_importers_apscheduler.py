@@ -22,7 +22,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from evenbeat.domain.schedule import Cron
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.apscheduler import read_apscheduler, shown
-from evenbeat.importers.source import ImportSource
+from evenbeat.importers.source import Balance, ImportSource
 
 NOW = datetime.now(UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -91,7 +91,7 @@ def test_cron_interval_and_date(scheduler: BackgroundScheduler, url: str) -> Non
         "d": shared | {"name": "d", "payload": {}, "run_at": "2100-01-01T00:00:00Z"},
     }
     assert not source.reviews
-    balanced = documents(read(url, balance=True))["i"]
+    balanced = documents(read(url, balance=Balance(intervals=True)))["i"]
     assert "anchor_at" not in balanced
     assert "placement" not in balanced
 

@@ -13,7 +13,7 @@ from celery.schedules import BaseSchedule, crontab, schedule
 from evenbeat.domain.schedule import parse_schedule
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.celery_beat import celery_app_in, read_celery
-from evenbeat.importers.source import ImportSource
+from evenbeat.importers.source import Balance, ImportSource
 
 
 class Tides(BaseSchedule):
@@ -169,7 +169,7 @@ def test_balance_turns_simple_crontabs_into_intervals(app: Celery) -> None:
     source = read(
         app,
         {"a": entry(crontab(minute=0)), "b": entry(crontab(minute=0, hour=7))},
-        balance=True,
+        balance=Balance(intervals=True),
     )
     assert [job.document["schedule"] for job in source.jobs] == ["@every 1h", "0 7 * * *"]
     assert [job.remark for job in source.jobs] == [

@@ -14,7 +14,7 @@ from evenbeat.domain.job import JobSpec
 from evenbeat.domain.setting_kinds import check_name
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.crontab import is_system, local_timezone, read_crontab, slug
-from evenbeat.importers.source import ImportSource
+from evenbeat.importers.source import Balance, ImportSource
 
 
 def read(text: str, **options: Any) -> ImportSource:
@@ -196,7 +196,7 @@ LINE = st.one_of(
 def test_any_text_is_read_and_what_is_found_can_be_added(
     written: list[str], system: bool, balance: bool
 ) -> None:
-    source = read("\n".join(written), system=system, balance=balance)
+    source = read("\n".join(written), system=system, balance=Balance(balance))
     for job in source.jobs:
         request = JobCreate.model_validate(job.document)
         assert new_job(request, JobSpec(task="shell"), {}, "import").name
@@ -282,7 +282,7 @@ def test_a_long_path_makes_a_tag_that_can_be_stored() -> None:
     ],
 )
 def test_simple_cron_becomes_a_balanced_interval(expression: str, minutes: int) -> None:
-    (job,) = read(f"{expression} x", balance=True).jobs
+    (job,) = read(f"{expression} x", balance=Balance(intervals=True)).jobs
     every = job.document["schedule"].removeprefix("@every ")
     units = {"m": 1, "h": 60, "d": 1440}
     assert int(every[:-1]) * units[every[-1]] == minutes
@@ -302,7 +302,7 @@ def test_simple_cron_becomes_a_balanced_interval(expression: str, minutes: int) 
     ],
 )
 def test_other_cron_stays_and_says_why(expression: str, why: str) -> None:
-    (job,) = read(f"{expression} x", balance=True).jobs
+    (job,) = read(f"{expression} x", balance=Balance(intervals=True)).jobs
     assert job.document["schedule"] == expression
     assert job.remark == f"stays cron: {why}"
 

@@ -199,7 +199,7 @@ def test_simulate_prints_figures_and_draws(
     told = capsys.readouterr()
     assert "before needs 2 workers at once, 1 would suffice" in told.out
     assert "1 worker fewer." in told.out
-    assert "0 0 * * * -> 1d  x 2" in told.out
+    assert "0 0 * * * -> @every 1d  x 2" in told.out
     assert "30 9 * * * (cron at a chosen time)" in told.out
     assert told.err.startswith("line 6: ")
     assert svg.read_text().startswith("<svg")
@@ -215,10 +215,32 @@ def test_simulate_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert told["placed"] == told["total_jobs"] == 3
 
 
+def test_simulate_shows_a_week_with_slack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, svg = tmp_path / "crontab", tmp_path / "week.svg"
+    file.write_text("30 9 * * 1-5 a\n30 9 * * 1-5 b\n0 0 * * * c\n0 0 * * * d\n")
+    assert simulate(crontab=file, slack="2h", svg=svg) == 0
+    shown = capsys.readouterr().out
+    for line in (
+        "before needs 2 workers at once, 1 would suffice",
+        "after  needs 2 workers at once, 2 would suffice",
+        "slack  needs 1 worker at once, 1 would suffice",
+        "4 cron jobs get slack:",
+        "30 9 * * 1-5 -> 30 9 * * 1-5 within 2h  x 2",
+    ):
+        assert line in shown
+    assert "with slack: 1 workers needed" in svg.read_text()
+    simulate(crontab=file, slack="2h", as_json=True)
+    answer = json.loads(capsys.readouterr().out)
+    assert [answer[week]["workers_needed"] for week in ("before", "after", "slack")] == [2, 2, 1]
+    assert len(answer["loosened"]) == 4
+
+
 def test_the_document_and_the_picture_agree() -> None:
     found = forecast([RecurringJob("a", Interval(HOUR), 6 * MINUTE)] * 4, NOW)
     assert document(found)["before"]["expected_peak"] == 4
-    assert "Before: 4 workers needed, 0.4 busy on average" in picture(found)
+    assert "Before: 4 workers needed, 0.4 on average" in picture(found)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from uuid import UUID
 from evenbeat.balance.load_cache import LOOK_SECONDS, LoadCache
 from evenbeat.balance.rebalancer import PlanPreview, Rebalance, Rebalancer
 from evenbeat.domain.duration import parse_duration
+from evenbeat.domain.load_entry import SlackCron
 from evenbeat.domain.moments import BEGIN, at_second, epoch_second
-from evenbeat.domain.schedule import Interval
+from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.window import ALL_DAY_OFF_PEAK, OFF_PEAK, ExecutionWindow, parse_window
 from evenbeat.errors import EvenbeatError, InvalidInput, NotFound
 from evenbeat.events import BalanceEvent, EventBus, EventKind
@@ -115,6 +116,15 @@ class Balancer:
                 for request in requests:
                     observe(request.kind, each)
         return [placed.at for placed in places]
+
+    def place_crons(self, crons: Sequence[SlackCron], now: datetime) -> list[Cron]:
+        """Where in their slack cron jobs should run."""
+        try:
+            return self._load.place_crons(crons, now)
+        except Exception:
+            # A job that is not placed runs at its opening; one that is not added never runs.
+            logger.exception("Placing failed; cron jobs run as their slack begins")
+            return [one.cron for one in crons]
 
     def confirm(
         self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True

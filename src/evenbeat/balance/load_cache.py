@@ -14,12 +14,14 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
+from evenbeat.domain.load_entry import SlackCron
 from evenbeat.domain.moments import BEGIN
+from evenbeat.domain.schedule import Cron
 from evenbeat.domain.window import OFF_PEAK, ExecutionWindow, parse_window
 from evenbeat.errors import DatabaseUnavailable, StoreError
 from evenbeat.placement.load import Beat, LoadModel, cron_loads, duration_ms
 from evenbeat.placement.off_peak import off_peak_hours
-from evenbeat.placement.planner import Placed, Rhythm, place, place_many
+from evenbeat.placement.planner import Placed, Rhythm, place, place_crons, place_many
 from evenbeat.placement.windowed import Hours
 from evenbeat.store.placement import PlacedJob, PlacementRequest
 from evenbeat.store.store import Store
@@ -239,6 +241,11 @@ class LoadCache:
                 reservation = Reservation(placed.beat, moment, placed, request)
                 current.reservations[request.job_id] = reservation
             return places
+
+    def place_crons(self, crons: Sequence[SlackCron], now: datetime) -> list[Cron]:
+        """A place for each, counted until everything is read again."""
+        with self._using:
+            return place_crons(self._current.model if self._current else LoadModel(now), crons)
 
     def confirm(
         self, stored: Iterable[UUID], dropped: Iterable[UUID], *, committed: bool

@@ -9,6 +9,7 @@ from evenbeat.cli.client import Document
 from evenbeat.cli.output import say, write
 from evenbeat.cli.run_import import all_jobs, all_of, run_import
 from evenbeat.cli.session import ApiSession, CommandGroup, api_command, argument, flag, option
+from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.webhooks import TASK as DELIVERY
 from evenbeat.errors import EvenbeatError, InvalidInput
 from evenbeat.humanize import count
@@ -23,6 +24,7 @@ from evenbeat.importers.files import (
     template_of,
     written,
 )
+from evenbeat.importers.source import Balance
 
 _LIVE = "pending,scheduled,running,paused"
 
@@ -39,7 +41,15 @@ BalanceOption = Annotated[
         "Turn cron that only says how often, such as '0 * * * *', into balanced intervals.",
     ),
 ]
+SlackOption = Annotated[
+    str | None,
+    option("DURATION", "Let cron that names a time start up to so much later, by load: 2h."),
+]
 ApplyOption = Annotated[bool, flag("--apply", "Do it. Without it, only show the plan.")]
+
+
+def balance_of(intervals: bool, slack: str | None) -> Balance:
+    return Balance(intervals, None if slack is None else parse_duration(slack, field="slack"))
 
 
 @import_cli.api_command()
@@ -58,6 +68,7 @@ def crontab(  # noqa: PLR0917 - the options are named on the command line
         option("ZONE", "What times are read in. Default: the time zone of this machine."),
     ] = None,
     balance: BalanceOption = False,
+    slack: SlackOption = None,
     apply: ApplyOption = False,
 ) -> int:
     """Import a crontab: each line becomes a job of the task `shell`.
@@ -74,7 +85,7 @@ def crontab(  # noqa: PLR0917 - the options are named on the command line
         timezone=zone,
         user=user or getpass.getuser(),
         system=system or is_system(file.absolute()),
-        balance=balance,
+        balance=balance_of(balance, slack),
     )
     return run_import(session, source, apply=apply)
 
@@ -86,6 +97,7 @@ def celery(
         str, argument("MODULE[:APP]", "The application with the beat schedule: shop.celery:app.")
     ],
     balance: BalanceOption = False,
+    slack: SlackOption = None,
     apply: ApplyOption = False,
 ) -> int:
     """Import Celery's beat schedule: each entry becomes a job of the task that it names.
@@ -97,7 +109,7 @@ def celery(
     where, _, attribute = module.partition(":")
     app = celery_app_in(load_module(where), attribute or None)
     try:
-        source = read_celery(app, origin=where, balance=balance)
+        source = read_celery(app, origin=where, balance=balance_of(balance, slack))
     except EvenbeatError:
         raise
     except Exception as error:  # its configuration is the user's code, too
@@ -114,6 +126,7 @@ def apscheduler(  # noqa: PLR0917 - the options are named on the command line
     ] = False,
     table: Annotated[str, option("NAME", "The table of the store.")] = "apscheduler_jobs",
     balance: BalanceOption = False,
+    slack: SlackOption = None,
     apply: ApplyOption = False,
 ) -> int:
     """Import the jobs of APScheduler 3 from its SQLAlchemyJobStore.
@@ -130,7 +143,9 @@ def apscheduler(  # noqa: PLR0917 - the options are named on the command line
     from evenbeat.importers.apscheduler import read_apscheduler  # noqa: PLC0415
 
     make_importable(Path.cwd())
-    source = read_apscheduler(store, now=session.client.now(), table=table, balance=balance)
+    source = read_apscheduler(
+        store, now=session.client.now(), table=table, balance=balance_of(balance, slack)
+    )
     return run_import(session, source, apply=apply)
 
 

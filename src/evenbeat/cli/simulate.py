@@ -37,6 +37,10 @@ def simulate(  # noqa: PLR0917 - the options are named on the command line
         Path | None, option("FILE", "Read a JSON or YAML list of jobs, as `evenbeat import` does.")
     ] = None,
     live: Annotated[bool, flag("--live", "Read the jobs of the database.")] = False,
+    slack: Annotated[
+        str | None,
+        option("DURATION", "Show a third week: cron jobs that name a time have so much slack."),
+    ] = None,
     duration: Annotated[
         str, option("DURATION", "How long a run takes unless the cost of its job says so.")
     ] = "60s",
@@ -70,18 +74,20 @@ def simulate(  # noqa: PLR0917 - the options are named on the command line
         recurring = [RecurringJob.of(job) for job in snapshot if job.status != "paused"]
     if not recurring:
         raise InvalidInput("There is no recurring job to simulate.", field="jobs")
-    result = forecast(recurring, datetime.now(UTC))
+    now, most = datetime.now(UTC), None if slack is None else parse_duration(slack, field="slack")
+    result = forecast(recurring, now)
+    loose = None if most is None else forecast(recurring, now, most)
     if svg is not None:
         if svg.suffix != ".svg":
             raise InvalidInput(f"--svg {svg}: name a file that ends in .svg.", field="svg")
         try:
-            svg.write_text(picture(result, title) + "\n", encoding="utf-8")
+            svg.write_text(picture(result, title, loose) + "\n", encoding="utf-8")
         except OSError as error:
             raise InvalidInput(f"{svg} cannot be written: {error.strerror}.", field="svg") from None
     if as_json:
-        print_json(document(result))
+        print_json(document(result, loose))
     else:
-        console().print(summary(result, svg), soft_wrap=True)
+        console().print(summary(result, svg, loose), soft_wrap=True)
     return 0
 
 
@@ -101,16 +107,26 @@ def recurring_jobs(source: ImportSource, lasting: timedelta, timezone: str) -> l
     return jobs
 
 
-def document(result: Forecast) -> dict[str, Any]:
+def weeks(result: Forecast, loose: Forecast | None) -> list[tuple[str, Curve, int]]:
+    """Each replayed week with its name, and how many workers would suffice for its jobs."""
+    before = result.workers_sufficient if loose is None else loose.workers_sufficient
+    shown = [("before", result.before, before), ("after", result.after, result.workers_sufficient)]
+    if loose is not None:
+        shown.append(("slack", loose.after, loose.workers_sufficient))
+    return shown
+
+
+def document(result: Forecast, loose: Forecast | None = None) -> dict[str, Any]:
     """The forecast as JSON; loads are per 15-minute slot of the week, from Monday midnight."""
     curves = {}
-    for name, curve in (("before", result.before), ("after", result.after)):
+    for name, curve, sufficient in weeks(result, loose):
         slots = curve.per_second.reshape(-1, 900)
         curves[name] = {
             "workers_needed": curve.peak,
             "expected_peak": curve.peak,
             "expected_mean": round(curve.mean, 3),
-            "distribution_score": round(score(result.workers_sufficient, curve.peak), 4),
+            "workers_sufficient": sufficient,
+            "distribution_score": round(score(sufficient, curve.peak), 4),
             "week_load": [round(value, 3) for value in slots.mean(axis=1).tolist()],
             "week_peak": slots.max(axis=1).tolist(),
         }
@@ -120,35 +136,45 @@ def document(result: Forecast) -> dict[str, Any]:
         "workers_sufficient": result.workers_sufficient,
         "placed": result.placed,
         "turned": [
-            {"name": job.name, "cron": job.expression, "every": format_duration(job.every)}
+            {"name": job.name, "cron": job.expression, "every": format_duration(job.becomes.every)}
             for job in result.converted
+            if isinstance(job.becomes, Interval)
         ],
         "kept": [job._asdict() for job in result.unchanged],
+        "loosened": [
+            {"name": job.name, "cron": job.expression, "schedule": job.becomes.expression}
+            for job in (() if loose is None else loose.converted)
+            if isinstance(job.becomes, Cron)
+        ],
         **curves,
     }
 
 
-def picture(result: Forecast, title: str = "") -> str:
-    before, after = (
-        f"{name}: {curve.peak:,} workers needed, {curve.mean:,.1f} busy on average"
-        for name, curve in (("Before", result.before), ("After", result.after))
-    )
+def picture(result: Forecast, title: str = "", loose: Forecast | None = None) -> str:
+    """The week before and after, which is with slack if that is asked for."""
+    after, words = result.after, "balanced"
+    if loose is not None:
+        after, words = loose.after, f"balanced ({result.after.peak:,} workers needed) with slack"
     return charts.before_after(
         result.before.peaks(60),
-        result.after.peaks(60),
+        after.peaks(60),
         title=title or f"Jobs running at once over a week, {result.jobs:,} jobs",
-        notes=(before, after),
+        notes=(
+            f"Before: {result.before.peak:,} workers needed, {result.before.mean:,.1f} on average",
+            f"After, {words}: {after.peak:,} workers needed",
+        ),
         alone=True,
     )
 
 
-def summary(result: Forecast, svg: Path | None = None) -> Group:
-    """Two weeks as lines of blocks on one scale, their figures, and which jobs stay."""
+def summary(result: Forecast, svg: Path | None = None, loose: Forecast | None = None) -> Group:
+    """The weeks as lines of blocks on one scale, their figures, and which jobs stay."""
     title = f"{count(result.jobs, 'job')}, the week from {result.since:%A %d %B %Y} (UTC)"
     lines, top = [heading(title)], max(result.before.peak, result.after.peak)
-    for name, curve, colour in (("before", result.before, "red"), ("after", result.after, "green")):
+    for name, curve, sufficient in weeks(result, loose):
+        colour = "red" if name == "before" else "green"
         figures = (
-            f"needs {count(curve.peak, 'worker')} at once, {result.workers_sufficient:,} would "
+            f"needs {count(curve.peak, 'worker')} at once, {sufficient:,} would "
             f"suffice; {curve.mean:,.1f} busy on average"
         )
         lines += [Text(), Text(f"{name:<7}", "bold") + Text(figures), *_days(curve, top, colour)]
@@ -162,7 +188,11 @@ def summary(result: Forecast, svg: Path | None = None) -> Group:
     if result.converted:
         words = "cron job becomes a balanced interval", "cron jobs become balanced intervals"
         lines.append(Text(f"{count(len(result.converted), *words)}:"))
-        lines += _some([f"{j.expression} -> {format_duration(j.every)}" for j in result.converted])
+        lines += _some([f"{job.expression} -> {job.becomes.text}" for job in result.converted])
+    if loose is not None:
+        slack = [job for job in loose.converted if isinstance(job.becomes, Cron)]
+        lines.append(Text(f"{count(len(slack), 'cron job gets', 'cron jobs get')} slack:"))
+        lines += _some([f"{job.expression} -> {job.becomes.text}" for job in slack])
     if result.unchanged:
         words = "job keeps its times", "jobs keep their times"
         lines.append(Text(f"{count(len(result.unchanged), *words)}:"))

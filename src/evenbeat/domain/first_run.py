@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from evenbeat.domain.decision import due_time
 from evenbeat.domain.job import JobRecord, JobSpec, Placement, recurring_of, spec_of
-from evenbeat.domain.schedule import After, Interval, Recurring
+from evenbeat.domain.schedule import After, Cron, Interval, Recurring
 from evenbeat.domain.states import JobStatus
 from evenbeat.domain.window import due_at
 
@@ -82,6 +82,14 @@ def with_its_rhythm(job: JobRecord, spec: JobSpec) -> JobSpec:
         return replace(spec, schedule=before.schedule)
     if not stays and spec.schedule.anchor == job.anchor_at:
         return unanchored(spec)
+    return spec
+
+
+def in_its_place(job: JobRecord, spec: JobSpec) -> JobSpec:
+    """The edited spec where the job was, if its schedule is cron with the same slack."""
+    before, after = spec_of(job).schedule, spec.schedule
+    if isinstance(before, Cron) and before.placed(None) == after:
+        return replace(spec, schedule=before)
     return spec
 
 

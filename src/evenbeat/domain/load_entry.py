@@ -4,6 +4,8 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from evenbeat.domain.schedule import Cron
+
 
 class LoadEntry(NamedTuple):
     """What placement needs to know of a recurring job; `cost_ms` is expected, None if unknown.
@@ -30,6 +32,19 @@ class LoadEntry(NamedTuple):
     schedule_version: int = 0
     unproven: bool = False
     delay_seconds: float = 0.0
+
+
+class SlackCron(NamedTuple):
+    """A cron job with slack that is to be placed in it, and the name that people know it by."""
+
+    name: str
+    cron: Cron
+    cost_ms: float | None = None
+
+    @property
+    def minutes(self) -> int:
+        slack = self.cron.slack
+        return 0 if slack is None else slack.minutes
 
 
 class CronEntry(NamedTuple):

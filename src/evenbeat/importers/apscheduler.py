@@ -23,6 +23,8 @@ from evenbeat.domain.moments import as_utc, zone_named
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.source import (
+    AS_IT_STANDS,
+    Balance,
     Document,
     ImportSource,
     check_days,
@@ -42,7 +44,7 @@ _LAST_OF_MONTH = 5
 
 
 def read_apscheduler(
-    url: str, *, now: datetime, table: str = TABLE, balance: bool = False
+    url: str, *, now: datetime, table: str = TABLE, balance: Balance = AS_IT_STANDS
 ) -> ImportSource:
     """The jobs of a store. The caller vouches for it: its pickles are read."""
     source = ImportSource(tag=tag_of("apscheduler", shown(url)))
@@ -165,7 +167,7 @@ _HARMLESS: dict[tuple[str, str], Any] = {
 
 
 def _job(
-    job_id: str, state: dict[str, Any], now: datetime, balance: bool
+    job_id: str, state: dict[str, Any], now: datetime, balance: Balance
 ) -> tuple[Document, str | None]:
     """The document, and a remark on it."""
     reference, args = state["func"], tuple(state.get("args") or ())
@@ -197,7 +199,7 @@ def _function(reference: str) -> Any:
     return function
 
 
-def _timing(trigger: Record, now: datetime, balance: bool) -> tuple[Document, str | None]:
+def _timing(trigger: Record, now: datetime, balance: Balance) -> tuple[Document, str | None]:
     if trigger.get("end_date") is not None:
         raise InvalidInput(
             f"It ends at {trigger.get('end_date')}, and schedules here have no end. Import it "
@@ -211,14 +213,14 @@ def _timing(trigger: Record, now: datetime, balance: bool) -> tuple[Document, st
             if name is None:
                 raise InvalidInput("Its time zone has no IANA name, such as Europe/Berlin.")
             cron = Cron(_expression(trigger.get("fields")), name)
-            timing, remark = cron_timing(cron, balance=balance)
+            timing, remark = cron_timing(cron, balance)
             if start is not None and start > now:
                 first = cron.next_after(start - timedelta(microseconds=1))
                 timing["run_at"] = moment_text(first)
             return timing, remark
         case "IntervalTrigger":
             when: Document = {"schedule": Interval(trigger.get("interval")).text}
-            if not balance and start is not None:
+            if not balance.intervals and start is not None:
                 anchor = moment_text(start.replace(microsecond=0))
                 when |= {"anchor_at": anchor, "placement": "pinned"}
             return when, None

@@ -12,6 +12,8 @@ from evenbeat.domain.moments import zone_named
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.source import (
+    AS_IT_STANDS,
+    Balance,
     Document,
     ImportSource,
     check_days,
@@ -56,7 +58,7 @@ def _is_instance(value: object, module: str, name: str) -> bool:
     return any((k.__module__, k.__qualname__) == (module, name) for k in type(value).__mro__)
 
 
-def read_celery(app: Any, *, origin: str, balance: bool = False) -> ImportSource:
+def read_celery(app: Any, *, origin: str, balance: Balance = AS_IT_STANDS) -> ImportSource:
     """The jobs of an application's beat schedule, those included that `add_periodic_task` adds."""
     app.loader.import_default_modules()
     app.finalize()
@@ -84,11 +86,11 @@ def read_celery(app: Any, *, origin: str, balance: bool = False) -> ImportSource
     return source
 
 
-def _timing(schedule: Any, zone: str, balance: bool) -> tuple[Document, str | None]:
+def _timing(schedule: Any, zone: str, balance: Balance) -> tuple[Document, str | None]:
     if _is_instance(schedule, "celery.schedules", "crontab"):
         fields = [_field(schedule, name, allowed) for name, allowed in _FIELDS.items()]
         check_days(fields[2], fields[4])
-        return cron_timing(Cron(" ".join(fields), zone), balance=balance)
+        return cron_timing(Cron(" ".join(fields), zone), balance)
     every = schedule
     if isinstance(schedule, int | float) and not isinstance(schedule, bool):
         every = timedelta(seconds=schedule)

@@ -11,7 +11,16 @@ from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.moments import zone_named
 from evenbeat.domain.schedule import Cron
 from evenbeat.errors import InvalidInput
-from evenbeat.importers.source import Document, ImportSource, Remark, cron_timing, digest, tag_of
+from evenbeat.importers.source import (
+    AS_IT_STANDS,
+    Balance,
+    Document,
+    ImportSource,
+    Remark,
+    cron_timing,
+    digest,
+    tag_of,
+)
 
 _ASSIGNMENT = re.compile(r"""\s*(?:([A-Za-z_]\w*)|"([^"=]+)"|'([^'=]+)')\s*=\s*(.*)$""")
 _DURATION = re.compile(r"#+\s*duration\s*[:=]\s*(\S+)", re.IGNORECASE)
@@ -38,7 +47,7 @@ def read_crontab(
     timezone: str,
     user: str | None,
     system: bool = False,
-    balance: bool = False,
+    balance: Balance = AS_IT_STANDS,
 ) -> ImportSource:
     """The jobs of a crontab. `user` is whom workers run as: lines of others need review, unless it
     is None. `CRON_TZ=`, or otherwise `TZ=`, sets the time zone from its line on, and a comment
@@ -72,7 +81,7 @@ def read_crontab(
             else:
                 zone = next(filter(None, map(environment.get, _ZONES)), timezone).removeprefix(":")
                 cron, command = _entry(line, zone, user, system)
-                timing, remark = cron_timing(cron, balance=balance)
+                timing, remark = cron_timing(cron, balance)
                 document = {"description": line[:2000], **timing}
                 document |= _shell_job(command, environment, names)
                 if duration is not None:

@@ -18,6 +18,7 @@ from evenbeat.domain.job import BY_NAME
 from evenbeat.domain.moments import as_utc
 from evenbeat.domain.schedule import (
     After,
+    Cron,
     Interval,
     Once,
     Recurring,
@@ -210,6 +211,8 @@ def canonical(document: Mapping[str, Any]) -> Document:
     for name in ("schedule", "interval_seconds", "timezone", "after", "after_on"):
         fields.pop(name, None)
     fields |= {name: getattr(schedule, name) for name in ("timezone",) if hasattr(schedule, name)}
+    if isinstance(schedule, Cron):
+        schedule = schedule.placed(None)
     if schedule.text is not None:
         fields["schedule"] = schedule.text
     if isinstance(schedule, After):

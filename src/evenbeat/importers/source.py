@@ -8,7 +8,7 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -147,22 +147,38 @@ def payload_of(
     return payload
 
 
-def cron_timing(cron: Cron, *, balance: bool) -> tuple[Document, str | None]:
-    """The fields that say when, and a remark: cron as it stands or, if `balance` is set and it only
-    says how often, a balanced interval."""
-    unchanged = {"schedule": cron.expression, "timezone": cron.timezone}
-    if not balance:
-        return unchanged, None
-    from evenbeat.placement.simulate import equivalent_interval  # noqa: PLC0415 - NumPy
+class Balance(NamedTuple):
+    """What may become of cron: balanced `intervals` where it only says how often, and so much
+    `slack` where it names a time."""
 
-    every = equivalent_interval(cron)
-    if every is not None:
+    intervals: bool = False
+    slack: timedelta | None = None
+
+
+AS_IT_STANDS = Balance()
+
+
+def cron_timing(cron: Cron, balance: Balance) -> tuple[Document, str | None]:
+    """The fields that say when, and a remark: cron as it stands, or what it may become."""
+    unchanged = {"schedule": cron.expression, "timezone": cron.timezone}
+    if balance == AS_IT_STANDS:
+        return unchanged, None
+    becomes: Cron | Interval = cron
+    if balance.intervals:
+        from evenbeat.placement.simulate import balanced_form  # noqa: PLC0415 - NumPy
+
+        becomes = balanced_form(cron, balance.slack)
+    elif balance.slack is not None:
+        becomes = cron.with_slack(balance.slack)
+    if isinstance(becomes, Interval):
         older = {  # answered with the job, as a way back
-            "interval_minutes": int(every.total_seconds()) // 60,
+            "interval_minutes": int(becomes.every.total_seconds()) // 60,
             "interval_type": "minutes",
             "schedule_time": cron.expression,
         }
-        return {"schedule": Interval(every).text, **older}, f"was {cron.expression}"
+        return {"schedule": becomes.text, **older}, f"was {cron.expression}"
+    if becomes != cron:
+        return unchanged | {"schedule": becomes.text}, f"was {cron.expression}"
     minute, hour, *days = [*cron.expression.split(), "", ""][:5]
     if days != ["*", "*", "*"]:  # names such as @weekly are one word
         reason = "it names certain days"

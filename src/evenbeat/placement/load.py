@@ -354,17 +354,18 @@ class LoadModel:
         durations: dict[CronLoad, list[int]] = defaultdict(list)
         for job in jobs.values():
             durations[job._replace(duration_ms=0)].append(job.duration_ms)
-        changes = np.zeros((2, WEEK + 1))
+        changes = np.zeros((3, WEEK + 1))
         begun = np.zeros(WEEK, np.int64)
         for alike, lasting in durations.items():
             starts = alike.starts(self.since)
             uncertain = [-(-ms // 2) for ms in lasting] + [2 * ms for ms in lasting]
             add_cron_changes(changes[0], starts, lasting)
             add_cron_changes(changes[1], starts, uncertain, HALF)
+            if alike.cron.slack is None:
+                add_cron_changes(changes[2], starts, lasting)
             begun[starts[1:]] += RUN * len(lasting)
-        level = level_of(changes[0])
-        self.seconds += level
-        self.fixed_load += level
+        self.seconds += level_of(changes[0])
+        self.fixed_load += level_of(changes[2])
         self.uncertain_load += level_of(changes[1])
         self._add_starts(begun)
         self.jobs += len(jobs)

@@ -18,7 +18,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from evenbeat.domain.load_entry import SlackCron
 from evenbeat.domain.moments import at_second, epoch_second
+from evenbeat.domain.schedule import Cron
 from evenbeat.placement.load import (
     CELL,
     GOLDEN,
@@ -26,10 +28,12 @@ from evenbeat.placement.load import (
     SLOT,
     WEEK,
     Beat,
+    CronLoad,
     Ints,
     Load,
     LoadModel,
     RunShape,
+    cron_starts,
     duration_ms,
 )
 from evenbeat.placement.windowed import Hours, held_until, open_spans, phases_inside
@@ -262,6 +266,47 @@ def _placed(
     ]
 
 
+def place_crons(model: LoadModel, jobs: Sequence[SlackCron]) -> list[Cron]:
+    """The crons with the minutes of their slack at which their runs meet the least load, all
+    counted in the model: the least slack first, longest runs first."""
+    order = sorted(range(len(jobs)), key=lambda n: (jobs[n].minutes, -duration_ms(jobs[n].cost_ms)))
+    places: dict[int, Cron] = {}
+    for number in order:
+        name, cron, cost_ms = jobs[number]
+        places[number] = place_cron(model, cron, cost_ms)
+        model.add_crons({name: CronLoad(places[number], duration_ms(cost_ms))})
+    return [places[number] for number in range(len(jobs))]
+
+
+def place_cron(model: LoadModel, cron: Cron, cost_ms: float | None) -> Cron:
+    """The cron with the minute of its slack at which its runs meet the least load; where several
+    are equally good, overruns decide. The model stays as it is."""
+    slack = cron.slack
+    if slack is None:
+        return cron
+    openings = cron_starts(cron.placed(None), model.since)[1:].tolist()
+    is_rare = not openings
+    if is_rare:  # of no day in this week: any day stands for it
+        minute, hour, *_ = cron.placed(None).fields.split()
+        openings = cron_starts(Cron(f"{minute} {hour} * * *", cron.timezone), model.since)[1:]
+    width = max(1, -(-duration_ms(cost_ms) // 1000))
+    minutes = np.arange(slack.minutes)
+    for week, seconds in ((model.seconds, width), (model.uncertain_load, 2 * width)):
+        length = slack.minutes * CELL + min(seconds, WEEK // 2)
+        arcs = [_arc(week, start, length) for start in openings]
+        ahead = highest_ahead(np.maximum.reduce(arcs), seconds)[: slack.minutes * CELL : CELL]
+        minutes = minutes[ahead[minutes] == ahead[minutes].min()]
+    if is_rare:  # their load is not seen, so they lie apart without a memory
+        return cron.placed(int(minutes[int(model.jobs * GOLDEN % 1 * len(minutes))]))
+    return cron.placed(middle(minutes, slack.minutes + 1))  # the ends are no neighbours
+
+
+def _arc(week: Load, start: int, length: int) -> Load:
+    """A part of the week, which goes on at its beginning."""
+    arc = week[start : start + length]
+    return np.append(arc, week[: length - len(arc)]) if len(arc) < length else arc
+
+
 # ---------------------------------------------------------------- where in its cycle a job starts
 
 
@@ -290,12 +335,9 @@ def load_ahead(week: Load, shape: RunShape, stretch: range) -> Load:
     meet. A part of the cycle costs as little as it is short."""
     if len(stretch) == shape.cycle:
         return highest_ahead(folded_peak(week, shape.cycle), shape.seconds)
-    length, arcs = min(len(stretch) + shape.seconds, shape.cycle), []
-    for shift in range(0, WEEK, shape.cycle):
-        start = (stretch.start + shift) % WEEK
-        over = max(0, start + length - WEEK)
-        arc = week[start : start + length]
-        arcs.append(np.append(arc, week[:over]) if over else arc)
+    length = min(len(stretch) + shape.seconds, shape.cycle)
+    shifts = range(0, WEEK, shape.cycle)
+    arcs = [_arc(week, (stretch.start + shift) % WEEK, length) for shift in shifts]
     return highest_ahead(np.maximum.reduce(arcs), shape.seconds)[: len(stretch)]
 
 

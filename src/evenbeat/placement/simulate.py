@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenbeat.domain.duration import format_duration
-from evenbeat.domain.load_entry import LoadEntry
+from evenbeat.domain.load_entry import LoadEntry, SlackCron
 from evenbeat.domain.moments import at_second, epoch_second
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.schedule.cron import NAMED_CRON
@@ -31,7 +31,7 @@ from evenbeat.placement.load import (
     duration_ms,
 )
 from evenbeat.placement.off_peak import off_peak_hours
-from evenbeat.placement.planner import Rhythm, place_many
+from evenbeat.placement.planner import Rhythm, place_crons, place_many
 from evenbeat.placement.windowed import Hours, open_spans, starts_inside
 
 Counts = NDArray[np.int64]
@@ -135,13 +135,11 @@ class RecurringJob(NamedTuple):
     def seconds(self) -> int:
         return max(1, round(self.duration.total_seconds()))
 
-    @property
-    def movable_interval(self) -> timedelta | None:
-        """The interval at which it may be placed, unless it keeps its times."""
-        if self.pinned:
-            return None
-        schedule = self.schedule
-        return equivalent_interval(schedule) if isinstance(schedule, Cron) else schedule.every
+    def balanced(self, slack: timedelta | None) -> Interval | Cron:
+        """The schedule that may be placed in its stead; cron without slack keeps its times."""
+        if self.pinned or isinstance(self.schedule, Interval):
+            return self.schedule
+        return balanced_form(self.schedule, slack)
 
     def runs(self, since: datetime) -> Runs:
         """Its runs at its own times, in seconds since a moment."""
@@ -157,11 +155,11 @@ class RecurringJob(NamedTuple):
 
 
 class ConvertedJob(NamedTuple):
-    """A cron job that becomes a balanced interval."""
+    """A cron job that becomes a balanced interval, or gets slack."""
 
     name: str
     expression: str
-    every: timedelta
+    becomes: Interval | Cron
 
 
 class UnchangedJob(NamedTuple):
@@ -186,19 +184,26 @@ class Forecast(NamedTuple):
     """How many no schedule of these jobs could do without: see `LoadModel`."""
 
 
-def forecast(jobs: Sequence[RecurringJob], now: datetime) -> Forecast:
-    """Replay the week (Monday to Sunday, UTC) that `now` lies in."""
+def forecast(
+    jobs: Sequence[RecurringJob], now: datetime, slack: timedelta | None = None
+) -> Forecast:
+    """Replay the week (Monday to Sunday, UTC) that `now` lies in. With `slack`, cron jobs that name
+    a time get up to so much of it."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     since = midnight - timedelta(days=now.weekday())
     model, crons, after = LoadModel(since), {}, []
     fixed: list[Runs] = []
     converted, unchanged, movable = [], [], []
+    loose: list[tuple[RecurringJob, SlackCron]] = []
     for job in jobs:
-        schedule, every = job.schedule, job.movable_interval
-        if every is not None:
-            movable.append(Rhythm(every, job.seconds * 1000.0, job.window))
-            if isinstance(schedule, Cron):
-                converted.append(ConvertedJob(job.name, schedule.expression, every))
+        schedule, becomes = job.schedule, job.balanced(slack)
+        if isinstance(schedule, Cron) and becomes != schedule:
+            converted.append(ConvertedJob(job.name, schedule.expression, becomes))
+        if isinstance(becomes, Cron) and becomes.slack and not job.pinned:
+            loose.append((job, SlackCron(job.name, becomes, job.seconds * 1000.0)))
+            continue
+        if isinstance(becomes, Interval) and not job.pinned:
+            movable.append(Rhythm(becomes.every, job.seconds * 1000.0, job.window))
             continue
         if isinstance(schedule, Cron):
             reason = "pinned" if job.pinned else "cron at a chosen time"
@@ -210,6 +215,9 @@ def forecast(jobs: Sequence[RecurringJob], now: datetime) -> Forecast:
             model.add(job.beat(schedule, since))
         fixed.append(job.runs(since))
     model.add_crons(crons)
+    placed_crons = place_crons(model, [cron for _, cron in loose])
+    for (job, _), cron in zip(loose, placed_crons, strict=True):
+        after.append(job._replace(schedule=cron).runs(since))
     at_any_time = [rhythm for rhythm in movable if rhythm.window != OFF_PEAK]
     after += [Runs.of(placed.beat, model.since) for placed in place_many(model, at_any_time, since)]
     hours = str(off_peak_hours(model, None))
@@ -218,9 +226,21 @@ def forecast(jobs: Sequence[RecurringJob], now: datetime) -> Forecast:
     before = replay(job.runs(since) for job in jobs)
     balanced = replay([*fixed, *after])
     sufficient = max(ceil(balanced.mean), replay(fixed).peak)
-    placed_intervals = len(movable) - len(converted)
+    placed_intervals = len(movable) + len(loose) - len(converted)
     changes = placed_intervals, converted, unchanged
     return Forecast(since, len(jobs), *changes, before, balanced, sufficient)
+
+
+def balanced_form(cron: Cron, slack: timedelta | None = None) -> Interval | Cron:
+    """What an expression may become: cron with slack where it names a time and slack is given,
+    otherwise the interval that it stands for, if it does; as it is if neither."""
+    _, hour, *_ = cron.fields.split()
+    if slack is not None and hour.isdecimal():
+        return cron.with_slack(slack)
+    every = equivalent_interval(cron)
+    if every is not None:
+        return Interval(every)
+    return cron if slack is None else cron.with_slack(slack)
 
 
 def equivalent_interval(cron: Cron) -> timedelta | None:

@@ -10,6 +10,7 @@ import psycopg
 from evenbeat.domain.first_run import (
     FirstRun,
     first_run,
+    in_its_place,
     resumed_run,
     schedule_changed,
     status_after_edit,
@@ -49,12 +50,13 @@ from evenbeat.store.part import StorePart
 from evenbeat.store.placement import (
     NoPlacer,
     PlacerFactory,
+    asks_load,
     placed_run,
     placement_request,
     places_for,
     rescheduled,
     resume_request,
-    with_hours,
+    with_load,
 )
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import MAX_JSON_BYTES, encode_json
@@ -263,8 +265,10 @@ class Control(StorePart):
             if rewiring:
                 self._dependencies.lock(connection)
             job = self._get(JobRecord._make, "job_for_update", "job", job_id, connection=connection)
-            spec = with_hours(self._placer, edit(spec_of(job)))
-            plan = self._replanned(job, spec, self._database.clock(now, connection))
+            moment, spec = self._database.clock(now, connection), edit(spec_of(job))
+            if asks_load(spec):
+                (spec,) = with_load(self._placer, [(job.name, in_its_place(job, spec))], moment)
+            plan = self._replanned(job, spec, moment)
             columns = {**spec_columns(spec), **plan, "id": job_id, "name": name or job.name}
             try:
                 params = {**documents, **columns, "now": now}

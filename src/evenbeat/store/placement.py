@@ -10,8 +10,8 @@ from psycopg.types.json import Jsonb
 
 from evenbeat.domain.first_run import FirstRun, first_run, unanchored
 from evenbeat.domain.job import JobRecord, JobSpec, Placement, spec_of
-from evenbeat.domain.load_entry import CronEntry, LoadEntry
-from evenbeat.domain.schedule import Interval
+from evenbeat.domain.load_entry import CronEntry, LoadEntry, SlackCron
+from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.states import JobStatus
 from evenbeat.domain.window import ALL_DAY_OFF_PEAK, ExecutionWindow
 from evenbeat.errors import Conflict
@@ -51,6 +51,9 @@ class Placer(Protocol):
     def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:
         """The first run of each, later than now by one interval at most; None: no suggestion."""
 
+    def place_crons(self, crons: Sequence[SlackCron], now: datetime) -> list[Cron]:
+        """The crons with a place in their slack."""
+
     def confirm(
         self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
     ) -> None:
@@ -73,6 +76,9 @@ class NoPlacer:
     def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:  # noqa: ARG002
         return [None for _ in requests]
 
+    def place_crons(self, crons: Sequence[SlackCron], now: datetime) -> list[Cron]:  # noqa: ARG002
+        return [one.cron for one in crons]
+
     def confirm(
         self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
     ) -> None: ...
@@ -93,17 +99,37 @@ class PlacedAside:
     def place(self, requests: Sequence[PlacementRequest], now: datetime) -> list[datetime | None]:
         return aside(lambda: self._placer.place(requests, now))
 
+    def place_crons(self, crons: Sequence[SlackCron], now: datetime) -> list[Cron]:
+        return aside(lambda: self._placer.place_crons(crons, now))
+
     def confirm(
         self, stored: Iterable[UUID], dropped: Iterable[UUID] = (), *, committed: bool = True
     ) -> None:
         aside(lambda: self._placer.confirm(stored, dropped, committed=committed))
 
 
-def with_hours(placer: PlacerFactory, spec: JobSpec) -> JobSpec:
-    """The spec with the hours that `off_peak` means now, if that is its window."""
-    if spec.window is None or not spec.window.off_peak:
-        return spec
-    return replace(spec, window=placer().off_peak())
+def asks_load(spec: JobSpec) -> bool:
+    """Whether the load decides a part of it: the hours of `off_peak`, the place in its slack."""
+    if isinstance(spec.schedule, Cron) and spec.schedule.wants_place:
+        return True
+    return spec.window is not None and spec.window.off_peak
+
+
+def with_load(
+    placer: PlacerFactory, specs: Sequence[tuple[str | None, JobSpec]], now: datetime
+) -> list[JobSpec]:
+    """Named specs with what the load decides: see `asks_load`."""
+    decided, crons = [spec for _, spec in specs], {}
+    for n, (name, spec) in enumerate(specs):
+        if spec.window is not None and spec.window.off_peak:
+            decided[n] = replace(spec, window=placer().off_peak())
+        if isinstance(spec.schedule, Cron) and spec.schedule.wants_place:
+            cost = None if spec.cost is None else spec.cost / _MILLISECOND
+            crons[n] = SlackCron(name or spec.task, spec.schedule, cost)
+    placed = placer().place_crons(list(crons.values()), now) if crons else ()
+    for n, cron in zip(crons, placed, strict=True):
+        decided[n] = replace(decided[n], schedule=cron)
+    return decided
 
 
 def placement_request(

@@ -35,10 +35,11 @@ from evenbeat.store.placement import (
     PlacementRequest,
     Placements,
     PlacerFactory,
+    asks_load,
     placed_run,
     placement_request,
     places_for,
-    with_hours,
+    with_load,
 )
 from evenbeat.store.pool import OUTAGES
 from evenbeat.store.reads import Reads
@@ -126,8 +127,8 @@ class Store:
         taken in its scope raises `NameTaken`."""
         if connection is None and isinstance(job.spec.schedule, After):
             return self.database.atomically(lambda own: self.add(job, connection=own, now=now))
-        if (window := job.spec.window) is not None and window.off_peak:
-            (job,) = self._with_hours([job], now)
+        if asks_load(job.spec):
+            (job,) = self._with_load([job], now)
         job_id = job.id or uuid7()
         if (limits := job.spec.limits) is not None:
             self._note_limits([limits], now)
@@ -162,7 +163,7 @@ class Store:
         within the batch, are answered with the job that has them."""
         if not jobs:
             return []
-        jobs = self._with_hours(jobs, now)
+        jobs = self._with_load(jobs, now)
         specs = {id(job.spec): job.spec for job in jobs}.values()  # of many jobs, few differ here
         if any_limits := [limits for spec in specs if (limits := spec.limits) is not None]:
             self._note_limits(any_limits, now)
@@ -420,12 +421,15 @@ class Store:
 
     # --------------------------------------------------------------------------------------------
 
-    def _with_hours(self, jobs: Sequence[NewJob], now: datetime | None) -> Sequence[NewJob]:
-        """The jobs with the hours that `off_peak` means now. Before a transaction is open."""
-        if not any(job.spec.window is not None and job.spec.window.off_peak for job in jobs):
+    def _with_load(self, jobs: Sequence[NewJob], now: datetime | None) -> Sequence[NewJob]:
+        """The jobs with what the load decides about them. Before a transaction is open."""
+        specs = {id(job.spec): job.spec for job in jobs}.values()  # of many jobs, few differ here
+        if not any(asks_load(spec) for spec in specs):
             return jobs
         self._placer().refresh(now)
-        return [replace(job, spec=with_hours(self._placer, job.spec)) for job in jobs]
+        named, moment = [(job.name, job.spec) for job in jobs], self.database.clock(now)
+        decided = with_load(self._placer, named, moment)
+        return [replace(job, spec=spec) for job, spec in zip(jobs, decided, strict=True)]
 
     def _first_run(
         self, job_id: UUID, job: NewJob, now: datetime | None, connection: Connection | None

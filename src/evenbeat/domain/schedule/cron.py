@@ -20,6 +20,7 @@ from cronsim import CronSim, CronSimError
 
 from evenbeat.domain.moments import BEGIN, END, EPOCH, as_utc, stretches_between, zone_named
 from evenbeat.domain.schedule.base import CRON_EXAMPLE, Recurring, ScheduleRow, split_words
+from evenbeat.domain.schedule.slack import Slack, read_slack
 from evenbeat.errors import InvalidSchedule
 from evenbeat.humanize import interval
 
@@ -62,6 +63,7 @@ class Cron(Recurring):
 
     expression: str
     timezone: str = "UTC"
+    # With slack, the expression goes on: "0 1 * * * within 4h at 02:37".
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "expression", _normal_expression(self.expression))
@@ -83,6 +85,42 @@ class Cron(Recurring):
     def columns(self) -> dict[str, Any]:
         return {"cron_expression": self.expression, "timezone": self.timezone}
 
+    @property
+    def fields(self) -> str:
+        """The five fields by which it runs."""
+        return fields_of(self.expression)
+
+    @property
+    def slack(self) -> Slack | None:
+        """How much later than its expression says it may run; None for plain cron."""
+        return read_slack(self.expression, NAMED_CRON)
+
+    @property
+    def wants_place(self) -> bool:
+        """Whether it has slack, and no place in it is chosen yet."""
+        return self.slack is not None and self.slack.offset is None
+
+    def placed(self, offset: int | None) -> "Cron":
+        """With so many minutes of its slack used, or with none chosen."""
+        slack = self.slack
+        if slack is None:
+            return self
+        return Cron(str(slack._replace(offset=offset)), self.timezone)
+
+    def with_slack(self, most: timedelta) -> "Cron":
+        """With up to so much slack, as far as its days and hours allow; otherwise unchanged."""
+        minute, hour, *days = self.fields.split()
+        if self.slack is not None or not minute.isdecimal():
+            return self
+        minutes, left = most // _MINUTE, 60 - int(minute)
+        if hour.isdecimal():
+            every_day = days == ["*", "*", "*"]
+            left = _MINUTES_A_DAY - (0 if every_day else int(hour) * 60 + int(minute))
+        minutes = min(minutes, left)
+        if minutes < 1:
+            return self
+        return Cron(str(Slack(self.expression, "", minutes)), self.timezone)
+
     def edited(self, fields: Mapping[str, Any]) -> "Cron":
         super(Cron, self).edited(fields)
         timezone = fields.get("timezone")
@@ -96,6 +134,8 @@ class Cron(Recurring):
         text = text[0].lower() + text[1:]
         if text.endswith(" every day"):
             text = "daily " + text.removesuffix(" every day")
+        if slack := self.slack:
+            text += f" (placed {slack.describe()})"
         return f"{text}, {self.timezone}"
 
     def next_after(self, moment: datetime) -> datetime:
@@ -126,8 +166,18 @@ class Cron(Recurring):
         return sum(piece.count() for piece in pieces(self.expression, self.timezone, *span))
 
 
+def fields_of(expression: str) -> str:
+    """The five fields that a normal expression stands for."""
+    slack = read_slack(expression, NAMED_CRON)
+    return NAMED_CRON.get(expression, expression) if slack is None else slack.fields()
+
+
 def _normal_expression(text: str) -> str:
     fields = split_words(text)
+    if (slack := read_slack(" ".join(fields), NAMED_CRON)) is not None:
+        cron = _normal_expression(slack.cron)
+        calendar_of(cron)
+        return str(slack._replace(cron=cron))
     if fields[0].startswith("@"):
         name = " ".join(fields).lower()
         if name in NAMED_CRON:
@@ -271,7 +321,7 @@ def pieces(
 
 @lru_cache(maxsize=4096)
 def calendar_of(expression: str) -> Calendar:
-    five = NAMED_CRON.get(expression, expression)
+    five = fields_of(expression)
     try:
         fields = CronSim(five, EPOCH)
     except (CronSimError, ValueError) as error:

@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from math import ceil
+from math import ceil, lcm
 from typing import NamedTuple
 from uuid import UUID
 
@@ -159,24 +159,23 @@ def at_once_as_guesses(jobs: list[JobRecord], random: np.random.Generator) -> li
 def machine_by_machine(jobs: list[JobRecord], _: np.random.Generator) -> list[int]:
     """The order behind the 2-approximation for periods that divide one another (Eisenbrand et al.,
     ICALP 2010): shortest period first, each on the first machine with room, as early as it can."""
-    machines: list[np.ndarray] = []
-    phases = [0] * len(jobs)
-    midnight = [job.expected for job in jobs if job.midnight]
-    for lasting in midnight:  # pinned: each takes a machine at that time
-        machines.append(np.zeros(WEEK, np.int32))
-        machines[-1].reshape(7, DAY)[:, :lasting] = 1
+    phases, midnight = [0] * len(jobs), [job.expected for job in jobs if job.midnight]
+    common = DAY if midnight else 1
+    machines = [(np.arange(common) < lasting).astype(np.int32) for lasting in midnight]
     order = sorted(range(len(jobs)), key=lambda n: (jobs[n].period, -jobs[n].expected))
     for n in order:
         period, lasting = jobs[n].period, jobs[n].expected
         if jobs[n].midnight:
             continue
+        if (longer := lcm(common, period)) != common:
+            machines, common = [np.resize(busy, longer) for busy in machines], longer
         for busy in machines:
             ahead = highest_ahead(busy.reshape(-1, period).max(axis=0), lasting)
             start = int(ahead.argmin())
             if not ahead[start]:
                 break
         else:
-            machines.append(np.zeros(WEEK, np.int32))
+            machines.append(np.zeros(common, np.int32))
             start, busy = 0, machines[-1]
         runs = busy.reshape(-1, period)
         runs[:, start : start + lasting] = 1

@@ -16,6 +16,7 @@ import yaml
 
 from evenbeat.domain.job import BY_NAME
 from evenbeat.domain.schedule import KINDS, Cron, Once
+from evenbeat.domain.schedule.slack import without_place
 from evenbeat.domain.window import OFF_PEAK
 from evenbeat.errors import InvalidInput
 from evenbeat.importers.source import Document, ImportSource
@@ -172,7 +173,7 @@ def definition_of(job: Mapping[str, Any]) -> Document:
     if (job["window"] or "").startswith(OFF_PEAK):
         definition["window"] = OFF_PEAK  # which hours that means is found where it is imported
     if job["schedule_kind"] == Cron.kind:  # and so is the place in its slack
-        definition["schedule"] = Cron(job["schedule"]).placed(None).text
+        definition["schedule"] = without_place(job["schedule"])
     if definition.get("after") is not None:
         definition["after"] = [_awaited(one, job["scope"]) for one in definition["after"]]
     if job["schedule_kind"] == Once.kind and job["status"] != "pending":

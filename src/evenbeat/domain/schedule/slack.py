@@ -93,6 +93,11 @@ def slack_between(times: str, days: str) -> str:
     return f"{minute} {hour} {days} within {format_duration(minutes * _MINUTE)}"
 
 
+def without_place(text: str) -> str:
+    """The text without the place in its slack."""
+    return re.sub(r"( within \S+) at [0-9]*:[0-9]+$", r"\1", text)
+
+
 def _by_letter(text: str, minute: str, hour: str, *days: str) -> Slack:
     """What other schedulers write as H: some minute, and some hour, spread by them by hashes."""
     of_minute, of_hour = _HASHED.fullmatch(minute), _HASHED.fullmatch(hour)

@@ -6,7 +6,7 @@
     python benchmarks/placement.py --settled  only ours: as the jobs come, and after one rebalance
     python benchmarks/placement.py --sets     only jobs that come at once: 40 fresh seeds
     python benchmarks/placement.py --small    only small sets, beside an exact solver
-    python benchmarks/placement.py --crontab  a crontab of 1,000 typical jobs, for a picture
+    python benchmarks/placement.py --crontab  a crontab of 200 typical jobs, for a picture
 
 Every run of a week is replayed second by second; the figure is the peak of concurrent runs divided
 by their mean, so 1.0 is perfectly flat. Then: starts per slot, and what it costs at a million jobs.
@@ -535,7 +535,7 @@ def weekly_bunches(count: int = 5000) -> None:
 # ---------------------------------------------------------------- a crontab
 
 
-def typical_crontab(count: int = 1000) -> str:
+def typical_crontab(count: int = 200) -> str:
     """What people write: most at minute 0 and at midnight, a tenth at times that they chose."""
     random = np.random.default_rng(2026)
     written = {

@@ -56,8 +56,8 @@ def without(document: dict[str, Any], names: set[str]) -> dict[str, Any]:
 def wherever_it_runs(document: dict[str, Any]) -> dict[str, Any]:
     """The document without what the load decides."""
     rest = without(document, ELSEWHERE)
-    text = {name: without_place(rest[name] or "") for name in ("schedule", "cron_expression")}
-    return rest | text
+    texts = ("schedule", "cron_expression", "schedule_time")
+    return rest | {name: without_place(rest[name]) for name in texts if rest.get(name)}
 
 
 @quickly

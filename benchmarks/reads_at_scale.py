@@ -58,7 +58,7 @@ def questions(store: Store) -> dict[str, Callable[[], object]]:
         "hourly bars": read.hourly,
         "jobs by state": read.counts_by_status,
         "queues": read.queues,
-        "needs attention": read.attention,
+        "needs attention": read.failing_jobs,
         "timeline, 3 h": lambda: read.timeline(now - timedelta(hours=3), now),
         "recent failures": lambda: store.runs.page(RunFilter(statuses=["failed"]), 50),
     }

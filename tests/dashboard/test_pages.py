@@ -1,7 +1,7 @@
 """Forms, notices and filters that all screens share, and the words of concerns. No browser."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -10,10 +10,10 @@ from fastapi import Request
 from evenbeat.dashboard.pages import NOTICE_COOKIE, Notice, PageRequest, parse, read_notices
 from evenbeat.dashboard.rendering import NOTHING, share, templates
 from evenbeat.domain.alerts import RULES
-from evenbeat.domain.job import JobRecord
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.alerts import Alert
-from evenbeat.store.summaries import TimelineRun
+from evenbeat.store.runs import RunGroup
+from evenbeat.store.summaries import FailingJobs
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 ID = UUID(int=7)
@@ -32,22 +32,24 @@ def test_each_kind_of_concern_says_what_is_wrong() -> None:
     waiting = {"since": NOW, "jobs": {"queue": "mail"}}
     unserved = Alert(RULES["unserved"], "No worker takes 'send'", "3 due.", "Start one.", **waiting)
     late = Alert(RULES["late"], "Late in 'mail'", "2 can take them.", "Add workers.", **waiting)
-    failing = JobRecord._make([None] * len(JobRecord._fields))._replace(
-        id=ID, task="sync", current_retry_count=1, max_retries=3,
-        error_message="boom\nmore", completed_at=NOW,
-    )  # fmt: skip
-    lost = TimelineRun(
-        ID, ID, "gone", "sync", "default", ID, NOW, NOW, NOW, "failed", "lease_expired"
-    )
-    concerns = [("alert", unserved), ("alert", late), ("failing", failing), ("lost", lost)]
+    failing = FailingJobs("sync", "ValueError", 1, 1, NOW, ID, None, "boom\nmore")
+    several = failing._replace(jobs=31, retrying=0)
+    lost = RunGroup("sync", "lease_expired", 2, 1, NOW, NOW, ID, "gone")
+    concerns = [
+        ("alert", unserved), ("alert", late), ("failing", failing), ("failing", several),
+        ("lost", lost),
+    ]  # fmt: skip
+    since = {("sync", "ValueError"): NOW - timedelta(hours=2)}
     html = templates.get_template("concerns.html").render(
-        concerns=concerns, now=NOW, zone=UTC, url=lambda *_parts, **_query: "/x"
-    )
+        concerns=concerns, now=NOW, zone=UTC, url=lambda *_parts, **_query: "/x",
+        failing_since=since,
+    )  # fmt: skip
     items = [" ".join(re.sub("<[^>]*>", " ", item).split()) for item in html.split("<li")[1:]]
     assert "No worker takes &#39;send&#39; now 3 due. Start one." in items[0]
     assert "Late in &#39;mail&#39; now 2 can take them. Add workers." in items[1]
-    assert "sync now boom Retry 1 of 3 follows." in items[2]
-    assert "gone now Its worker vanished" in items[3]
+    assert "sync since 10:00:00 , last now ValueError boom 1 job waits for a retry." in items[2]
+    assert "sync: 31 jobs failing since 10:00:00 , last now" in items[3]
+    assert "sync: 2 runs lost since 12:00:00 , last now Workers vanished" in items[4]
 
 
 @pytest.mark.parametrize("body", [b"a=%ff", b"\xff=1", b"&".join([b"a=1"] * 5_001)])

@@ -120,6 +120,23 @@ def test_broken_rules_need_attention_with_the_jobs_they_are_about(site: Site) ->
     expect(page.locator("#health")).to_contain_text("evenbeat job list --status running")
 
 
+def test_equal_failures_are_one_line_and_all_are_counted(site: Site) -> None:
+    _empty(site)
+    store = site.app.store
+    news = [_hourly("break_down", f"broken {n}") for n in range(12)]
+    ids = [one.id for one in site.app.enqueue_many(news)]
+    store.control.run_now(ids)
+    wait_for(lambda: all(store.read.job(id_).error_message for id_ in ids), "the failures")
+    page = site.visit("viewer", "/")
+    line = page.locator("#attention li.bad")
+    expect(line).to_have_count(1)
+    expect(line).to_contain_text("break_down: 12 jobs failing")
+    expect(line).to_contain_text("ValueError")
+    line.get_by_role("link").click()
+    expect(page.locator("#results tbody tr").first).to_contain_text("ValueError")
+    assert page.locator("#results tbody tr").count() >= 12
+
+
 def test_colours_and_times_are_remembered(site: Site) -> None:
     _empty(site)
     site.app.add(_hourly("send_report", "report"))

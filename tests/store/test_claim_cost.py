@@ -161,7 +161,7 @@ FROM evenbeat.jobs
 BY_KEY = ["finish", "renew", "release", "progress", "revise", "expired"]
 BY_KEY_BESIDE = [
     "cancel", "run_again", "tie", "startable_dependents", "start_dependents", "notice_missed_ends",
-    "feed_since", "feed_among", "feed_of_jobs", "move_jobs", "restore_jobs", "lost_runs",
+    "feed_since", "feed_among", "feed_of_jobs", "move_jobs", "restore_jobs",
     "prune_jobs", "prune_executions", "lock_old_jobs", "count_outcomes", "judge_jobs",
 ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from evenbeat import Context, Evenbeat
@@ -97,7 +98,7 @@ def test_strips_hold_the_last_outcomes_oldest_first(store):
 def test_a_quiet_system_needs_nobody(store):
     store.add(hourly("a", "fine", 0), now=T0)
     run(store, T0 + HOUR)
-    assert store.read.attention(now=T0 + HOUR) == ([], [])
+    assert store.read.failing_jobs(now=T0 + HOUR) == []
     beat(store, T0 + HOUR)
     assert alerts(store.database.rows, T0 + HOUR) == []
 
@@ -111,14 +112,14 @@ def test_failing_jobs_are_those_whose_last_run_failed(store):
     run(store, T0 + 2 * HOUR, FAILED)
     run(store, T0 + 2 * HOUR, FAILED)
     run(store, T0 + 2 * HOUR + MINUTE)
-    failing = store.read.attention(now=T0 + 3 * HOUR).failing
-    assert {(job.name, job.status) for job in failing} == {
-        ("going on", "scheduled"), ("given up", "failed"),
+    failing = store.read.failing_jobs(now=T0 + 3 * HOUR)
+    assert {(one.task, one.jobs, one.name) for one in failing} == {
+        ("a", 1, "going on"), ("c", 1, "given up"),
     }  # fmt: skip
     assert failing[0].error_message == "no"
-    assert store.read.attention(now=T0 + 48 * HOUR).failing == []
+    assert store.read.failing_jobs(now=T0 + 48 * HOUR) == []
     store.control.cancel([going_on, mended])
-    assert len(store.read.attention(now=T0 + 3 * HOUR).failing) == 1
+    assert len(store.read.failing_jobs(now=T0 + 3 * HOUR)) == 1
 
 
 def test_waiting_work_is_late_or_unserved_or_paused_on_purpose(store):
@@ -139,16 +140,40 @@ def test_waiting_work_is_late_or_unserved_or_paused_on_purpose(store):
     assert ("unserved", "web", None) in told(T0 + HOUR)  # both of its tasks
 
 
-def test_lost_runs_are_shown_for_a_day(store):
-    job_id = store.add(hourly("a", "loses", 0), now=T0).id
-    lost = run(store, T0 + HOUR, LOST)
+def test_equal_failures_are_one_line_with_how_many_they_are(store):
+    for n in range(12):
+        store.add(hourly("a", f"a {n}", 0), now=T0)
+    for _ in range(12):
+        run(store, T0 + HOUR, FAILED)
+    (group,) = store.read.failing_jobs(now=T0 + 2 * HOUR)
+    assert (group.task, group.error_code, group.jobs) == ("a", FAILED.error_code, 12)
+
+
+def test_a_run_far_over_its_usual_time_and_an_endpoint_that_fails_need_a_person(store):
+    store.add(hourly("a", "usual", 0), now=T0)
+    for n in range(1, 4):
+        run(store, T0 + n * HOUR)  # 100 ms each
+    store.claim(uuid4(), 1, now=T0 + 4 * HOUR, lease=HOUR)
+    store.webhooks.add(url="https://me:pw@hooks.example/x", events=["job.failed"])
+    with psycopg.connect(store.database.url) as connection:
+        connection.execute("UPDATE evenbeat.webhooks SET failing_since = %s", [T0 + HOUR])
+
+    def told(now: datetime) -> dict[str, str]:
+        return {one.rule.name: one.title for one in alerts(store.database.rows, now)}
+
+    assert "over_usual" not in told(T0 + 4 * HOUR + timedelta(seconds=50))
+    later = told(T0 + 4 * HOUR + 2 * MINUTE)
+    assert later["over_usual"] == "Far over the usual time: 1 run of 'a'"
+    assert later["webhooks_failing"] == (
+        "Webhook deliveries to hooks.example fail: 0 messages wait"
+    )
+
+
+def test_lost_runs_count_as_lost(store):
+    store.add(hourly("a", "loses", 0), now=T0)
+    run(store, T0 + HOUR, LOST)
     store.upkeep.count_outcomes(now=T0 + 2 * HOUR)
-    told = store.read.attention(now=T0 + 2 * HOUR)
-    assert [(run.id, run.job_id, run.name) for run in told.lost] == [
-        (lost.lock_token, job_id, "loses")
-    ]
     assert sum(hour.lost for hour in store.read.hourly(now=T0 + 2 * HOUR)) == 1
-    assert store.read.attention(now=T0 + 30 * HOUR).lost == []
 
 
 # -- the timeline ----------------------------------------------------------------------------------

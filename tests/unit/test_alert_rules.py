@@ -49,7 +49,7 @@ def test_words_name_only_what_is_there_to_fill_them():
         labels = set(re.findall(r"by \((\w+)\)", rule.expression)) or {"queue", "task"}
         named = set(re.findall(r"\{(\w+)\}", rule.title + rule.remedy))
         assert named <= labels | {"value", "limit", "job"} | (
-            {"tasks", "slots"} if not rule.expression else set()
+            {"tasks", "slots", "host"} if not rule.expression else set()
         )
         assert rule.detail or rule.expression, "nobody would read it"
 

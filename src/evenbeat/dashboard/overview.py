@@ -15,6 +15,7 @@ router = pages.router()
 
 _NEXT_RUNS = 10
 _MOST_CONCERNS = 8
+_LOST = ("lease_expired", "stale_timeout")
 
 
 @router.get("/", name="overview")
@@ -22,18 +23,18 @@ def overview(page: PageDep, _viewer: Viewer) -> Response:
     read, service = page.store.read, page.service
     hours, states = read.hourly(now=service.now), read.counts_by_status()
     counted = page.store.upkeep.figures().get("counting")
-    attention = read.attention(limit=_MOST_CONCERNS, now=service.now)
-    concerns: list[tuple[str, object]] = [
-        *(("alert", one) for one in alerts(page.store.database.rows, page.now)),
-        *(("failing", job) for job in attention.failing),
-        *(("lost", run) for run in attention.lost),
-    ]
     completed = [hour.completed for hour in hours]
     failed = [hour.failed for hour in hours]
     ended = sum(completed) + sum(failed)
     # The failures themselves, as the list that the figure leads to counts them.
     since = hours[0].hour
     failures = page.store.runs.summary(RunFilter(statuses=["failed"], since=since, own=True))
+
+    concerns: list[tuple[str, object]] = [
+        *(("alert", one) for one in alerts(page.store.database.rows, page.now)),
+        *(("failing", one) for one in read.failing_jobs(now=service.now)),
+        *(("lost", one) for one in failures.groups if one.error_code in _LOST),
+    ]
 
     def runs_of(hour: datetime, status: str) -> str:
         period = {"since": hour.isoformat(), "until": (hour + timedelta(hours=1)).isoformat()}
@@ -68,7 +69,8 @@ def overview(page: PageDep, _viewer: Viewer) -> Response:
             links=[(runs_of(h.hour, "completed"), runs_of(h.hour, "failed")) for h in hours],
         ),
         concerns=concerns[:_MOST_CONCERNS],
-        more_concerns=len(concerns) - _MOST_CONCERNS,
+        more_concerns=concerns[_MOST_CONCERNS:],
+        failing_since={(one.task, one.error_code): one.since for one in failures.groups},
         upcoming=read.upcoming(_NEXT_RUNS),
         following=next(iter(read.upcoming(1, after=page.now)), None),
         distribution=distribution,

@@ -25,6 +25,7 @@ from evenbeat.api.auth.sessions import cookie_attributes
 from evenbeat.api.auth.tokens import Principal, Role
 from evenbeat.api.dependencies import Service, caller_of
 from evenbeat.api.problems import problem_for
+from evenbeat.dashboard import banner
 from evenbeat.dashboard.rendering import files, templates
 from evenbeat.domain.ids import parse_id
 from evenbeat.domain.moments import zone_named
@@ -42,11 +43,6 @@ MOST_PAGES = 1_000_000
 _MAX_FIELDS = 5_000
 _MOST_NOTICES = 3
 _LONGEST_NOTICE = 900
-_NO_WRITES = (
-    "The database takes no writes right now. Changes fail until it does; runs that have finished "
-    "are kept by their workers and written then."
-)
-
 NAV = (  # the route that an entry leads to, its label and its icon
     ("overview", "Overview", "overview"),
     ("jobs", "Jobs", "jobs"),
@@ -247,8 +243,6 @@ class PageRequest:
         """A page. Every template also gets the values that are collected here."""
         request, theme = self.request, self.request.cookies.get(THEME_COOKIE)
         notices = [] if REFRESH_HEADER in request.headers else read_notices(request)
-        if status == 200 and self._takes_no_writes():
-            notices.insert(0, Notice(_NO_WRITES, "failed"))
         context = {
             "root": self.root,
             "url": self.url,
@@ -268,6 +262,7 @@ class PageRequest:
             "here_path": self.here,
             "version": __version__,
             "notices": notices,
+            "banner": self._banner() if status == 200 and self.principal else "",
             "replica_lag": self._replica_lag() if status == 200 else None,
         }
         response = HTMLResponse(templates.get_template(template).render(context | values), status)
@@ -275,6 +270,16 @@ class PageRequest:
         if notices:
             response.delete_cookie(NOTICE_COOKIE, **cookie_attributes(request))
         return response
+
+    def _banner(self) -> str:
+        """Why nothing runs; empty if all is well, or if nobody is here to be told."""
+        if self._takes_no_writes():
+            return banner.NO_WRITES
+        try:
+            state = self.store.read.standstill(now=self.service.now)
+        except StoreError:
+            return ""
+        return banner.standstill(state, self._replica_lag() or 0, self.now, self.zone)
 
     def _takes_no_writes(self) -> bool:
         """Whether an outage is on that a page, which only reads, would not show."""

@@ -150,6 +150,21 @@ _ALL = (
         "1m", "run",
     ),
     Rule(
+        "over_usual", "warning", 5,
+        "Far over the usual time: {value} of '{task}'",
+        "See whether they make progress: `evenbeat job list --status running --task {task}`. "
+        "`evenbeat execution cancel` stops one; the setting `timeout` ends those that hang.",
+        "The longest for {age}, {worst:.0f} times as long as usual.",
+        unit="run",
+    ),
+    Rule(
+        "webhooks_failing", "warning", 0,
+        "Webhook deliveries to {host} fail: {value}",
+        "`evenbeat webhook deliveries` shows the responses.",
+        "For {age}.",
+        unit="message",
+    ),
+    Rule(
         "missed_window", "warning", 0,
         "Missed the time to start: {value} of '{task}'",
         "See whether workers were away or busy then, or widen the window. What is still needed: "

@@ -14,6 +14,7 @@ from evenbeat.humanize import count, duration, listing
 from evenbeat.store.reads import QueueDepth
 from evenbeat.store.summaries import COUNTED_LANE, SILENT_AFTER, WaitingLane, waiting_params
 from evenbeat.store.upkeep import WAITING_SCHEDULES, WorkerRecord
+from evenbeat.store.webhooks import host_of
 
 Rows = Callable[[str, Mapping[str, Any]], Iterable[Any]]
 """Gives the rows of a named statement."""
@@ -69,7 +70,7 @@ def alerts(rows: Rows, now: datetime) -> list[Alert]:
         quoted = {key: shlex.quote(text) for key, text in jobs.items()}
         title, detail = rule.title.format(**words), rule.detail.format(**words)
         remedy = rule.remedy.format(**words | quoted)
-        jobs |= {"status": "running"} if code == "running_long" else {}
+        jobs |= {"status": "running"} if code in {"running_long", "over_usual"} else {}
         found.append(Alert(rule, title, detail, remedy, since, jobs, job_id))
 
     waiting: defaultdict[tuple[str, str], list[WaitingLane]] = defaultdict(list)
@@ -96,6 +97,13 @@ def alerts(rows: Rows, now: datetime) -> list[Alert]:
             add("queue_depth", one_queue.oldest_due or now, queue=one_queue.name, value=value)
     for code, since, job_id, words in [*_left_out(rows), *_held_threads(rows, now)]:
         add(code, since, job_id, **words)
+    hosts: defaultdict[str, list[tuple[datetime, int]]] = defaultdict(list)
+    for url, since, undelivered in rows("failing_endpoints", {}):
+        hosts[host_of(url)].append((since, undelivered))
+    for host, endpoints in hosts.items():
+        number = sum(undelivered for _, undelivered in endpoints)
+        value = f"{count(number, 'message waits', 'messages wait')}"
+        add("webhooks_failing", min(since for since, _ in endpoints), host=host, value=value)
     for one in task_alerts(rows, now):
         unit, worst = RULES[one.rule].unit, one.worst or 0.0
         value = f"{worst:.0%}" if unit == "%" else count(one.number, unit)

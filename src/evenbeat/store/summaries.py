@@ -98,12 +98,29 @@ class TimelineRun(NamedTuple):
     error_code: str | None
 
 
-class Attention(NamedTuple):
-    """What a person should look at, beside the broken rules of `observe.alerts`: jobs whose last
-    run failed, and runs whose workers vanished."""
+class FailingJobs(NamedTuple):
+    """Jobs of one task whose last run failed with the same error, with the newest of them."""
 
-    failing: list[JobRecord]
-    lost: list[TimelineRun]
+    task: str
+    error_code: str | None
+    jobs: int
+    retrying: int
+    failed_at: datetime
+    job_id: UUID
+    name: str | None
+    error_message: str
+
+
+class Standstill(NamedTuple):
+    """What could keep everything from running; see the statement of this name."""
+
+    workers: int
+    oldest_start: datetime | None
+    last_heartbeat: datetime | None
+    jobs_wait: bool
+    free: int
+    held_back: int
+    counted_at: datetime | None
 
 
 class Summaries(StorePart):
@@ -138,14 +155,15 @@ class Summaries(StorePart):
             strips[job_id].append(PastRun._make(run))
         return strips
 
-    def attention(self, *, limit: int = 20, now: datetime | None = None) -> Attention:
-        """What needs a person: jobs that failed last, runs that got lost."""
-        check_page(limit, 0)
-        recent = {"since": self._database.clock(now) - timedelta(hours=24), "limit": limit}
-        return Attention(
-            self._all(JobRecord._make, "failing_jobs", recent),
-            self._all(TimelineRun._make, "lost_runs", recent),
-        )
+    def failing_jobs(self, *, now: datetime | None = None) -> list[FailingJobs]:
+        """Jobs that failed last, within a day, by task and error."""
+        since = self._database.clock(now) - timedelta(hours=24)
+        return self._all(FailingJobs._make, "failing_jobs", {"since": since})
+
+    def standstill(self, *, now: datetime | None = None) -> Standstill:
+        """What could keep everything from running."""
+        params = {"silent_seconds": SILENT_AFTER.total_seconds(), "now": now}
+        return self._all(Standstill._make, "standstill", params)[0]
 
     def waiting_lanes(
         self, late: timedelta = timedelta(0), *, now: datetime | None = None

@@ -175,13 +175,54 @@ CROSS JOIN LATERAL (
 ORDER BY asked.id, e.plan_time DESC, e.retry_attempt DESC, e.release_count DESC;
 
 -- name: failing_jobs
--- Jobs whose last run went wrong, newest first: given up, going on with the next plan, or waiting
--- for another attempt.
-SELECT {job} FROM evenbeat.jobs j
-WHERE j.error_message IS NOT NULL AND j.status <> 'cancelled'
-  AND j.completed_at >= %(since)s::timestamptz
-ORDER BY j.completed_at DESC
-LIMIT %(limit)s;
+-- Jobs whose last run went wrong, by task and error, the most first: given up, going on with the next
+-- plan, or waiting for another attempt. The newest 5,000 of them are looked at.
+SELECT failing.task, run.error_code, count(*),
+       count(*) FILTER (WHERE failing.current_retry_count > 0), max(failing.completed_at),
+       (array_agg(failing.id ORDER BY failing.completed_at DESC))[1],
+       (array_agg(failing.name ORDER BY failing.completed_at DESC))[1],
+       (array_agg(failing.error_message ORDER BY failing.completed_at DESC))[1]
+FROM (SELECT * FROM evenbeat.jobs
+      WHERE error_message IS NOT NULL AND status <> 'cancelled'
+        AND completed_at >= %(since)s::timestamptz AND NOT starts_with(task, 'evenbeat:')
+      ORDER BY completed_at DESC
+      LIMIT 5000) failing
+LEFT JOIN LATERAL (
+    SELECT e.error_code FROM evenbeat.executions e WHERE e.job_id = failing.id
+    ORDER BY e.plan_time DESC, e.retry_attempt DESC, e.release_count DESC
+    LIMIT 1) run ON true
+GROUP BY failing.task, run.error_code
+ORDER BY 3 DESC, 5 DESC;
+
+-- name: failing_endpoints
+-- Webhook endpoints that have not taken a message for a while, and how many wait (up to 1000).
+SELECT url, failing_since, (SELECT count(*) FROM (
+           SELECT FROM evenbeat.webhook_messages m
+           WHERE m.webhook_id = w.id AND m.delivered_at IS NULL
+           LIMIT 1000) waiting)
+FROM evenbeat.webhooks w WHERE enabled AND failing_since IS NOT NULL
+ORDER BY failing_since;
+
+-- name: standstill
+-- Whether anything can run: live workers, the oldest of them and the last sign of any; whether jobs wait;
+-- how many were waiting or running in queues that are not paused, and paused, at the last count; and when
+-- maintenance last counted runs.
+SELECT (SELECT count(*) FROM evenbeat.workers w
+        WHERE w.heartbeat_at > {now} - make_interval(secs => %(silent_seconds)s)),
+       (SELECT min(started_at) FROM evenbeat.workers w
+        WHERE w.heartbeat_at > {now} - make_interval(secs => %(silent_seconds)s)),
+       (SELECT max(heartbeat_at) FROM evenbeat.workers),
+       EXISTS (SELECT FROM evenbeat.jobs j WHERE j.concurrency_key IS NULL AND {waiting j})
+       OR EXISTS (SELECT FROM evenbeat.jobs j WHERE j.concurrency_key IS NOT NULL AND {waiting j}),
+       (SELECT coalesce(sum(c.jobs), 0)::bigint FROM evenbeat.job_counts c
+        WHERE c.status IN ('pending', 'scheduled', 'running')
+          AND NOT EXISTS (SELECT FROM evenbeat.queues q
+                          WHERE q.name = c.queue AND q.paused_at IS NOT NULL)),
+       (SELECT coalesce(sum(c.jobs), 0)::bigint FROM evenbeat.job_counts c
+        WHERE c.status = 'paused' OR c.status IN ('pending', 'scheduled')
+          AND EXISTS (SELECT FROM evenbeat.queues q
+                      WHERE q.name = c.queue AND q.paused_at IS NOT NULL)),
+       (SELECT updated_at FROM evenbeat.figures WHERE name = 'executions');
 
 -- name: waiting_lanes
 -- Queues and tasks with jobs that have been due for a while: since when, how many (counted up to
@@ -245,6 +286,7 @@ ORDER BY oldest_due;
 WITH sums AS (
     SELECT hour, task, completed, failed, missed FROM evenbeat.outcomes
     WHERE hour >= date_trunc('hour', {now} - interval '24 hours', 'UTC')
+      AND NOT starts_with(task, 'evenbeat:')
 )
 SELECT 'failure_rate' AS rule, task, sum(failed)::bigint AS number,
        sum(failed)::float8 / sum(completed + failed)::float8 AS worst,
@@ -262,6 +304,17 @@ FROM evenbeat.jobs
 WHERE status = 'running'
   AND started_at < {now} - make_interval(
           secs => greatest(%(running_long)s::float8, 2 * average_duration_ms / 1000))
+GROUP BY task
+UNION ALL
+SELECT 'over_usual', task, count(*),
+       max(extract(epoch FROM {now} - started_at) * 1000 / greatest(average_duration_ms, 1)),
+       min(started_at), (array_agg(id ORDER BY started_at))[1],
+       (array_agg(name ORDER BY started_at))[1]
+FROM evenbeat.jobs
+WHERE status = 'running' AND average_duration_ms IS NOT NULL
+  AND started_at < {now} - make_interval(
+          secs => greatest(60, %(over_usual)s::float8 * average_duration_ms / 1000))
+  AND started_at >= {now} - make_interval(secs => %(running_long)s::float8)
 GROUP BY task
 UNION ALL
 SELECT 'missed_window', task, sum(missed)::bigint, NULL, min(hour), NULL, NULL
@@ -283,16 +336,6 @@ FROM (SELECT * FROM evenbeat.missed_deadlines LIMIT 10000) m
 JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[m.job_id])
 GROUP BY m.deadline, j.task
 ORDER BY 1, 3 DESC, 2;
-
--- name: lost_runs
--- Runs whose worker vanished, newest first.
-SELECT e.id, e.job_id, j.name, j.task, j.queue, e.worker_id, e.plan_time, e.started_at,
-       e.completed_at, e.status, e.error_code
-FROM evenbeat.executions e LEFT JOIN evenbeat.jobs j ON j.id = ANY (ARRAY[e.job_id])
-WHERE e.error_code IS NOT NULL AND e.error_code IN ('lease_expired', 'stale_timeout')
-  AND e.id >= evenbeat.uuid7_floor(%(since)s::timestamptz)
-ORDER BY e.id DESC
-LIMIT %(limit)s;
 
 -- name: timeline
 -- Runs that overlap a period, newest first. A run that began before the period is found when it

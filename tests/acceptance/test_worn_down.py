@@ -212,6 +212,16 @@ def test_lines_that_take_every_place_make_room_for_others(small_service: Service
         time.sleep(2)
 
 
+def test_a_rush_of_lines_takes_no_more_places(small_service: Service):
+    with small_service.endures(), ExitStack() as stack, ThreadPoolExecutor(20) as pool:
+        for line in pool.map(lambda _: small_service.line(), range(1500)):
+            stack.enter_context(line)
+        time.sleep(1)
+        assert 400 < small_service.open_lines <= 520
+        time.sleep(2)
+    assert len(small_service.running.lines) < 50
+
+
 def test_answers_that_nobody_reads_are_given_up(service: Service):
     ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with service.endures(), ExitStack() as stack:

@@ -2,10 +2,12 @@
 client of one: for a request, for the rest of a body, or until a response has been read."""
 
 import asyncio
+import socket
 import sys
 from enum import Enum
 from typing import Any, ClassVar
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from evenbeat.api.problems import problem
@@ -18,8 +20,10 @@ HEAD_SECONDS = 10.0
 RESPONSE_SECONDS = 20.0
 """How long a client may take to read what was written last, a piece of a response."""
 MOST_CONNECTIONS = 4000
-FOR_HEALTH = 50
+FOR_HEALTH = 20
 """Connections beyond those, for health checks alone."""
+MOST_IN_LINE = 2048
+"""Connections that the kernel keeps until they are accepted."""
 HEALTH = ("/healthz", "/readyz")
 READ_AT_ONCE = 16 * 1024
 """Bytes that are parsed before others have their turn: they may be thousands of tiny chunks."""
@@ -36,6 +40,23 @@ def most_connections() -> int:
         return MOST_CONNECTIONS
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(10, min(MOST_CONNECTIONS, allowed // 2))
+
+
+class LimitedServer(uvicorn.Server):
+    """uvicorn's with connections of this kind. A rush of them is accepted in small batches: asyncio
+    may accept several before the first is there to be counted, and without a file descriptor left
+    it would fill the log and answer nobody."""
+
+    def __init__(self, app: Any, **config: Any) -> None:
+        LimitedProtocol.most = most_connections()
+        batch = max(4, min(64, LimitedProtocol.most // 8))
+        super().__init__(uvicorn.Config(app, http=LimitedProtocol, backlog=batch, **config))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; a longer line than a batch waits in the kernel."""
+        await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(MOST_IN_LINE)
 
 
 class _For(Enum):
@@ -67,6 +88,7 @@ class LimitedProtocol(HttpToolsProtocol):
             is_room = len(self.connections) <= self.most + FOR_HEALTH
             longest = next(iter(self._waiting), None if is_room else self)
             if longest is not None:
+                self._waiting.pop(longest, None)  # it is lost a little later only
                 longest.transport.abort()
         self._look()
 

@@ -7,12 +7,11 @@ import threading
 from datetime import timedelta
 from typing import Annotated
 
-import uvicorn
 from rich.text import Text
 
 from evenbeat import __version__
 from evenbeat.api.auth.tokens import Access, Role
-from evenbeat.api.connections import LimitedProtocol, most_connections
+from evenbeat.api.connections import LimitedServer
 from evenbeat.app import Evenbeat
 from evenbeat.asgi import asgi
 from evenbeat.cli.app_loader import database_place, patiently, served_app
@@ -71,19 +70,15 @@ def serve(  # noqa: PLR0917 - the options are named on the command line
         if not no_worker:
             worker = patiently(loaded.settings, loaded.worker)
         api = asgi(loaded, access=access, worker=worker)
-        LimitedProtocol.most = most_connections()
-        server = uvicorn.Server(
-            uvicorn.Config(
-                api,
-                http=LimitedProtocol,
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                forwarded_allow_ips=list(loaded.settings.trusted_proxies),
-                timeout_graceful_shutdown=_CLOSING_SECONDS,
-                lifespan="off",
-            )
+        server = LimitedServer(
+            api,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            forwarded_allow_ips=list(loaded.settings.trusted_proxies),
+            timeout_graceful_shutdown=_CLOSING_SECONDS,
+            lifespan="off",
         )
         # On a thread of its own: signals stay with the command, and the API goes on answering
         # while the worker drains.

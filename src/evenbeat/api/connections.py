@@ -2,12 +2,14 @@
 client of one: for a request, for the rest of a body, or until a response has been read."""
 
 import asyncio
+import logging
 import socket
 import sys
 from enum import Enum
 from typing import Any, ClassVar
 
 import uvicorn
+from httptools import HttpParserError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from evenbeat.api.problems import problem
@@ -32,6 +34,10 @@ READ_AHEAD = 4096
 """Bytes of a body that are read before the application asks for them: it may not want them."""
 REQUESTS_AHEAD = 8
 """Requests that a client may send before the first of them is answered."""
+
+
+logger = logging.getLogger("uvicorn.error.connections")
+logger.setLevel(logging.ERROR)  # what is wrong with a request is a warning, as many as one sends
 
 
 def most_connections() -> int:
@@ -80,6 +86,10 @@ class LimitedProtocol(HttpToolsProtocol):
     _answered: RequestResponseCycle | None = None
     """The request at work, or the last one that was; `cycle` is the last that was parsed."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.logger = logger
+
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         transport.max_size = READ_AT_ONCE
@@ -94,10 +104,14 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        self._look()
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
         if len(self.pipeline) > REQUESTS_AHEAD:
             self.pipeline.clear()
             self.transport.abort()
-        self._look()
+            raise HttpParserError("too many requests ahead")  # ends the parsing of this piece
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)

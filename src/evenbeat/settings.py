@@ -78,6 +78,17 @@ DatabaseUrl = Annotated[
         "the like after postgresql"
     ),
 ]
+SmtpUrl = Annotated[
+    SecretStr | None,
+    _require(lambda url: re.match("smtps?://[^/]", url.get_secret_value())),
+    Allowed("a URL such as smtp://user:password@mail.example.com:587, or smtps://"),
+]
+WebUrl = Annotated[
+    str | None,
+    _require(re.compile(r"https?://[^\s?#]+").fullmatch),
+    AfterValidator(lambda url: url and url.rstrip("/")),
+    Allowed("an http or https URL such as https://ops.example.com/evenbeat"),
+]
 Pooling = Annotated[
     Literal["auto", "session", "transaction"], Allowed("auto, session or transaction")
 ]
@@ -257,6 +268,14 @@ class Settings(BaseSettings):
     shell_variables: VariableNames = ()
     """Variables that a shell job may set for its command, separated by commas; any, where its
     commands include sh or *. Default: none."""
+    public_url: WebUrl = None
+    """The address at which people reach the dashboard, for links in chats and mails. Default: no
+    links."""
+    smtp_url: SmtpUrl = None
+    """The server for webhooks by e-mail: smtp://user:password@mail.example.com:587 (with STARTTLS
+    where that is offered), or smtps://."""
+    mail_from: ShortText = "evenbeat@localhost"
+    """The sender of these mails."""
     webhook_timeout_seconds: float = Field(15, ge=1, le=60)
     """How long a webhook's receiver may take to answer."""
     webhook_retry_delays: Delays = ("5s", "5m", "30m", "2h", "5h", "10h", "14h", "20h", "24h")

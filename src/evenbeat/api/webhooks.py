@@ -29,6 +29,7 @@ from evenbeat.api.fields import (
     Several,
     Tag,
     TaskName,
+    Window,
     fields_of,
 )
 from evenbeat.api.queries import Words, words_schema
@@ -36,6 +37,7 @@ from evenbeat.api.requests import Request
 from evenbeat.domain.webhooks import (
     Webhook,
     WebhookEvent,
+    WebhookFormat,
     check_events,
     message_id,
     parse_message_id,
@@ -71,10 +73,11 @@ _Url = Annotated[
     Field(
         min_length=1,
         max_length=MAX_URL,
-        json_schema_extra={"format": "uri", "pattern": WEB_ADDRESS},
+        json_schema_extra={"format": "uri", "pattern": f"{WEB_ADDRESS}|^mailto:"},
     ),
 ]
 _Description = Annotated[str, Field(max_length=MAX_DESCRIPTION)]
+_Format = Literal["json", "slack", "teams", "email"]
 _Events = Annotated[list[EventName], Field(min_length=1, max_length=20)]
 
 
@@ -89,11 +92,16 @@ class WebhookEdit(Request):
     queues: Several[QueueName] | None = Field(None, description="Only jobs of these queues.")
     tags: Several[Tag] | None = Field(None, description="Only jobs with one of these tags.")
     enabled: bool | SkipJsonSchema[None] = Field(None, description="Whether anything is sent.")
+    format: _Format | SkipJsonSchema[None] = Field(
+        None, description="json, or a text for people: slack, teams, or email (url: mailto:…)."
+    )
+    quiet_hours: Window | None = Field(None, description="The hours in which nothing is sent.")
 
 
 class NewWebhook(WebhookEdit):
     description: _Description | None = None
     enabled: bool | None = Field(None, description="Whether anything is sent. Default: yes.")
+    format: _Format | None = Field(None, description="As for a change. Default: json.")
     url: _Url = Field(description="Where messages are posted to.")
     events: _Events = Field(description="The events that are sent to it.")
     job_id: Id | None = Field(None, description="Only this job. Default: all jobs.")
@@ -190,7 +198,7 @@ def list_webhooks(
 def create_webhook(body: NewWebhook, service: ServiceDep, principal: Admin) -> WebhookWithSecret:
     """For all jobs, some, or one. The response has the secret that receivers verify messages with;
     no other response will."""
-    check_endpoint(body.url, service.app.settings)
+    check_endpoint(body.url, service.app.settings, body.format or WebhookFormat.JSON)
     if body.job_id is not None:
         try:
             service.store.read.job(body.job_id)
@@ -215,13 +223,15 @@ def update_webhook(
 ) -> WebhookDocument:
     """Waiting messages go to the new URL. Enabling an endpoint again clears its failures."""
     changes = body.model_dump(include=body.model_fields_set)
-    for field in ("url", "events", "description", "enabled"):
+    for field in ("url", "events", "description", "enabled", "format"):
         if field in changes and changes[field] is None:
             raise InvalidInput(
                 f"null is no {field}; leave it out to keep what is there.", field=field
             )
-    if "url" in changes:
-        check_endpoint(changes["url"], service.app.settings)
+    if {"url", "format"} & changes.keys():
+        present = service.store.webhooks.get(webhook_id)
+        url, form = changes.get("url", present.url), changes.get("format", present.format)
+        check_endpoint(url, service.app.settings, form)
     webhook = service.store.webhooks.update(webhook_id, changes, now=service.now)
     return _document(webhook, principal)
 
@@ -296,5 +306,6 @@ def _document(webhook: Webhook, principal: Principal) -> WebhookDocument:
     """The endpoint as this caller may see it."""
     if not principal.role.covers(Role.ADMIN):
         parts = urlsplit(webhook.url)
-        webhook = webhook._replace(url=f"{parts.scheme}://{parts.netloc}/…")
+        shown = f"{parts.scheme}://{parts.netloc}/…" if parts.netloc else f"{parts.scheme}:…"
+        webhook = webhook._replace(url=shown)
     return WebhookDocument.of(webhook)

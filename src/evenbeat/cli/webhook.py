@@ -30,7 +30,7 @@ from evenbeat.cli.session import (
     is_id,
     option,
 )
-from evenbeat.domain.webhooks import WebhookEvent
+from evenbeat.domain.webhooks import WebhookEvent, WebhookFormat
 from evenbeat.humanize import any_of, count, milliseconds
 
 webhook_cli = CommandGroup()
@@ -96,12 +96,20 @@ def add(  # noqa: PLR0917 - the options are named on the command line
     queue: Annotated[list[str] | None, option("QUEUE", "Only of this queue's jobs.")] = None,
     tag: Annotated[list[str] | None, option("TAG", "Only of jobs with this tag.")] = None,
     description: Annotated[str | None, option("TEXT", "What it is for.")] = None,
+    form: Annotated[
+        str | None,
+        option("FORMAT", f"{any_of(WebhookFormat)}; the others are texts for people.", "--format"),
+    ] = None,
+    quiet_hours: Annotated[
+        str | None, option("HOURS", "Send nothing then, such as 22:00-07:00 Europe/Berlin.")
+    ] = None,
 ) -> None:
     """Add an endpoint, and print the secret that its messages are signed with. It is shown only
     this once."""
     job_id = None if job is None else find(session.client, "job", job)["id"]
     options = {"job_id": job_id, "tasks": task, "queues": queue, "tags": tag}
     options |= {"url": endpoint, "events": event, "description": description}
+    options |= {"format": form, "quiet_hours": quiet_hours}
     added = session.client.post(_PATH, stated(options))
     if not session.as_json:
         say(f"Added {added['id']}. Its secret, shown only this once:")
@@ -125,6 +133,8 @@ def _facts(webhook: Document, client: Client) -> RenderableType:
             "disabled because": webhook["disabled_reason"],
             "failing since": both(webhook["failing_since"], now),
             "events": ", ".join(webhook["events"]),
+            "format": webhook["format"],
+            "quiet hours": webhook["quiet_hours"],
             "scope": _scope(webhook),
             "description": webhook["description"],
             "old secret until": both(webhook["old_secret_until"], now),

@@ -39,6 +39,21 @@ class WebhookEvent(StrEnum):
     OVERDUE = "job.overdue"
     RECOVERED = "job.recovered"
     BALANCE_LOW = "balance.low"
+    ALERT = "alert.started"
+    ALERT_OVER = "alert.ended"
+
+
+OF_THE_WHOLE = frozenset({WebhookEvent.BALANCE_LOW, WebhookEvent.ALERT, WebhookEvent.ALERT_OVER})
+"""Events that are about no single job."""
+
+
+class WebhookFormat(StrEnum):
+    """What is sent: the signed JSON message, or several messages as one text for people."""
+
+    JSON = "json"
+    SLACK = "slack"
+    TEAMS = "teams"
+    EMAIL = "email"
 
 
 class Webhook(NamedTuple):
@@ -60,6 +75,8 @@ class Webhook(NamedTuple):
     enabled: bool
     disabled_reason: str | None
     failing_since: datetime | None
+    format: str
+    quiet_hours: str | None
 
 
 # -- events -----------------------------------------------------------------------
@@ -79,10 +96,10 @@ def check_events(events: Iterable[str]) -> list[str]:
 
 def check_reach(events: Iterable[str], *, job: bool, filtered: bool) -> None:
     """Refuse what would never be sent: the balance is that of all jobs, not of some."""
-    if set(events) == {WebhookEvent.BALANCE_LOW} and (job or filtered):
+    if set(events) <= OF_THE_WHOLE and (job or filtered):
         raise InvalidInput(
-            "balance.low is about the schedule as a whole: leave out the job, tasks, queues and "
-            "tags, or choose an event of jobs.",
+            f"{' and '.join(sorted(events))} is about the schedule as a whole: leave out the job, "
+            "tasks, queues and tags, or choose an event of jobs.",
             field="events",
         )
 

@@ -20,6 +20,7 @@ import psutil  # type: ignore[import-untyped]
 from evenbeat.domain.job import JobSpec
 from evenbeat.domain.recycle import Recycle
 from evenbeat.engine.alarm import Alarm
+from evenbeat.engine.alerting import TellAlerts
 from evenbeat.engine.child_process import ProcessRunner
 from evenbeat.engine.claimer import Claimer, HintListener
 from evenbeat.engine.clock import Clock, DatabaseClock
@@ -171,6 +172,7 @@ class Worker:
             CountRuns(store, self.clock),
             LookAtBatches(store, self.clock),
             WatchDeadlines(store, self.clock, self.events),
+            TellAlerts(store, self.clock),
         ]
         self.maintenance = Maintenance(
             store,

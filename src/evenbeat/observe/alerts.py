@@ -49,6 +49,11 @@ class Alert(NamedTuple):
     jobs: Mapping[str, str]
     job_id: UUID | None = None
 
+    @property
+    def key(self) -> str:
+        """The same for as long as it is on, while the figures in its title change."""
+        return ":".join([self.rule.name, *(f"{k}={v}" for k, v in sorted(self.jobs.items()))])
+
 
 def task_alerts(rows: Rows, now: datetime | None) -> list[TaskAlert]:
     """The broken rules about tasks."""

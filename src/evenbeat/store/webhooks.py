@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -13,6 +13,8 @@ from evenbeat.domain.ids import uuid7
 from evenbeat.domain.webhooks import (
     OLD_SECRET_SIGNS,
     Webhook,
+    WebhookEvent,
+    WebhookFormat,
     check_events,
     check_reach,
     message_id,
@@ -81,6 +83,8 @@ class Outgoing(NamedTuple):
     secret: str | None
     old_secret: str | None
     now: datetime
+    format: str
+    quiet_hours: str | None
 
 
 class Attempted(NamedTuple):
@@ -117,6 +121,8 @@ class Webhooks(StorePart):
         queues: Sequence[str] | None = None,
         tags: Sequence[str] | None = None,
         enabled: bool = True,
+        format: str = WebhookFormat.JSON,  # noqa: A002 - as the documents have it
+        quiet_hours: str | None = None,
         created_by: str | None = None,
         now: datetime | None = None,
     ) -> Webhook:
@@ -136,6 +142,8 @@ class Webhooks(StorePart):
             "job_id": job_id,
             **_filters(tasks, queues, tags),
             "enabled": enabled,
+            "format": format,
+            "quiet_hours": quiet_hours,
             "secret": secret_of(secrets.token_bytes(32)),
             "created_by": created_by,
             "now": now,
@@ -291,6 +299,44 @@ class Webhooks(StorePart):
         """What to deliver, and where to; None when the message was removed."""
         row = self._database.row("outgoing_webhook", {"message": id_, "now": now})
         return None if row is None else Outgoing._make(row)
+
+    def undelivered_beside(self, id_: UUID, limit: int) -> dict[UUID, dict[str, Any]]:
+        """The payloads that wait to be sent to the endpoint of a message, oldest first."""
+        return dict(self._database.rows("undelivered_beside", {"message": id_, "limit": limit}))
+
+    def delivered_together(self, ids: Sequence[UUID], *, now: datetime | None = None) -> None:
+        """Note that these went out as part of another message."""
+        self._database.rows("delivered_together", {"ids": list(ids), "now": now})
+
+    def tell_alerts(
+        self,
+        alerts: Mapping[str, tuple[str, datetime, Mapping[str, Any]]],
+        over_after: timedelta,
+        *,
+        now: datetime | None = None,
+    ) -> list[str]:
+        """Note which alerts are on, by their keys, and tell the endpoints of those that were not,
+        and of those that have been over for a while. Returns the keys of the new ones."""
+
+        def work(open_: Connection) -> list[str]:
+            params = {
+                "keys": list(alerts),
+                "titles": [title for title, _, _ in alerts.values()],
+                "since": [since for _, since, _ in alerts.values()],
+                "now": now,
+            }
+            new = [row[0] for row in self._database.rows("tell_alerts", params, open_)]
+            over = {"over_after_seconds": over_after.total_seconds(), "now": now}
+            gone = self._database.rows("forget_alerts_told", over, open_)
+            told = [(WebhookEvent.ALERT, alerts[key][2]) for key in new]
+            for _, title, since in gone:
+                told.append((WebhookEvent.ALERT_OVER, {"title": title, "since": since.isoformat()}))
+            for event, about in told:
+                data = {"event": str(event), "data": Jsonb(about), "now": now}
+                self._database.rows("add_alert_messages", data, open_)
+            return new
+
+        return self._database.atomically(work)
 
     def record(self, id_: UUID, attempted: Attempted, *, now: datetime | None = None) -> None:
         """Note an attempt and what follows from it."""

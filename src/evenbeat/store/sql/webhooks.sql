@@ -4,10 +4,12 @@
 -- name: add_webhook
 -- Adds an endpoint.
 INSERT INTO evenbeat.webhooks AS w (id, created_at, updated_at, created_by, url, description,
-                                    events, job_id, tasks, queues, tags, secret, enabled)
+                                    events, job_id, tasks, queues, tags, secret, enabled,
+                                    format, quiet_hours)
 VALUES (%(id)s, {now}, {now},
         %(created_by)s, %(url)s, %(description)s, %(events)s::text[], %(job_id)s,
-        %(tasks)s::text[], %(queues)s::text[], %(tags)s::text[], %(secret)s, %(enabled)s)
+        %(tasks)s::text[], %(queues)s::text[], %(tags)s::text[], %(secret)s, %(enabled)s,
+        %(format)s, %(quiet_hours)s)
 RETURNING {webhook};
 
 -- name: webhooks
@@ -37,7 +39,7 @@ SELECT {webhook} FROM evenbeat.webhooks w WHERE w.id = %(id)s FOR UPDATE;
 UPDATE evenbeat.webhooks w
 SET url = %(url)s, description = %(description)s, events = %(events)s::text[],
     tasks = %(tasks)s::text[], queues = %(queues)s::text[], tags = %(tags)s::text[],
-    enabled = %(enabled)s,
+    enabled = %(enabled)s, format = %(format)s, quiet_hours = %(quiet_hours)s,
     disabled_reason = CASE WHEN NOT %(enabled)s THEN w.disabled_reason END,
     failing_since = CASE WHEN w.url = %(url)s AND (w.enabled OR NOT %(enabled)s)
                          THEN w.failing_since END,
@@ -105,9 +107,55 @@ RETURNING id;
 SELECT m.event, m.payload::text, m.delivered_at IS NOT NULL, w.url, coalesce(w.enabled, false),
        w.secret,
        CASE WHEN w.old_secret_until > {now} THEN w.old_secret END,
-       {now}
+       {now}, coalesce(w.format, 'json'), w.quiet_hours
 FROM evenbeat.webhook_messages m LEFT JOIN evenbeat.webhooks w ON w.id = m.webhook_id
 WHERE m.id = %(message)s;
+
+-- name: undelivered_beside
+-- What waits to be sent to the endpoint of a message, that one included, oldest first.
+SELECT m.id, m.payload
+FROM evenbeat.webhook_messages one
+JOIN evenbeat.webhook_messages m ON m.webhook_id = one.webhook_id AND m.delivered_at IS NULL
+WHERE one.id = %(message)s
+ORDER BY m.id
+LIMIT %(limit)s;
+
+-- name: delivered_together
+-- Notes that these messages went out as part of another.
+UPDATE evenbeat.webhook_messages SET delivered_at = {now}
+WHERE id = ANY (%(ids)s::uuid[]) AND delivered_at IS NULL
+RETURNING id;
+
+-- name: add_alert_messages
+-- Stores a message for every endpoint that hears of alerts.
+INSERT INTO evenbeat.webhook_messages (id, webhook_id, event, created_at, payload)
+SELECT evenbeat.uuid7({now}), w.id, %(event)s, {now},
+       json_build_object('type', %(event)s::text, 'timestamp', {now}, 'data', %(data)s::json)
+FROM evenbeat.webhooks w
+WHERE w.enabled AND w.job_id IS NULL AND %(event)s = ANY (w.events)
+RETURNING id;
+
+-- name: tell_alerts
+-- Notes which alerts are on; returns those that were not.
+WITH asked AS (
+    SELECT * FROM unnest(%(keys)s::text[], %(titles)s::text[], %(since)s::timestamptz[])
+        AS a (key, title, since)
+),
+seen AS (
+    UPDATE evenbeat.alerts_told t SET title = a.title, seen_at = {now}
+    FROM asked a WHERE t.key = a.key
+    RETURNING t.key
+)
+INSERT INTO evenbeat.alerts_told (key, title, since, seen_at)
+SELECT key, title, since, {now} FROM asked WHERE key NOT IN (SELECT key FROM seen)
+ON CONFLICT (key) DO NOTHING
+RETURNING key;
+
+-- name: forget_alerts_told
+-- Strikes alerts that have not been seen for a while; returns what they were.
+DELETE FROM evenbeat.alerts_told
+WHERE seen_at < {now} - make_interval(secs => %(over_after_seconds)s)
+RETURNING key, title, since;
 
 -- name: record_delivery
 -- Notes an attempt, once, and what it means for the message and for the endpoint: delivered, gone

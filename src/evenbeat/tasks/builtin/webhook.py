@@ -7,8 +7,10 @@ between the receiver's response and recording it; then the message comes twice, 
 
 import asyncio
 import importlib
+import json
 import logging
 import random
+import smtplib
 import socket
 import time
 from collections.abc import Callable
@@ -19,10 +21,20 @@ from uuid import UUID
 
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import JobSpec
+from evenbeat.domain.notices import Notice, as_slack, as_teams, notice
 from evenbeat.domain.retry import RetryPolicy
-from evenbeat.domain.webhooks import QUEUE, TASK, message_id, next_delay, signed_headers
-from evenbeat.errors import Fail, Retry, StoreError
+from evenbeat.domain.webhooks import (
+    QUEUE,
+    TASK,
+    WebhookFormat,
+    message_id,
+    next_delay,
+    signed_headers,
+)
+from evenbeat.domain.window import parse_window
+from evenbeat.errors import Fail, InvalidInput, Retry, Snooze, StoreError
 from evenbeat.external.addresses import AddressRefused, Policy, check_url
+from evenbeat.external.mail import check_mail, send_mail
 from evenbeat.settings import Settings
 from evenbeat.store.store import Store
 from evenbeat.store.webhooks import Attempted, Outgoing
@@ -36,6 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_KEPT = 1024
+_MOST_TOGETHER = 1000
 _RECORDING_PAUSES = (0.2, 1.0, 5.0)
 _ASKS_TO_WAIT = frozenset({429, 502, 503, 504})
 
@@ -63,8 +76,20 @@ def register(
             raise Fail("The webhook was deleted.", code="webhook_gone")
         if not out.enabled:
             raise Fail("The webhook is disabled.", code="webhook_disabled")
-        attempted, wait = await _attempt(message, out, ctx, settings())
+        if (quiet := quiet_for(out)) is not None:
+            raise Snooze(quiet, "These are the quiet hours of the webhook.")
+        beside: list[UUID] = []
+        if out.format != WebhookFormat.JSON:
+            waiting = await asyncio.to_thread(webhooks.undelivered_beside, message, _MOST_TOGETHER)
+            waiting[message] = waiting.get(message) or json.loads(out.body)
+            text = notice(waiting.values(), settings().public_url)
+            beside = [id_ for id_ in waiting if id_ != message]
+            attempted, wait = await _send_text(message, out, text, ctx, settings())
+        else:
+            attempted, wait = await _attempt(message, out, ctx, settings())
         await _record(lambda: webhooks.record(message, attempted, now=now()))
+        if attempted.delivered and beside:
+            await _record(lambda: webhooks.delivered_together(beside, now=now()))
         code = attempted.error_code
         result = {"message": message_id(message), "status": attempted.status_code}
         if attempted.delivered:
@@ -91,9 +116,32 @@ async def _attempt(
     message: UUID, out: Outgoing, ctx: Context, settings: Settings
 ) -> tuple[Attempted, timedelta | None]:
     """Send the message; how that went, and when to try again if it failed."""
-    fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.external.fetching")
     body = out.body.encode()
     secrets = [secret for secret in (out.secret, out.old_secret) if secret is not None]
+    signed = signed_headers(secrets, message_id(message), out.now, body)
+    return await _post(out, body, signed, ctx, settings)
+
+
+async def _send_text(
+    message: UUID, out: Outgoing, text: Notice, ctx: Context, settings: Settings
+) -> tuple[Attempted, timedelta | None]:
+    """Send what people read, by mail or to a chat."""
+    if out.format != WebhookFormat.EMAIL:
+        shape = as_slack if out.format == WebhookFormat.SLACK else as_teams
+        return await _post(out, json.dumps(shape(text)).encode(), {}, ctx, settings)
+    begun, outcome = time.monotonic(), dict[str, Any](delivered=True)
+    try:
+        await asyncio.to_thread(send_mail, out.url or "", text, message_id(message), settings)
+    except (OSError, smtplib.SMTPException, InvalidInput) as error:
+        reason = f"{type(error).__name__}: {error}"[:MOST_KEPT]
+        outcome = {"delivered": False, "error_code": "mail_not_sent", "error": reason}
+    return _attempted(out, ctx, settings, begun, outcome, None)
+
+
+async def _post(
+    out: Outgoing, body: bytes, headers: dict[str, str], ctx: Context, settings: Settings
+) -> tuple[Attempted, timedelta | None]:
+    fetching = await asyncio.to_thread(importlib.import_module, "evenbeat.external.fetching")
     call: Call = fetching.Call(
         url=out.url,
         method="POST",
@@ -101,7 +149,7 @@ async def _attempt(
             "content-type": "application/json",
             "user-agent": "Evenbeat",
             "accept-encoding": "identity",
-            **signed_headers(secrets, message_id(message), out.now, body),
+            **headers,
         },
         content=body,
         seconds=settings.webhook_timeout_seconds,
@@ -120,6 +168,17 @@ async def _attempt(
         outcome = _outcome(response)
         if response.status in _ASKS_TO_WAIT:
             requested_wait = retry_after(response.headers, out.now)
+    return _attempted(out, ctx, settings, begun, outcome, requested_wait)
+
+
+def _attempted(  # noqa: PLR0917
+    out: Outgoing,
+    ctx: Context,
+    settings: Settings,
+    begun: float,
+    outcome: dict[str, Any],
+    requested_wait: timedelta | None,
+) -> tuple[Attempted, timedelta | None]:
     took = round((time.monotonic() - begun) * 1000, 3)
     delays = [parse_duration(text) for text in settings.webhook_retry_delays]
     wait = next_delay(delays, ctx.attempt, requested_wait, random.random())  # noqa: S311
@@ -139,9 +198,24 @@ async def _record(record: Callable[[], None]) -> None:
             await asyncio.sleep(pause)
 
 
-def check_endpoint(url: str, settings: Settings) -> str:
+def quiet_for(out: Outgoing) -> timedelta | None:
+    """How long the endpoint's quiet hours still last; None outside of them."""
+    if out.quiet_hours is None:
+        return None
+    opening, closing = parse_window(out.quiet_hours).open_span(out.now)
+    return closing - out.now if opening <= out.now else None
+
+
+def check_endpoint(
+    url: str,
+    settings: Settings,
+    format: str = WebhookFormat.JSON,  # noqa: A002 - as the documents have it
+) -> str:
     """The URL, when its form is right and it names no address that deliveries would refuse. Where
-    a name leads is seen only when something is delivered."""
+    a name leads is seen only when something is delivered. One for e-mail is an address."""
+    if format == WebhookFormat.EMAIL:
+        check_mail(url, settings)
+        return url
     parts = urlsplit(check_url(url))
     host, port = parts.hostname or "", parts.port or 443
     if host.rstrip(".").endswith("localhost"):

@@ -176,17 +176,18 @@ def single(peer: Any, url: str, n: int, limit: float) -> dict[str, Any]:
 
 
 def at_once(peer: Any, url: str, n: int) -> dict[str, Any]:
-    """Enqueue jobs from as many coroutines; the seconds that it took on open connections."""
+    """Enqueue jobs from as many coroutines; how long it took on open connections, and how much CPU
+    time of this process, which says more on a busy machine."""
 
     async def enqueue() -> dict[str, Any]:
         client = peer.Client(url)
         await _done(client.open())
         await client.send_at_once(range(100))
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), time.process_time()
         await client.send_at_once(range(n))
-        took = time.perf_counter() - begun
+        took, used = time.perf_counter() - begun, time.process_time() - used
         await _done(client.close())
-        return {"seconds": took, "jobs": n}
+        return {"seconds": took, "cpu_seconds": used}
 
     return asyncio.run(enqueue())
 

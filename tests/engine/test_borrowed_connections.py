@@ -239,6 +239,20 @@ def test_what_is_no_connection_is_refused_in_async_code_too(
     asyncio.run(run())
 
 
+def test_a_pool_is_no_connection_that_a_transaction_could_be_open_on(
+    app: Evenbeat, noop: Task[[], None], server_url: str
+) -> None:
+    async def run() -> None:
+        async with asyncpg.create_pool(**asyncpg_options(server_url), min_size=1) as pool:
+            with pytest.raises(InvalidInput, match=r"asyncpg\.pool\.Pool.* Pass a connection"):
+                await noop.options(connection=pool).enqueue_async()
+            async with pool.acquire() as connection, connection.transaction():
+                await noop.options(connection=connection).enqueue_async()
+
+    asyncio.run(run())
+    assert total(app) == 1
+
+
 def test_enqueueing_waits_for_no_thread_of_the_default_executor(
     app: Evenbeat, noop: Task[[], None]
 ) -> None:

@@ -59,7 +59,8 @@ def _borrowed(source: Any) -> Any:
         driver = source.connection
     if isinstance(driver, psycopg.Connection):
         return driver
-    is_asyncpg = any(base.__module__.partition(".")[0] == "asyncpg" for base in type(driver).mro())
+    modules = {base.__module__.partition(".")[0] for base in type(driver).mro()}
+    is_asyncpg = "asyncpg" in modules and hasattr(driver, "is_in_transaction")  # a pool has not
     if not is_asyncpg and not isinstance(driver, psycopg.AsyncConnection):
         raise _not_known(source, driver)
     if not is_on_loop():

@@ -389,7 +389,7 @@ async def test_and_is_told_what_does_not_end(
 
 
 @pytest.mark.anyio
-async def test_eager_mode_in_an_async_test(anyio_backend: str) -> None:
+async def test_eager_mode_in_an_async_test() -> None:
     app = Evenbeat("postgresql://nobody@127.0.0.1:1/nothing")
 
     @app.task
@@ -400,9 +400,8 @@ async def test_eager_mode_in_an_async_test(anyio_backend: str) -> None:
     with app.eager():
         job: Any = fetch.enqueue(1)
         assert await job == 2
-        if anyio_backend == "asyncio":
-            job = await fetch.enqueue_async(2)
-            assert await job == 3
+        job = await fetch.enqueue_async(2)
+        assert await job == 3
 
 
 # -- the page about it -----------------------------------------------------------------------------

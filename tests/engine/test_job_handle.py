@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+import trio
 
 from evenbeat import Context, Evenbeat, Fail, Job, JobCancelled, JobFailed
 from evenbeat.engine import ends
@@ -185,6 +186,27 @@ def test_a_thousand_results_are_awaited_in_async_code(app: Evenbeat) -> None:
 
     with working(app):
         assert asyncio.run(run()) == [n * n for n in range(1000)]
+
+
+def test_async_forms_run_in_threads_under_trio(app: Evenbeat) -> None:
+    @app.task
+    async def double(n: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * n
+
+    async def run() -> None:
+        jobs = await app.enqueue_many_async(double.job(n) for n in range(3))
+        assert [await job for job in jobs] == [0, 2, 4]
+        later = await double.options(delay="1h").enqueue_async(5)
+        with trio.move_on_after(0.2) as waiting:
+            await later
+        assert waiting.cancelled_caught
+        assert [job.id for job in await app.jobs.list_async(status="scheduled")] == [later.id]
+        with pytest.raises(NotFound):
+            await app.job(uuid4()).status_async()
+
+    with working(app):
+        trio.run(run)
 
 
 def test_async_forms_of_the_rest(app: Evenbeat) -> None:

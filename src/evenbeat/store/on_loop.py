@@ -10,10 +10,11 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from threading import Thread
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+import anyio.to_thread
 from greenlet import getcurrent, greenlet
 
 from evenbeat.errors import EvenbeatError
@@ -65,14 +66,20 @@ def aside(work: Callable[[], R]) -> R:
 
 
 async def on_loop(work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call code that waits for the database, without holding up the running loop."""
+    """Call code that waits for the database, without holding up the running loop; one that is not
+    asyncio's, such as trio's, leaves the call to a thread."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
-        raise EvenbeatError(
-            "The async forms run on asyncio's event loop, and none is running here. Under trio, "
-            "call the plain form in a thread: await trio.to_thread.run_sync(...)."
-        ) from None
+        try:
+            anyio.get_cancelled_exc_class()  # one of any library
+        except RuntimeError:
+            raise EvenbeatError(
+                "The async forms need a running event loop, asyncio's or trio's, and none is here. "
+                "In plain code, call the plain form."
+            ) from None
+        call_it = partial(work, *args, **kwargs)
+        return await anyio.to_thread.run_sync(call_it, abandon_on_cancel=True)
     call = LoopCall(work)
     call.gr_context = copy_context()
     if sys.platform == "win32" and isinstance(loop, asyncio.ProactorEventLoop):

@@ -6,7 +6,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -232,7 +232,7 @@ class Pool(Generic[Lent]):
         """Callers on one loop queue up here, so that few of them ask the pool again and again."""
         turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._size))
         try:
-            wait_here(asyncio.wait_for(turn.acquire(), deadline - time.monotonic()))
+            wait_here(_in_time(turn.acquire(), deadline - time.monotonic()))
         except TimeoutError:
             self._failed += 1
             raise NoConnection(aside(self._reason)) from None
@@ -309,3 +309,9 @@ class Pool(Generic[Lent]):
             self._availability.failed(reason)
             return reason
         return f"None of {self._size} connections to the database was free in time."
+
+
+async def _in_time(awaitable: Awaitable[object], seconds: float) -> None:
+    """`asyncio.wait_for`, which would make a task for each call before Python 3.12."""
+    async with asyncio.timeout(seconds):
+        await awaitable

@@ -62,7 +62,7 @@ redis:           ## A Redis server for the peers that need one: Debian's own, wh
 screenshots: $(READY) chromium ## Take the pictures in docs/images anew
 	PYTHONPATH=tests $(BIN)/python tests/dashboard/screenshots.py
 
-lint: $(READY)   ## Format, lint, types (of the documents' examples too), direction of imports
+lint: $(READY)   ## Format, lint, types (of the documents' examples too), direction of imports, names
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -70,6 +70,7 @@ lint: $(READY)   ## Format, lint, types (of the documents' examples too), direct
 	$(BIN)/mypy --strict examples build/documents
 	$(BIN)/pyright --pythonpath $(BIN)/python examples build/documents
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/unit/test_names.py
 
 format: $(READY) ## Let ruff put the code in order
 	$(BIN)/ruff check --fix

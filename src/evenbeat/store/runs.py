@@ -92,7 +92,7 @@ _OF_JOBS: LiteralString = (
 )
 
 
-class Run(NamedTuple):
+class ListedRun(NamedTuple):
     """A run with what is known of its job; name, task and queue are None when that is gone."""
 
     execution: Execution
@@ -105,7 +105,7 @@ class RunPage(NamedTuple):
     """Some runs, newest first; where more may match, the id `before` which to go on. `read_back_to`
     is the start of the oldest run that was looked at, where the page was not filled."""
 
-    runs: list[Run]
+    runs: list[ListedRun]
     further: UUID | None = None
     read_back_to: datetime | None = None
 
@@ -135,7 +135,7 @@ class RunSummary(NamedTuple):
         return sum(group.runs for group in self.groups)
 
 
-class Runs(StorePart):
+class RunLists(StorePart):
     """Lists of runs by filter."""
 
     def __init__(self, database: Database) -> None:
@@ -207,12 +207,12 @@ class Runs(StorePart):
 
     def _runs(
         self, source: LiteralString, run_filter: RunFilter, params: dict[str, Any]
-    ) -> list[Run]:
+    ) -> list[ListedRun]:
         text: LiteralString = "SELECT j.name, j.task, j.queue, {execution} FROM (" + source + ") e"
         text += _JOBS + " WHERE " + _condition(run_filter)
         text += " ORDER BY e.id DESC LIMIT %(limit)s OFFSET %(offset)s"
         rows = self._database.query("runs", text, params)
-        return [Run(Execution._make(row[3:]), *row[:3]) for row in rows]
+        return [ListedRun(Execution._make(row[3:]), *row[:3]) for row in rows]
 
     def _stop(self, run_filter: RunFilter, params: dict[str, Any]) -> tuple[UUID, datetime] | None:
         """Where the walk ended without having seen all of its period."""

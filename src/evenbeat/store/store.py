@@ -53,7 +53,7 @@ from evenbeat.store.rows import (
     finish_params,
     new_job_columns,
 )
-from evenbeat.store.runs import Runs
+from evenbeat.store.runs import RunLists
 from evenbeat.store.steps import Steps
 from evenbeat.store.summaries import SILENT_AFTER
 from evenbeat.store.undo import Undo
@@ -90,7 +90,7 @@ class Store:
         self.undo = Undo(self.database)
         self.batches = BatchTable(self.database, self.dependencies, self.control)
         self.read = Reads(self.database)
-        self.runs = Runs(self.database)
+        self.runs = RunLists(self.database)
         self.upkeep = Upkeep(self.database)
         self.backfill = Backfill(self.database, max_json_bytes=max_json_bytes)
         self.placement = Placements(self.database)

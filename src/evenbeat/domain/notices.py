@@ -29,14 +29,14 @@ class Line(NamedTuple):
     link: str | None = None
 
 
-class Notice(NamedTuple):
+class Announcement(NamedTuple):
     """What to tell: a subject, and what happened."""
 
     subject: str
     lines: Sequence[Line]
 
 
-def notice(messages: Iterable[Mapping[str, Any]], base: str | None) -> Notice:
+def notice(messages: Iterable[Mapping[str, Any]], base: str | None) -> Announcement:
     """One notice of the payloads of messages, in their order. `base` is the dashboard's address."""
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for message in messages:
@@ -50,7 +50,7 @@ def notice(messages: Iterable[Mapping[str, Any]], base: str | None) -> Notice:
     if len(lines) > MOST_LINES:
         rest = count(len(lines) - MOST_LINES, "more thing")
         lines = [*lines[:MOST_LINES], Line(f"… and {rest} that happened.", base)]
-    return Notice(shorten(" ".join(subject.split()), 150), lines)
+    return Announcement(shorten(" ".join(subject.split()), 150), lines)
 
 
 def _line(group: Sequence[Mapping[str, Any]], base: str | None) -> Line:
@@ -76,7 +76,7 @@ def _line(group: Sequence[Mapping[str, Any]], base: str | None) -> Line:
     return Line(_short(f"{text}. {message}" if message else text), _to(base, f"/jobs/{job['id']}"))
 
 
-def as_slack(one: Notice) -> dict[str, Any]:
+def as_slack(one: Announcement) -> dict[str, Any]:
     """For an incoming webhook of Slack, or of a chat that takes its form."""
 
     def shown(line: Line) -> str:
@@ -87,7 +87,7 @@ def as_slack(one: Notice) -> dict[str, Any]:
     return {"text": texts[0] if len(texts) == 1 else "\n".join(f"• {text}" for text in texts)}
 
 
-def as_teams(one: Notice) -> dict[str, Any]:
+def as_teams(one: Announcement) -> dict[str, Any]:
     """For a workflow of Microsoft Teams: a message with one adaptive card."""
     blocks = [{"type": "TextBlock", "wrap": True, "text": _marked(line)} for line in one.lines]
     card = {"type": "AdaptiveCard", "version": "1.4", "body": blocks,
@@ -96,7 +96,7 @@ def as_teams(one: Notice) -> dict[str, Any]:
     return {"type": "message", "attachments": [attachment]}
 
 
-def as_mail(one: Notice) -> str:
+def as_mail(one: Announcement) -> str:
     """The body of a mail."""
     return "\n\n".join(
         f"{line.text}\n{line.link}" if line.link else line.text for line in one.lines

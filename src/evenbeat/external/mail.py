@@ -6,7 +6,7 @@ import ssl
 from email.message import EmailMessage
 from urllib.parse import unquote, urlsplit
 
-from evenbeat.domain.notices import Notice, as_mail
+from evenbeat.domain.notices import Announcement, as_mail
 from evenbeat.errors import InvalidInput
 from evenbeat.settings import Settings
 
@@ -31,7 +31,7 @@ def check_mail(url: str, settings: Settings) -> list[str]:
     return match[1].split(",")
 
 
-def send_mail(url: str, text: Notice, message: str, settings: Settings) -> None:
+def send_mail(url: str, text: Announcement, message: str, settings: Settings) -> None:
     """Send a notice. TLS is used where the server offers it; `smtps://` demands it from the first
     byte. The id of the message lets mail programs show it once."""
     to = check_mail(url, settings)

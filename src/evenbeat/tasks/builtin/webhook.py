@@ -21,7 +21,7 @@ from uuid import UUID
 
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import JobSpec
-from evenbeat.domain.notices import Notice, as_slack, as_teams, notice
+from evenbeat.domain.notices import Announcement, as_slack, as_teams, notice
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.webhooks import (
     QUEUE,
@@ -123,7 +123,7 @@ async def _attempt(
 
 
 async def _send_text(
-    message: UUID, out: Outgoing, text: Notice, ctx: Context, settings: Settings
+    message: UUID, out: Outgoing, text: Announcement, ctx: Context, settings: Settings
 ) -> tuple[Attempted, timedelta | None]:
     """Send what people read, by mail or to a chat."""
     if out.format != WebhookFormat.EMAIL:

@@ -75,7 +75,7 @@ def database_url(shared_database_url: str, through_pooler: Callable[[str], str])
             "evenbeat.job_counts, evenbeat.tasks, evenbeat.tokens, evenbeat.login_codes, "
             "evenbeat.sources, evenbeat.documents, evenbeat.idempotency_keys, evenbeat.limits, "
             "evenbeat.audit_entries, evenbeat.undos, evenbeat.missed_deadlines, "
-            "evenbeat.alerts_told, "
+            "evenbeat.alerts_told, evenbeat.fleet_pause, "
             "evenbeat.dependencies, evenbeat.steps, evenbeat.batches, "
             "evenbeat.templates, evenbeat.job_alerts, "
             "evenbeat.webhooks, evenbeat.webhook_messages, "

@@ -214,6 +214,8 @@ NOTED = {
     "POST /api/v1/executions/cancel": "execution.cancel",
     "POST /api/v1/executions/retry": "job.run",
     "POST /api/v1/executions/{execution_id}/retry": "job.run",
+    "PUT /api/v1/pause": "fleet.pause",
+    "DELETE /api/v1/pause": "fleet.resume",
     "POST /api/v1/templates": "template.save",
     "PUT /api/v1/templates/{name}": "template.save",
     "DELETE /api/v1/templates/{name}": "template.delete",

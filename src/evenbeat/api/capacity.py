@@ -8,14 +8,15 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
-from evenbeat.api.fields import Page, PageQuery, RateText, RowDocument, fields_of, one_given
+from evenbeat.api.fields import Moment, Page, PageQuery, RateText, RowDocument, fields_of, one_given
 from evenbeat.api.requests import Request
 from evenbeat.domain.limits import MAX_RUNNING, KeyLimit
 from evenbeat.domain.runner_load import HeldRun, RunnerLoad
 from evenbeat.domain.setting_kinds import MAX_NAME
 from evenbeat.errors import NotFound
+from evenbeat.store.control import MAX_REASON
 from evenbeat.store.reads import QueueDepth
-from evenbeat.store.summaries import SILENT_AFTER
+from evenbeat.store.summaries import SILENT_AFTER, FleetPause
 from evenbeat.store.upkeep import WorkerRecord
 
 router = APIRouter(prefix="/api/v1", tags=["queues, workers, tasks"])
@@ -63,6 +64,47 @@ def _queue(service: Service, name: str) -> QueueDocument:
         if queue.name == name:
             return QueueDocument.of(queue)
     raise NotFound("queue", name)
+
+
+@fields_of(FleetPause)
+class FleetPauseDocument(RowDocument):
+    """Everything is paused."""
+
+    ends_at: datetime | None = Field(
+        description="When it ends by itself; null: when somebody resumes."
+    )
+
+
+class FleetPauseRequest(Request):
+    """Why, and until when."""
+
+    reason: str = Field("", max_length=MAX_REASON, description="Shown to everybody meanwhile.")
+    until: Moment | None = Field(None, description="When it ends by itself.")
+
+
+@router.get("/pause", summary="Is everything paused?")
+def get_pause(service: ServiceDep, _principal: Viewer) -> FleetPauseDocument | None:
+    """The pause of everything, if it is on; null otherwise."""
+    pause = service.store.read.fleet_pause(now=service.now)
+    return pause and FleetPauseDocument.of(pause)
+
+
+@router.put("/pause", summary="Pause everything")
+def pause_everything(
+    body: FleetPauseRequest, service: ServiceDep, principal: Operator
+) -> FleetPauseDocument:
+    """Let no worker start anything more, until somebody resumes or the moment has come. What runs
+    goes on. Neither jobs nor queues are touched: each keeps its rhythm."""
+    pause = service.store.control.pause_everything(
+        body.reason, by=principal.subject, until=body.until, now=service.now
+    )
+    return FleetPauseDocument.of(pause)
+
+
+@router.delete("/pause", summary="Resume everything", status_code=204)
+def resume_everything(service: ServiceDep, _principal: Operator) -> None:
+    """Let workers start jobs again: exactly those that could before the pause."""
+    service.store.control.resume_everything(now=service.now)
 
 
 @fields_of(HeldRun)

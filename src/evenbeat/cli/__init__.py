@@ -60,6 +60,8 @@ COMMANDS = tuple(
         ("documents", "evenbeat.crawl.commands", "documents_cli", "Search crawled pages.", _JOBS),
         ("import", "import_export", "import_cli", "Import jobs from cron and others.", _JOBS),
         ("export", "import_export", "export", "Export job definitions.", _JOBS),
+        ("pause", "queues", "pause_command", "Start nothing more, on any worker.", _OPERATE),
+        ("resume", "queues", "resume_command", "Start jobs again after a pause.", _OPERATE),
         ("stats", "stats", "stats", "The scheduler in figures.", _OPERATE),
         ("top", "stats", "top", "A live view of what is running.", _OPERATE),
         ("distribution", "stats", "distribution", "How even the load is.", _OPERATE),

@@ -1,6 +1,7 @@
 """`evenbeat queue|limit|task|schedule`: what jobs wait in, what holds them back, what they run, and
 when."""
 
+from contextlib import suppress
 from typing import Annotated
 
 from rich.console import Group
@@ -12,11 +13,14 @@ from evenbeat.cli.session import (
     CommandGroup,
     LimitOption,
     OffsetOption,
+    api_command,
     argument,
     option,
 )
 from evenbeat.cli.views import queue_columns
+from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.moments import zone_named
+from evenbeat.errors import InvalidInput
 
 queue_cli = CommandGroup()
 limit_cli = CommandGroup()
@@ -50,6 +54,36 @@ def resume_queue(session: ApiSession, name: QueueArgument) -> None:
     """Start jobs from a queue again."""
     queue = session.client.post(f"/api/v1/queues/{path_segment(name)}/resume")
     session.show(queue, f"Resumed queue {name}; {queue['due']:,} jobs are due in it.")
+
+
+def pause(
+    session: ApiSession,
+    reason: Annotated[str, option("TEXT", "Why: shown to everybody meanwhile.")] = "",
+    until: Annotated[
+        str | None, option("TIME", "End by itself at 2030-01-31T06:00:00Z, or after 2h.")
+    ] = None,
+) -> None:
+    """Start nothing more, on any worker, until `evenbeat resume`. What runs goes on. Neither jobs
+    nor queues are touched: each keeps its rhythm, and what was paused before stays paused after."""
+    if until is not None:
+        with suppress(InvalidInput):
+            until = (session.client.now() + parse_duration(until)).isoformat()
+    body = {"reason": reason, "until": until}
+    paused = session.client.put("/api/v1/pause", body)
+    end = f"until {both(paused['ends_at'], session.client.now())}" if until else "until you resume"
+    session.show(paused, f"Nothing more starts, {end}. Running jobs go on. Resume: evenbeat resume")
+
+
+def resume(session: ApiSession) -> None:
+    """Start jobs again after `evenbeat pause`: exactly those that could run before, each in its
+    rhythm."""
+    was = session.client.get("/api/v1/pause") or {}
+    session.client.delete("/api/v1/pause")
+    words = "Workers start jobs again, as before the pause." if was else "Nothing was paused."
+    session.show(was, words)
+
+
+pause_command, resume_command = api_command(pause), api_command(resume)
 
 
 @limit_cli.api_command("list")

@@ -34,6 +34,7 @@ from evenbeat.humanize import shorten
 from evenbeat.store.health import TableQueries
 from evenbeat.store.replica import accept_old_reads, old_reads_are_accepted
 from evenbeat.store.store import Store
+from evenbeat.store.summaries import FleetPause
 
 THEME_COOKIE, ZONE_COOKIE, NOTICE_COOKIE = "evenbeat_theme", "evenbeat_zone", "evenbeat_notice"
 REFRESH_HEADER = "x-evenbeat-refresh"
@@ -263,6 +264,7 @@ class PageRequest:
             "version": __version__,
             "notices": notices,
             "banner": self._banner() if status == 200 and self.principal else "",
+            "fleet_pause": self._fleet_pause() if status == 200 and self.principal else None,
             "replica_lag": self._replica_lag() if status == 200 else None,
         }
         response = HTMLResponse(templates.get_template(template).render(context | values), status)
@@ -290,6 +292,13 @@ class PageRequest:
         except StoreError:
             return True
         return False
+
+    def _fleet_pause(self) -> FleetPause | None:
+        """The pause of everything; a page must not fail because of it."""
+        try:
+            return self.store.read.fleet_pause(now=self.service.now)
+        except StoreError:
+            return None
 
     def _replica_lag(self) -> float | None:
         """How old what this page shows may be; None if it comes from the database itself."""

@@ -8,7 +8,8 @@ from fastapi import Response
 
 from evenbeat.api.dependencies import Operator, Viewer
 from evenbeat.dashboard import pages
-from evenbeat.dashboard.pages import FormDep, Notice, PageDep, PageRequest, id_of
+from evenbeat.dashboard.job_form import moment_of
+from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of
 from evenbeat.domain.job import JobRecord
 from evenbeat.domain.states import JobStatus
 from evenbeat.errors import InvalidInput, NotFound
@@ -105,6 +106,32 @@ def drain_worker(page: PageDep, worker_id: str, _operator: Operator) -> Response
     page.store.upkeep.drain_worker(worker.id)
     text = f"{name_of(worker)} takes no more jobs and finishes those that it has."
     return page.back(page.url("workers"), Notice(text))
+
+
+@router.get("/pause", name="ask_to_pause_everything")
+def ask_to_pause_everything(page: PageDep, _operator: Operator) -> Response:
+    """Ask why, and until when."""
+    return page.render("pause_everything.html", form=Form([]), error="")
+
+
+@router.post("/pause", name="pause_everything")
+def pause_everything(page: PageDep, operator: Operator, form: FormDep) -> Response:
+    """Let no worker start anything more."""
+    try:
+        until = moment_of(form, "until", page.zone)
+        pause = page.store.control.pause_everything(
+            form.text("reason"), by=operator.subject, until=until, now=page.service.now
+        )
+    except InvalidInput as error:
+        return page.render("pause_everything.html", status=422, form=form, error=str(error))
+    return page.back(page.url("workers"), Notice(f"{pause.text} Running jobs go on."))
+
+
+@router.post("/resume", name="resume_everything")
+def resume_everything(page: PageDep, _operator: Operator) -> Response:
+    """Let workers start jobs again."""
+    page.store.control.resume_everything(now=page.service.now)
+    return page.back(page.url("workers"), Notice("Workers start jobs again, as before the pause."))
 
 
 @router.post("/queues/{verb}", name="change_queue")

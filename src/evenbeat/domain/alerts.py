@@ -52,6 +52,12 @@ class Rule(NamedTuple):
 
 _ALL = (
     Rule(
+        "everything_paused", "warning", 0,
+        "Everything is paused: no worker starts a job",
+        "`evenbeat resume` ends the pause; exactly what could run before it runs again.",
+        "{pause}",
+    ),
+    Rule(
         "unserved", "error", timedelta(seconds=30),
         "No live worker takes {tasks} from the queue '{queue}'",
         "Start a worker whose application knows the task and whose --queues include the queue.",

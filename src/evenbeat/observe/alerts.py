@@ -12,7 +12,13 @@ from evenbeat.domain.alerts import LEAST_RUNS, RULES, Rule
 from evenbeat.domain.runner_load import PLACES
 from evenbeat.humanize import count, duration, listing
 from evenbeat.store.reads import QueueDepth
-from evenbeat.store.summaries import COUNTED_LANE, SILENT_AFTER, WaitingLane, waiting_params
+from evenbeat.store.summaries import (
+    COUNTED_LANE,
+    SILENT_AFTER,
+    FleetPause,
+    WaitingLane,
+    waiting_params,
+)
 from evenbeat.store.upkeep import WAITING_SCHEDULES, WorkerRecord
 from evenbeat.store.webhooks import host_of
 
@@ -78,6 +84,9 @@ def alerts(rows: Rows, now: datetime) -> list[Alert]:
         jobs |= {"status": "running"} if code in {"running_long", "over_usual"} else {}
         found.append(Alert(rule, title, detail, remedy, since, jobs, job_id))
 
+    paused = [FleetPause._make(row) for row in rows("fleet_pause", {"now": now})]
+    for pause in paused:
+        add("everything_paused", pause.since, pause=pause.text)
     waiting: defaultdict[tuple[str, str], list[WaitingLane]] = defaultdict(list)
     for lane in map(WaitingLane._make, rows("waiting_lanes", waiting_params(_UNSERVED, now))):
         name = "queue_paused" if lane.paused_at else "late" if lane.workers else "unserved"
@@ -85,6 +94,8 @@ def alerts(rows: Rows, now: datetime) -> list[Alert]:
             name = "busy"
         if name != "late" or now - lane.oldest_due >= _LATE:
             waiting[name, lane.queue].append(lane)
+    if paused:  # the reason for all that waits
+        waiting.clear()
     for (name, queue), lanes in waiting.items():
         tasks, number = sorted({lane.task for lane in lanes}), sum(lane.jobs for lane in lanes)
         named = listing([f"'{task}'" for task in tasks])
@@ -95,7 +106,7 @@ def alerts(rows: Rows, now: datetime) -> list[Alert]:
         full = {f"{lane.slots or 0:,} {PLACES.get(lane.runner or '', 'slots')}" for lane in lanes}
         words["slots"] = listing(sorted(full))
         add(name, lanes[0].oldest_due, **words)
-    for *depth, _ in rows("queue_depths", {"now": now}):
+    for *depth, _ in rows("queue_depths", {"now": now}) if not paused else ():
         one_queue = QueueDepth._make(depth)
         if one_queue.due > RULES["queue_depth"].number and not one_queue.paused_at:
             value = count(one_queue.due, "job")

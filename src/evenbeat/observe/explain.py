@@ -206,9 +206,8 @@ def _due(known: Circumstances, due: datetime) -> Fact:
     """What keeps a due job from starting, the most certain reason first."""
     job = known.job
     since = f"It has been due since {timestamp(due)}"
-    if known.queue_paused_at is not None:
-        paused = f"the queue {job.queue!r} has been paused since {timestamp(known.queue_paused_at)}"
-        return Fact("queue_paused", f"{since}, but {paused}. Resume the queue.")
+    if (paused := _paused(known, since)) is not None:
+        return paused
     able = [w for w in known.live_workers if w.serves_queue(job) and w.knows_task(job)]
     taking = [worker for worker in able if worker.status != "draining"]
     if not taking:
@@ -228,6 +227,18 @@ def _due(known: Circumstances, due: datetime) -> Fact:
         f"{since}, for {duration(known.now - due)}, and {workers} free to take it.{behind} "
         "If this lasts, check the workers' logs and run `evenbeat doctor`.",
     )
+
+
+def _paused(known: Circumstances, since: str) -> Fact | None:
+    """What is paused: everything, or its queue."""
+    if known.fleet_pause is not None:
+        text = f"{since}. {known.fleet_pause.text} `evenbeat resume` ends that."
+        return Fact("everything_paused", text)
+    if known.queue_paused_at is not None:
+        at = timestamp(known.queue_paused_at)
+        text = f"{since}, but the queue {known.job.queue!r} has been paused since {at}."
+        return Fact("queue_paused", f"{text} Resume the queue.")
+    return None
 
 
 def _load(known: Circumstances, taking: Sequence[WorkerRecord]) -> str:
@@ -308,6 +319,8 @@ def _background(known: Circumstances) -> Iterator[Fact]:
     job, schedule = known.job, describe_schedule(known.job, known.awaited)
     over = job.status in FINISHED
     yield Fact("schedule", f"Its schedule: {schedule}." if over else f"It runs {schedule}.")
+    if known.fleet_pause is not None and job.status in ("scheduled", "paused"):
+        yield Fact("everything_is_paused", known.fleet_pause.text)
     later = job.status in ("pending", "scheduled") and (job.next_run_at or known.now) > known.now
     if known.queue_paused_at is not None and (later or job.status == "paused"):
         since = timestamp(known.queue_paused_at)

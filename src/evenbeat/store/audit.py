@@ -32,6 +32,8 @@ Action = Literal[
     "job.undo",
     "job.backfill",
     "execution.cancel",
+    "fleet.pause",
+    "fleet.resume",
     "queue.pause",
     "queue.resume",
     "worker.drain",

@@ -40,7 +40,7 @@ from evenbeat.domain.states import (
     JobStatus,
     Verb,
 )
-from evenbeat.errors import Conflict, IllegalTransition, NameTaken, NotFound
+from evenbeat.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
 from evenbeat.store.audit import Action, AuditLog, actor
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.dependencies import Dependencies, refusal_to_delete
@@ -61,8 +61,10 @@ from evenbeat.store.placement import (
 from evenbeat.store.reads import Reads
 from evenbeat.store.rows import MAX_JSON_BYTES, encode_json
 from evenbeat.store.steps import Steps
+from evenbeat.store.summaries import FleetPause
 
 _CHUNK = 1000
+MAX_REASON = 500
 
 
 class RefusedJob(NamedTuple):
@@ -149,8 +151,8 @@ class Control(StorePart):
         return self._step("pause", ids, PAUSE, now, connection)
 
     def resume(self, ids: Sequence[UUID], *, now: datetime | None = None) -> Changes:
-        """Let paused jobs run again: balanced intervals where there is room for them now, other
-        recurring jobs at the next plan of their rhythm."""
+        """Let paused jobs run again, recurring ones at the next plan of their rhythm. An interval
+        that has not been placed yet is placed now."""
 
         def work(connection: Connection | None) -> list[JobRecord]:
             paused = self._all(JobRecord._make, "paused_for_update", {"ids": list(ids)}, connection)
@@ -317,6 +319,37 @@ class Control(StorePart):
             refused += len(done.refused)
             after = ids[-1]
         return changed, refused
+
+    def pause_everything(
+        self,
+        reason: str = "",
+        *,
+        by: str = "code",
+        until: datetime | None = None,
+        now: datetime | None = None,
+    ) -> FleetPause:
+        """Let no worker start anything more, until somebody resumes or the moment has come. What
+        runs goes on. Jobs and queues are not touched: each keeps its rhythm, and what was paused
+        before stays paused after."""
+        if len(reason) > MAX_REASON or "\0" in reason:
+            raise InvalidInput(f"reason: up to {MAX_REASON} characters.", field="reason")
+        if until is not None and until <= self._database.clock(now):
+            raise InvalidInput(f"The pause would end in the past: {until}.", field="until")
+        params = {"reason": reason, "paused_by": by, "ends_at": until, "now": now}
+        paused = FleetPause._make(self._database.rows("pause_everything", params)[0])
+        about = {"reason": reason, "until": until and until.isoformat()}
+        self._audit.add("fleet.pause", name=reason or None, after=about, now=now)
+        return paused
+
+    def resume_everything(self, *, now: datetime | None = None) -> FleetPause | None:
+        """Let workers start jobs again, exactly those that could before; returns what is over."""
+        row = self._database.row(
+            "resume_everything", {"channel": self._database.channel, "now": now}
+        )
+        if row is None or row[4]:
+            return None
+        self._audit.add("fleet.resume", name=row[0] or None, now=now)
+        return FleetPause._make(row[:4])
 
     def pause_queue(self, name: str, *, paused: bool = True, now: datetime | None = None) -> None:
         """Claim nothing more from this queue; what runs goes on."""

@@ -147,9 +147,12 @@ def placement_request(
 
 
 def resume_request(job: JobRecord, now: datetime) -> PlacementRequest | None:
-    """The request of a paused job that is to run again. One that has begun an occurrence, or whose
-    plan has come and waits for its delay or window, stays: moved, that run would never happen."""
+    """The request of a paused job that is to run again and has no place of its own yet: the others
+    keep their rhythm. One that has begun an occurrence, or whose plan has come and waits for its
+    delay or window, stays: moved, that run would never happen."""
     if job.status != JobStatus.PAUSED or job.current_retry_count or job.release_count:
+        return None
+    if job.placed_at is not None:
         return None
     plan, due = job.plan_time, job.next_run_at
     if plan is not None and due is not None and plan <= now < due:

@@ -16,7 +16,7 @@ from evenbeat.store.dependencies import Dependencies
 from evenbeat.store.limits import LimitTable
 from evenbeat.store.lists import FilterQuery, JobFilter, JobLists, JobPage
 from evenbeat.store.part import as_list, check_page
-from evenbeat.store.summaries import SILENT_AFTER, Summaries, rate
+from evenbeat.store.summaries import SILENT_AFTER, FleetPause, Summaries, rate
 from evenbeat.store.upkeep import WorkerRecord
 
 RUNS_EXPLAINED = 20
@@ -66,6 +66,7 @@ class Circumstances(NamedTuple):
     awaited: Sequence[Dependency] = ()
     limit: KeyLimit | None = None
     runner: str | None = None
+    fleet_pause: FleetPause | None = None
 
 
 class Reads(Summaries):
@@ -167,7 +168,8 @@ class Reads(Summaries):
         runs = self.executions_of(job_id, limit=RUNS_EXPLAINED).executions
         awaited = self._dependencies.awaited_by([job_id])[job_id]
         limit = None if job.concurrency_key is None else self._limits.find(job.concurrency_key)
-        return Circumstances(job, present, paused_at, workers, runs, ahead, awaited, limit, runner)
+        known = (job, present, paused_at, workers, runs, ahead, awaited, limit, runner)
+        return Circumstances(*known, self.fleet_pause(now=now))
 
     def counts_by_status(self) -> dict[str, int]:
         """Jobs in each state that occurs; where there are many, as of the last count."""

@@ -93,6 +93,12 @@ _LANES = """
 """
 # Jobs that can be claimed once they are due, in the words of the partial indexes on them.
 _WAITING = re.compile(r"\{waiting(?: (\w+))?\}")
+# Whether jobs of a queue may be claimed: neither it is paused nor everything.
+_OPEN = re.compile(r"\{open (\w+)\}")
+_IS_OPEN = r"""NOT EXISTS (SELECT FROM evenbeat.queues q
+    WHERE q.name = \1.queue AND q.paused_at IS NOT NULL)
+    AND NOT EXISTS (SELECT FROM evenbeat.fleet_pause f
+                    WHERE f.ends_at IS NULL OR f.ends_at > {now})"""
 _LANES_BY = re.compile(r"\{(free|limited)_lanes_by (\w+)( from_frontier)?\}")
 _SINCE = " AND next_run_at >= coalesce(%(since)s::timestamptz, '-infinity')"
 _HAS_KEY = {"free": "NULL", "limited": "NOT NULL"}
@@ -145,6 +151,7 @@ def bind(name: str, text: str, schema: str, *, hot: bool, report: bool = False) 
         body,
     )
     body = _WAITING.sub(_waiting, body)
+    body = _OPEN.sub(_IS_OPEN, body)
     for placeholder, snippet in SNIPPETS.items():
         body = body.replace("{" + placeholder + "}", snippet)
     # The tag makes a statement recognisable in the server's log and in pg_stat_statements.

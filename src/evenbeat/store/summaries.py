@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from evenbeat.domain.job import JobRecord
+from evenbeat.humanize import timestamp
 from evenbeat.store.part import MAX_PAGE, StorePart, check_page, check_period
 from evenbeat.store.upkeep import KnownTask
 
@@ -96,6 +97,24 @@ class TimelineRun(NamedTuple):
     completed_at: datetime | None
     status: str
     error_code: str | None
+
+
+class FleetPause(NamedTuple):
+    """Everything is paused: why, by whom, since when, and until when if it ends by itself."""
+
+    reason: str
+    paused_by: str
+    since: datetime
+    ends_at: datetime | None
+
+    @property
+    def text(self) -> str:
+        """All of it in a sentence."""
+        until = f" until {timestamp(self.ends_at)}" if self.ends_at else ""
+        why = f": {self.reason.rstrip('.')}" if self.reason else ""
+        return (
+            f"Everything is paused{until}, by {self.paused_by}, since {timestamp(self.since)}{why}."
+        )
 
 
 class FailingJobs(NamedTuple):
@@ -185,6 +204,11 @@ class Summaries(StorePart):
             "limit": limit,
         }
         return self._all(TimelineRun._make, "timeline", params)
+
+    def fleet_pause(self, *, now: datetime | None = None) -> FleetPause | None:
+        """The pause of everything, if it is on."""
+        row = self._database.row("fleet_pause", {"now": now})
+        return FleetPause._make(row) if row else None
 
     def tasks(self, *, now: datetime | None = None) -> list[KnownTask]:
         """Every task that a worker has named, with its payload's JSON schema."""

@@ -287,3 +287,18 @@ back AS (
     RETURNING j.*
 )
 SELECT jsonb_array_length(used.jobs), {job} FROM used LEFT JOIN back j ON true;
+
+-- name: pause_everything
+-- Lets nothing more start on any worker. A pause that is on already gets another reason and end.
+INSERT INTO evenbeat.fleet_pause AS f (reason, paused_by, since, ends_at)
+VALUES (%(reason)s, %(paused_by)s, {now}, %(ends_at)s)
+ON CONFLICT (is_only) DO UPDATE
+SET reason = excluded.reason, paused_by = excluded.paused_by, ends_at = excluded.ends_at,
+    since = CASE WHEN f.ends_at <= {now} THEN excluded.since ELSE f.since END
+RETURNING reason, paused_by, since, ends_at;
+
+-- name: resume_everything
+-- Ends the pause, and wakes the workers.
+DELETE FROM evenbeat.fleet_pause
+RETURNING reason, paused_by, since, ends_at, ends_at <= {now},
+          pg_notify(%(channel)s, 'due:');

@@ -72,8 +72,7 @@ open_lanes AS (
     WHERE next_run_at <= {now}
       AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
       AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
-      AND NOT EXISTS (SELECT FROM evenbeat.queues q
-                      WHERE q.name = lanes.queue AND q.paused_at IS NOT NULL)
+      AND {open lanes}
     ORDER BY priority DESC, next_run_at
 ),
 -- Pulled lane by lane until there are enough, so no row is locked that is not taken.
@@ -142,14 +141,12 @@ limited AS ({limited_lanes_by limited})
 SELECT (SELECT min(next_run_at) FROM lanes
         WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
           AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
-          AND NOT EXISTS (SELECT FROM evenbeat.queues q
-                          WHERE q.name = lanes.queue AND q.paused_at IS NOT NULL)),
+          AND {open lanes}),
        {now},
        (SELECT min(next_run_at) FROM limited
         WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
           AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
-          AND NOT EXISTS (SELECT FROM evenbeat.queues q
-                          WHERE q.name = limited.queue AND q.paused_at IS NOT NULL));
+          AND {open limited});
 
 -- name: renew
 -- Extends leases that are still held, and says of each whether it did: a row that somebody else has

@@ -21,8 +21,7 @@ open_lanes AS (
     WHERE next_run_at <= {now}
       AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
       AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
-      AND NOT EXISTS (SELECT FROM evenbeat.queues q
-                      WHERE q.name = lanes.queue AND q.paused_at IS NOT NULL)
+      AND {open lanes}
     ORDER BY priority DESC, next_run_at
 ),
 early AS (
@@ -101,8 +100,7 @@ free AS MATERIALIZED (
          WHERE next_run_at <= {now}
            AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
            AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
-           AND NOT EXISTS (SELECT FROM evenbeat.queues q
-                           WHERE q.name = own.queue AND q.paused_at IS NOT NULL)
+           AND {open own}
          ORDER BY own.priority DESC, own.next_run_at
          LIMIT 1)) first
     WHERE (l.next_start_at IS NULL OR l.next_start_at <= {now})
@@ -175,8 +173,7 @@ open_lanes AS (
     WHERE next_run_at <= {now}
       AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
       AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
-      AND NOT EXISTS (SELECT FROM evenbeat.queues q
-                      WHERE q.name = lanes.queue AND q.paused_at IS NOT NULL)
+      AND {open lanes}
 ),
 keys AS (
     SELECT key, min(starts) AS starts, max(priority) AS priority, min(next_run_at) AS next_run_at
@@ -244,8 +241,7 @@ WITH RECURSIVE lanes AS ({limited_lanes_by lanes})
 SELECT min(next_run_at), {now} FROM lanes
 WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
   AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
-  AND NOT EXISTS (SELECT FROM evenbeat.queues q
-                  WHERE q.name = lanes.queue AND q.paused_at IS NOT NULL);
+  AND {open lanes};
 
 -- name: limited_next
 -- The first moment after `since` at which another look is worth while, when one at that time found
@@ -282,8 +278,7 @@ SELECT least((SELECT min(later.next_run_at)
                   LIMIT 1) later
               WHERE (%(queues)s::text[] IS NULL OR lanes.queue = ANY (%(queues)s::text[]))
                 AND (%(tasks)s::text[] IS NULL OR lanes.task = ANY (%(tasks)s::text[]))
-                AND NOT EXISTS (SELECT FROM evenbeat.queues q
-                                WHERE q.name = lanes.queue AND q.paused_at IS NOT NULL)),
+                AND {open lanes}),
              (SELECT next_start_at FROM evenbeat.limits
               WHERE next_start_at > %(since)s::timestamptz
               ORDER BY next_start_at

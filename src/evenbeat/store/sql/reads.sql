@@ -443,3 +443,8 @@ ORDER BY 1;
 -- name: endings
 -- How these executions ended, for a worker that is unsure whether its last write arrived.
 SELECT id, status, error_code FROM evenbeat.executions WHERE id = ANY (%(ids)s::uuid[]);
+
+-- name: fleet_pause
+-- The pause of everything, if it is on.
+SELECT reason, paused_by, since, ends_at FROM evenbeat.fleet_pause
+WHERE ends_at IS NULL OR ends_at > {now};

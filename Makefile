@@ -87,6 +87,7 @@ bench: $(READY) redis ## Every benchmark: beside the peers, at scale, and our ow
 	$(BIN)/python benchmarks/reads_at_scale.py
 	$(BIN)/python benchmarks/pages_at_scale.py
 	$(BIN)/python benchmarks/held_snapshot.py
+	$(BIN)/python benchmarks/worker_log.py
 
 docs: $(READY)   ## Write the tables that derive from the code; check that the documents name everything public
 	$(BIN)/python tests/settings_docs.py

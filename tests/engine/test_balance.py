@@ -34,7 +34,7 @@ def test_jobs_with_one_interval_begin_at_different_times_within_it(world):
 
 def test_each_keeps_its_rhythm_however_often_it_runs(world, caplog):
     job = world.add(HOUR)
-    with caplog.at_level(logging.INFO, logger="evenbeat.worker"):
+    with caplog.at_level(logging.DEBUG, logger="evenbeat.worker"):
         world.harness.advance("10h")
     told = [r for r in caplog.records if r.message == "Rescheduled job (rhythm preserved)"]
     slot = f":{job.next_run_at.minute // 15 * 15:02}"

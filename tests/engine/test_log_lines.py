@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from evenbeat import Context, Evenbeat
+from evenbeat.engine.reporter import MOST_LINES, RunLines
 
 
 @pytest.fixture
@@ -110,3 +111,39 @@ def test_a_source_named_in_the_payload_is_told_as_well(evenbeat_harness, told):
     started = {record.job_id: record for record in told("Executing job")}
     assert started[str(named.id)].source_name == "example.com"
     assert not hasattr(started[str(unnamed.id)], "source_name")
+
+
+def test_many_runs_are_summed_up_and_all_are_there_at_debug(caplog):
+    caplog.set_level(logging.INFO, logger="evenbeat.worker")
+    seconds = 0.0
+    lines = RunLines(lambda: seconds)
+    assert lines.take("started", MOST_LINES - 10) == MOST_LINES - 10
+    assert lines.take("completed", 30) == 10
+    assert lines.take("started", 7) == 0
+    lines.flush()
+    assert not caplog.records  # the second is not over
+    seconds = 1.5
+    assert lines.take("started", 1) == 1
+    (summed,) = caplog.records
+    assert (summed.started, summed.completed, summed.within) == (7, 20, "1.5s")
+    assert summed.getMessage().endswith("7 more started and 20 more completed within 1.5s")
+    caplog.set_level(logging.DEBUG, logger="evenbeat.worker")
+    assert lines.take("started", 5000) == 5000
+    caplog.set_level(logging.WARNING, logger="evenbeat.worker")
+    assert lines.take("started", 5) == 0
+
+
+def test_an_outage_of_many_schedules_is_one_warning(evenbeat_harness, told):
+    app = Evenbeat(name="many")
+    names = [f"job {number}" for number in range(20)]
+    for name in names:
+
+        @app.every("1h", schedule_name=name, name=name, catch_up="latest_only")
+        async def work() -> None: ...
+
+    harness = evenbeat_harness(app)
+    harness.clock.move_to(harness.now + timedelta(days=2))
+    harness.drain()
+    (skipped,) = told("Skipped missed plans")
+    assert (skipped.levelname, skipped.jobs) == ("WARNING", 20)
+    assert skipped.plans >= 20 * 46

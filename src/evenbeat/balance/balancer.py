@@ -39,6 +39,7 @@ FIGURE = "distribution"
 HISTORY = timedelta(days=30)
 OFF_PEAK_STAYS = timedelta(days=1)
 _MOST_LINES = 20
+_REBUILT = "the expected load of all recurring jobs was read anew"
 _MOST_LISTED = 1000
 # What metrics and the dashboard show without computing it.
 _NOTED = (
@@ -88,7 +89,7 @@ class Balancer:
             with _errors_logged("The load was read, but could not be described"):
                 jobs, score = self._load.query(lambda model, _: (model.jobs, model.score))
                 figures = {"job_count": jobs, "distribution_score": round(score, 2)}
-                logger.info("Bucket map rebuilt", extra=figures)
+                logger.info("Bucket map rebuilt", extra=figures | {"meaning": _REBUILT})
 
     def off_peak(self) -> ExecutionWindow:
         """The hours that `off_peak` means now; all day while nothing is known of the load."""
@@ -268,13 +269,13 @@ class Balancer:
         self._load.expire()
         with _errors_logged("The distribution after the rebalance could not be noted"):
             self._note(done.after)
-        for skipped in done.skipped[:_MOST_LINES]:
+        for skipped in done.skipped[:1]:  # one rebalance is one event, however many it leaves alone
             logger.warning(
                 "Job skipped during rebalance",
                 extra={"job_id": str(skipped.job_id), "reason": skipped.reason},
             )
-        if len(done.skipped) > _MOST_LINES:
-            reasons = Counter(skipped.reason for skipped in done.skipped[_MOST_LINES:])
+        if len(done.skipped) > 1:
+            reasons = Counter(skipped.reason for skipped in done.skipped[1:])
             logger.warning(
                 "More jobs skipped during rebalance", extra=dict(sorted(reasons.items()))
             )

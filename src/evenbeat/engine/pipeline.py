@@ -190,6 +190,7 @@ class Pipeline(Loop):
             self._set_locked_aside(self._locked)
         if not self._batch:
             self._written_at = self._monotonic()
+            self._reporter.lines.flush()
             self._idle = True  # what ended just before this line is seen by the next one
             return 0.0 if self._ended else IDLE_SECONDS
         begun = time.perf_counter()

@@ -16,6 +16,7 @@ from evenbeat.store.store import Store
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 500
+MOST_NAMED = 3
 GRACE_SECONDS = 5.0
 """After an outage, workers get so much time to write what has finished meanwhile."""
 _spread = partial(random.uniform, -1, 1)
@@ -84,6 +85,11 @@ class Reaper:
         queues = {e.job.queue for e in reaped if e.decision and e.decision.next_run_at is not None}
         if queues:
             self._store.notify(*(f"due:{queue}" for queue in sorted(queues)))
+        if len(reaped) > MOST_NAMED:  # a worker that dies is one event, however many it ran
+            tasks = ", ".join(sorted({end.job.task for end in reaped}))
+            fields: dict[str, object] = {"jobs": len(reaped), "tasks": tasks}
+            logger.warning("Cleared stale locks", extra=fields)
+            return reaped
         for job, *_ in reaped:
             age = (now - (job.lock_acquired_at or now)).total_seconds()
             fields = {"job_id": str(job.id), "task": job.task, "lock_age": f"{age:.0f}s"}

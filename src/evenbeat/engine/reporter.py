@@ -2,7 +2,10 @@
 
 import json
 import logging
-from collections.abc import Iterable
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -15,6 +18,15 @@ from evenbeat.observe.logs import LogEvent
 
 logger = logging.getLogger("evenbeat.worker")
 
+MOST_LINES = 100
+"""How many lines a second tell of single runs; what fails or is lost has its own in any case."""
+
+MOST_NAMED = 3
+
+_SUMMED_UP = LogEvent(
+    "Many runs, summed up",
+    "%(started)s more started and %(completed)s more completed within %(within)s",
+)
 _JOB = "%(task)s, job %(job_id)s"
 _STARTED = LogEvent("Executing job", _JOB)
 _REFUSED = LogEvent("Payload refused, left to another worker", f"{_JOB}: %(reason)s")
@@ -34,17 +46,62 @@ class SkippedPlans(NamedTuple):
     plans: int
 
 
+class RunLines:
+    """How many runs have log lines of their own: `MOST_LINES` a second, or all at level debug. The
+    others are summed up by one line a second, since two lines for each took half of a busy
+    worker's pace."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._since = monotonic()
+        self._left = MOST_LINES
+        self._sums = Counter[str]()
+        self._lock = threading.Lock()
+
+    def take(self, what: str, number: int) -> int:
+        """How many of so many runs, which have started or completed, get a line."""
+        if not logger.isEnabledFor(logging.INFO):
+            return 0
+        if logger.isEnabledFor(logging.DEBUG):
+            return number
+        with self._lock:
+            self._sum_up()
+            lines = min(number, self._left)
+            self._left -= lines
+            if number > lines:
+                self._sums[what] += number - lines
+            return lines
+
+    def flush(self) -> None:
+        """Write the sums, if a second is over."""
+        if self._sums:
+            with self._lock:
+                self._sum_up()
+
+    def _sum_up(self) -> None:
+        seconds = self._monotonic() - self._since
+        if seconds < 1:
+            return
+        if self._sums:
+            fields: dict[str, object] = {n: self._sums[n] for n in ("started", "completed")}
+            fields |= {"within": f"{seconds:.1f}s"}
+            logger.info(_SUMMED_UP, fields, extra=fields)
+            self._sums.clear()
+        self._since, self._left = self._monotonic(), MOST_LINES
+
+
 class Reporter:
     """Says what happens to runs."""
 
     def __init__(self, events: EventBus, clock: Clock) -> None:
         self._events = events
         self._clock = clock
+        self.lines = RunLines()
 
-    def started(self, runs: Iterable[Run]) -> None:
+    def started(self, runs: Sequence[Run]) -> None:
         """These runs are about to start."""
-        if logger.isEnabledFor(logging.INFO):
-            for run in runs:
+        if lines := self.lines.take("started", len(runs)):
+            for run in runs[:lines]:
                 fields = _fields(run.job) | {"retry_attempt": run.job.current_retry_count}
                 logger.info(_STARTED, fields, extra=fields)
         if self._events.wants(EventKind.START):
@@ -53,22 +110,32 @@ class Reporter:
 
     def skipped(self, skipped: Iterable[SkippedPlans]) -> None:
         """Plans were given up."""
+        skipped = [one for one in skipped if one.plans]
+        if len(skipped) > MOST_NAMED:  # a start after an outage is one event, however many jobs
+            named = ", ".join(one.job.name or one.job.task for one in skipped[:MOST_NAMED])
+            plans = sum(one.plans for one in skipped)
+            figures = {"jobs": len(skipped), "plans": plans, "first": named}
+            logger.warning("Skipped missed plans", extra=figures)
         for job, plans in skipped:
-            if plans:
-                logger.warning(
-                    "Skipped missed plans",
-                    extra=_fields(job) | {"plans": plans, "catch_up": job.catch_up},
-                )
-                reason = f"catch_up={job.catch_up}"
-                self._emit(EventKind.SKIPPED, job, skipped=plans, reason=reason)
+            if len(skipped) <= MOST_NAMED:
+                fields = _fields(job) | {"plans": plans, "catch_up": job.catch_up}
+                logger.warning("Skipped missed plans", extra=fields)
+            reason = f"catch_up={job.catch_up}"
+            self._emit(EventKind.SKIPPED, job, skipped=plans, reason=reason)
 
-    def ended(self, ends: Iterable[RunEnd]) -> None:
+    def ended(self, ends: Sequence[RunEnd]) -> None:
         """These runs are over."""
+        completed = sum(end.kind is EndKind.COMPLETED for end in ends)
+        lines = self.lines.take("completed", completed) if completed else 0
+        self.skipped(
+            [SkippedPlans(e.job, e.decision.skipped) for e in ends if e.decision is not None]
+        )
         for end in ends:
-            if end.kind is not EndKind.COMPLETED or logger.isEnabledFor(logging.INFO):
+            if end.kind is not EndKind.COMPLETED:
                 self._log(end)
-            if end.decision is not None and end.decision.skipped:
-                self.skipped([SkippedPlans(end.job, end.decision.skipped)])
+            elif lines:
+                lines -= 1
+                self._log(end)
             kind = EVENT_OF_END[end.kind]
             if self._events.wants(kind):
                 outcome, decision = end.outcome, end.decision
@@ -109,10 +176,11 @@ class Reporter:
             logger.info(_COMPLETED, figures, extra=figures)
             if end.job.schedule_kind == "interval" and decision.plan_time:
                 slots = {
+                    "next_run": f"{decision.next_run_at or decision.plan_time:%Y-%m-%dT%H:%M:%SZ}",
                     "old_slot": _slot(end.job.plan_time),
                     "new_slot": _slot(decision.plan_time),
                 }
-                logger.info("Rescheduled job (rhythm preserved)", extra=fields | slots)
+                logger.debug("Rescheduled job (rhythm preserved)", extra=fields | slots)
         else:
             retry_in = "never"
             if end.kind is EndKind.RETRYING and decision.next_run_at is not None:

@@ -390,6 +390,8 @@ def test_the_command_shows_what_the_log_has(
 ):
     job = added(client)
     monkeypatch.setenv("EVENBEAT_DATABASE_URL", database_url)
+    bulk = {"jobs": [HOURLY | {"name": f"job {n}"} for n in range(2)]}
+    client.post("/api/v1/jobs/bulk", json=bulk).raise_for_status()
     for arguments in (["job", "pause", "news"], ["audit", "--job", "news", "--json"], ["audit"]):
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
@@ -402,3 +404,4 @@ def test_the_command_shows_what_the_log_has(
     shown = capsys.readouterr().out
     assert "job.pause" in shown
     assert "news" in shown
+    assert "2 jobs" in shown

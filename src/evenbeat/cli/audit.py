@@ -54,7 +54,7 @@ def audit(  # noqa: PLR0917 - the options are named on the command line
 
 def _object(entry: Document) -> str:
     if entry["changed"] != 1:
-        return f"{entry['count']:,} {entry['action'].partition('.')[0]}s"
+        return f"{entry['changed']:,} {entry['action'].partition('.')[0]}s"
     return str(entry["name"] or (entry["ids"] or [""])[0])
 
 

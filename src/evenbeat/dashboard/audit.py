@@ -1,5 +1,6 @@
 """Screen 11, the audit log: who changed what."""
 
+import json
 from typing import Any
 
 from fastapi import Response
@@ -10,6 +11,7 @@ from evenbeat.api.audit import KINDS, AuditFields
 from evenbeat.api.dependencies import Admin
 from evenbeat.dashboard import pages
 from evenbeat.dashboard.pages import PageDep
+from evenbeat.store.audit import AuditEntry
 
 router = pages.router()
 
@@ -39,5 +41,19 @@ def audit(page: PageDep, _admin: Admin) -> Response:
         query=query,
         narrowed=bool(present),
         kinds=KINDS,
+        changes=_changes,
         page=page.pager(address, PAGE_SIZE, len(entries), total),
     )
+
+
+def _changes(entry: AuditEntry) -> list[tuple[str, str | None, str | None]]:
+    """What is different: its name, and its text before and after."""
+    before, after = entry.before or {}, entry.after or {}
+    return [(name, _text(before, name), _text(after, name)) for name in before | after]
+
+
+def _text(values: dict[str, Any], name: str) -> str | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

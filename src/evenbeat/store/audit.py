@@ -58,7 +58,7 @@ ACTIONS: tuple[str, ...] = get_args(Action)
 MOST_BYTES = 64 * 1024
 """How large what was before or after may be; of anything larger, the log says only that."""
 
-_LEFT_OUT = {"id", "secret", "url", "created_at", "updated_at"}
+_LEFT_OUT = {"id", "key", "secret", "url", "created_at", "updated_at", "running", "waiting"}
 
 Values = Mapping[str, Any]
 

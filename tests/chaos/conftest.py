@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fleet import Fleet, Story
+from fleet import Fleet, Server, Story
 
 from evenbeat.store.store import Store
 
@@ -30,3 +30,30 @@ def open_home() -> Iterator[Path]:
     home = Path(tempfile.mkdtemp(prefix="eb-chaos-"))
     yield home
     shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def server(open_home: Path) -> Iterator[Server]:
+    server = Server(open_home / "pg")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def outage_store(server: Server) -> Iterator[Store]:
+    store = Store(server.url, timeout=5)
+    store.migrate()
+    with store.database.transaction() as connection:
+        connection.execute(
+            "TRUNCATE evenbeat.jobs, evenbeat.executions, evenbeat.workers, evenbeat.batches, "
+            "evenbeat.dependencies, evenbeat.chores"
+        )
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def outage_fleet(server: Server, outage_store: Store, tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(server.url, tmp_path)
+    yield fleet
+    fleet.close()

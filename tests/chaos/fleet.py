@@ -17,10 +17,11 @@ from uuid import UUID
 
 import psutil  # type: ignore[import-untyped]
 
+from evenbeat import embedded
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.store.store import Store
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_for
 
 FULL = os.environ.get("EVENBEAT_CHAOS") == "full"
 """Default settings and full sizes (`make chaos`), or short versions (`make test`)."""
@@ -214,6 +215,29 @@ def is_alive(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+class Server:
+    """A private server that can be shot."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._shares = [embedded.start(home)]
+        self.url = self._shares[0].url
+
+    def go_down(self, number: signal.Signals) -> None:
+        """SIGKILL of the postmaster, or SIGQUIT: the immediate shutdown, without a checkpoint."""
+        pid = int((self._home / "pgdata" / "postmaster.pid").read_text().splitlines()[0])
+        os.kill(pid, number)
+        wait_for(lambda: not is_alive(pid), "the postmaster is gone")
+
+    def come_back(self) -> None:
+        self._shares.append(embedded.start(self._home))
+        assert self._shares[-1].url == self.url
+
+    def stop(self) -> None:
+        for share in self._shares:
+            share.stop()
 
 
 # -- what the database says ----------------------------------------------------------------------

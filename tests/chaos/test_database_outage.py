@@ -1,65 +1,14 @@
 """The database server goes down hard in mid-flow and comes back: workers outlast it."""
 
-import os
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
-from fleet import FULL, SHORT_LEASE, Fleet, Story, WorkerProcess, is_alive, job
+from fleet import FULL, SHORT_LEASE, Fleet, Server, Story, WorkerProcess, job
 
-from evenbeat import embedded
 from evenbeat.store.store import Store
 from waiting import wait_for
-
-
-class Server:
-    """A private server that can be shot."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._shares = [embedded.start(home)]
-        self.url = self._shares[0].url
-
-    def go_down(self, number: signal.Signals) -> None:
-        """SIGKILL of the postmaster, or SIGQUIT: the immediate shutdown, without a checkpoint."""
-        pid = int((self._home / "pgdata" / "postmaster.pid").read_text().splitlines()[0])
-        os.kill(pid, number)
-        wait_for(lambda: not is_alive(pid), "the postmaster is gone")
-
-    def come_back(self) -> None:
-        self._shares.append(embedded.start(self._home))
-        assert self._shares[-1].url == self.url
-
-    def stop(self) -> None:
-        for share in self._shares:
-            share.stop()
-
-
-@pytest.fixture(scope="module")
-def server(open_home: Path) -> Iterator[Server]:
-    server = Server(open_home / "pg")
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def outage_store(server: Server) -> Iterator[Store]:
-    store = Store(server.url, timeout=5)
-    store.migrate()
-    with store.database.transaction() as connection:
-        connection.execute("TRUNCATE evenbeat.jobs, evenbeat.executions, evenbeat.workers")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def outage_fleet(server: Server, outage_store: Store, tmp_path: Path) -> Iterator[Fleet]:
-    fleet = Fleet(server.url, tmp_path)
-    yield fleet
-    fleet.close()
 
 
 def _said_more(workers: list[WorkerProcess], before: list[int]) -> bool:

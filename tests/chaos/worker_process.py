@@ -139,6 +139,23 @@ async def five_steps_on_loop(ctx: Context) -> int:
     return total
 
 
+# -- batches -------------------------------------------------------------------------------------
+
+
+@app.task
+async def part(ctx: Context, number: int, seconds: float = 0.0) -> int:
+    note("part", ctx)
+    await asyncio.sleep(seconds)
+    return number
+
+
+@app.task
+def whole(ctx: Context) -> int:
+    results = list(ctx.batch.results())
+    note("whole", ctx, results=len(results), total=sum(results), counts=ctx.batch.counts())
+    return sum(results)
+
+
 # -- handlers that are stopped -------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from evenbeat import __version__
 from evenbeat.api import (
     audit,
+    batches,
     bulk,
     capacity,
     executions,
@@ -37,6 +38,7 @@ ROUTERS = (
     sessions.router,
     bulk.router,  # before the jobs: "bulk" is not the id of one
     jobs.router,
+    batches.router,
     templates.router,
     executions.router,
     schedules.router,

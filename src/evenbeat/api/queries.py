@@ -91,6 +91,7 @@ class FilterFields(BaseModel):
     name: Text = None
     id: Beginning | None = Field(None, description="How the id begins; 4 digits at least.")
     parent_id: Id | None = None
+    batch: Id | None = Field(None, description="The id of a batch, of whose jobs.")
     is_paused: bool | None = None
     due_before: Moment | None = None
     created_after: Moment | None = None

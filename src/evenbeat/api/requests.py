@@ -136,7 +136,7 @@ class AwaitedFields(Request):
     @classmethod
     def _leave_out_what_responses_add(cls, document: Any) -> Any:
         if isinstance(document, dict):
-            added = {"name", "satisfied", "status", "scope"}
+            added = {"name", "satisfied", "status", "scope", "batch"}
             return {name: value for name, value in document.items() if name not in added}
         return document
 

@@ -37,13 +37,19 @@ class ScopeDocument(BaseModel):
 
 
 class AwaitedDocument(BaseModel):
-    """A job that is waited for. Without a status it was deleted."""
+    """A job, or a batch, that is waited for. Without a status it was deleted."""
 
     job: UUID = Field(validation_alias="id")
     name: str | None
     on: AfterEnd = Field(validation_alias="wanted")
     satisfied: bool
-    status: JobState | None
+    status: JobState | Literal["open"] | None
+    batch: Annotated[bool | None, BeforeValidator(lambda is_batch: is_batch or None)] = Field(
+        None,
+        validation_alias="is_batch",
+        description="True: it is a batch.",
+        exclude_if=lambda value: value is None,
+    )
     scope: Annotated[
         str | None, BeforeValidator(lambda scope: None if scope == "global/global" else scope)
     ] = only_if_any("Its scope, where that is not the global one.")

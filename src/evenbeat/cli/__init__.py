@@ -52,6 +52,7 @@ COMMANDS = tuple(
         ("worker", "worker", "worker_cli", "Run jobs; list and drain workers.", _RUN),
         ("job", "job", "job_cli", "Add, list, show, control and watch jobs.", _JOBS),
         ("execution", "job", "execution_cli", "The history of jobs.", _JOBS),
+        ("batch", "batch", "batch_cli", "Jobs that were added as one.", _JOBS),
         ("template", "template", "template_cli", "Job definitions with parameters.", _JOBS),
         ("schedule", "queues", "schedule_cli", "Preview a schedule.", _JOBS),
         ("task", "queues", "task_cli", "The tasks that workers have.", _JOBS),

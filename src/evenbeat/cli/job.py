@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from evenbeat.cli import job_edit
+from evenbeat.cli import job_edit, tree
 from evenbeat.cli.client import ApiError, Client, Document
 from evenbeat.cli.output import Column, both, confirmed, console, relative, safe, say, table
 from evenbeat.cli.session import (
@@ -213,6 +213,7 @@ def _follow(
             is_away = True
 
 
+job_cli.command("tree")(tree.tree)
 job_cli.command("backfill")(job_edit.backfill)
 
 

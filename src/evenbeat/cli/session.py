@@ -86,9 +86,10 @@ FILTERS = {
     "task": option("NAME", "Of these tasks.", panel=_JOBS),
     "kind": option("KIND", f"{any_of(KINDS)}.", panel=_JOBS),
     "tag": option("TAG", "With all of these tags.", panel=_JOBS),
+    "batch": option("ID", "Of this batch.", panel=_JOBS),
     "search": option("TEXT", "In the name or the task.", panel=_JOBS),
 }
-"""The options by which commands choose jobs; all but the search may be given several times."""
+"""The options by which commands choose jobs; all but the last two may be given several times."""
 
 OPTIONS = {
     "url": (UrlOption, None),
@@ -144,7 +145,7 @@ def api_command(
     for one in own:
         if one.name == "filters":
             for name, filter_ in FILTERS.items():
-                kind = str if name == "search" else list[str]
+                kind = str if name in ("batch", "search") else list[str]
                 parameters[name] = (Annotated[kind | None, filter_], None)
         elif one.kind is not one.VAR_KEYWORD:
             parameters[one.name] = (one.annotation, one.default)

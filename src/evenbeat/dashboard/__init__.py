@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from evenbeat.api.problems import problem_for
 from evenbeat.dashboard import (
     audit,
+    batches,
     distribution,
     job,
     job_form,
@@ -34,6 +35,7 @@ _SCREENS = (
     jobs,
     job_form,  # before `job`, whose /jobs/{job_id} would take /jobs/new for an id
     job,
+    batches,
     runs,
     distribution,
     timeline,

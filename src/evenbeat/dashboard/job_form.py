@@ -255,6 +255,7 @@ def filled(job: JobRecord, zone: tzinfo, awaited: Sequence[Dependency] = ()) -> 
         names = []
         for one in awaited:
             is_plain = one.name is not None and "," not in one.name and " on " not in one.name
+            is_plain = is_plain and not one.is_batch  # a name means a job
             end = "" if one.wanted == "success" else f" on {one.wanted}"
             names.append(f"{one.name if is_plain else one.id}{end}")
         values |= {"kind": "after", "after": ", ".join(names)}

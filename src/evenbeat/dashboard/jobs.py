@@ -32,7 +32,7 @@ router = pages.router()
 PAGE_SIZE = 25
 RUNS_SHOWN = 20
 _LAST_PAGE = MAX_OFFSET // PAGE_SIZE + 1
-_FILTERS = ("status", "queue", "task", "kind", "tag", "search")
+_FILTERS = ("status", "queue", "task", "kind", "tag", "search", "batch")
 _SORTS = {"-created_at": "Newest first", "next_run_at": "Next run first", "name": "By name"}
 _MOST_OPTIONS = 200
 _MOST_UNTYPED = 100
@@ -139,8 +139,8 @@ def verbs_for(job: JobRecord) -> list[Verb]:
 def filter_of(query: Form) -> JobFilter:
     """The filter in an address, under the names that the API has for it."""
     fields: dict[str, Any] = {name: query.many(name) for name in _FILTERS if query.many(name)}
-    if "search" in fields:
-        fields["search"] = fields["search"][-1]
+    for name in fields.keys() & {"search", "batch"}:
+        fields[name] = fields[name][-1]
     try:
         return FilterFields.model_validate(fields).job_filter()
     except ValidationError as error:

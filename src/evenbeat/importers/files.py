@@ -183,7 +183,7 @@ def definition_of(job: Mapping[str, Any]) -> Document:
 
 def _awaited(one: Mapping[str, Any], scope: Mapping[str, Any]) -> Document:
     """By name where that means the same job elsewhere: in the job's own scope, or globally."""
-    own = one.get("scope") in (None, f"{scope['kind']}/{scope['id']}")
+    own = not one.get("batch") and one.get("scope") in (None, f"{scope['kind']}/{scope['id']}")
     return {"job": one["name"] if one["name"] is not None and own else one["job"], "on": one["on"]}
 
 

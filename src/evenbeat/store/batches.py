@@ -21,7 +21,7 @@ from evenbeat.errors import Conflict, NotFound, StoreError
 from evenbeat.store.control import Changes, Control
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.dependencies import Dependencies
-from evenbeat.store.part import BATCH, Between, StorePart, as_list, check_page, go_on
+from evenbeat.store.part import BATCH, Between, StorePart, as_list, check_page, go_on, one_of
 
 logger = logging.getLogger(__name__)
 
@@ -209,8 +209,15 @@ class BatchTable(StorePart):
     ) -> Records:
         """A page of the batches, newest first."""
         check_page(limit, offset)
+        one_of("status", statuses, tuple(BatchStatus))
         params = {"name": name, "statuses": as_list(statuses), "limit": limit, "offset": offset}
         return self._counted(self._all(_record, "batches", params))
+
+    def total(self, *, name: str | None = None, statuses: Sequence[str] | None = None) -> int:
+        """How many match."""
+        params = {"name": name, "statuses": as_list(statuses)}
+        matching: int = self._database.rows("number_of_batches", params)[0][0]
+        return matching
 
     def count(self, ids: Sequence[UUID]) -> dict[UUID, BatchCounts]:
         """How many jobs of these batches are in each state, counted now."""

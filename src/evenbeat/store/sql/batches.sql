@@ -144,6 +144,12 @@ WHERE (%(name)s::text IS NULL OR b.name = %(name)s)
 ORDER BY b.id DESC
 LIMIT %(limit)s OFFSET %(offset)s;
 
+-- name: number_of_batches
+-- How many there are.
+SELECT count(*) FROM evenbeat.batches b
+WHERE (%(name)s::text IS NULL OR b.name = %(name)s)
+  AND (%(statuses)s::text[] IS NULL OR b.status = ANY (%(statuses)s::text[]));
+
 -- name: prune_batches
 -- Strikes batches that ended long ago, of whose jobs none is left but those that still wait for what
 -- has not come, with these and the job that waited for the batch.

@@ -212,3 +212,22 @@ def test_they_are_light_accessible_and_fit_a_phone(site: Site, colours: str) -> 
     for path in ("/settings", "/docs"):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
+def test_the_audit_log_shows_who_changed_what(site: Site, colours: str) -> None:
+    name = f"digest-{uuid7().hex[-6:]}"
+    job = site.app.schedule("send_report", every="1h", name=name, to="ada")
+    page = site.visit("admin", f"/jobs/{job.id}", color_scheme=colours)
+    page.get_by_role("button", name="Pause").first.click()
+    expect(page.get_by_text("Paused 1 job")).to_be_visible()
+    page.goto("/settings")
+    page.get_by_role("link", name="Audit log").click()
+    row = page.locator("tbody tr").first
+    assert name in row.inner_text()
+    assert "status: scheduled → paused" in row.inner_text()
+    assert "dashboard" in row.inner_text()
+    assert accessibility_problems(page, everything=True) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert accessibility_problems(page, everything=True) == []
+    viewer = site.visit("viewer", "/settings")
+    assert viewer.get_by_role("link", name="Audit log").count() == 0

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
@@ -11,7 +12,9 @@ from evenbeat.api.app import create
 from evenbeat.api.auth.host import HOST_SCOPE, HostAccess, SignIn
 from evenbeat.api.auth.signing import TokenKeys
 from evenbeat.api.auth.tokens import Access
+from evenbeat.api.event_links import sign_link
 from evenbeat.app import Evenbeat
+from evenbeat.domain.job import DurationLike
 from evenbeat.engine.worker import Worker
 from evenbeat.store.api_tables import AccessTables
 
@@ -22,6 +25,21 @@ def asgi(app: Evenbeat, *, access: Access, worker: Worker | None = None) -> Fast
     compat.install(api)
     dashboard.install(api)
     return api
+
+
+def event_link(
+    app: Evenbeat,
+    job_id: UUID,
+    name: str,
+    base_url: str,
+    *,
+    payload: Any = None,
+    expires: DurationLike = "7d",
+) -> str:
+    """A link by which a person without an account sends an event to a job, once: for a mail that a
+    handler sends before it waits. `base_url` is where people reach the dashboard."""
+    path, _until = sign_link(app.settings, job_id, name, payload, expires)
+    return base_url.rstrip("/") + path
 
 
 class LazyService:

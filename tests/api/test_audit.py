@@ -229,6 +229,8 @@ NOTED = {
     "PUT /api/v1/limits/{key}": "limit.set",
     "DELETE /api/v1/limits/{key}": "limit.reset",
     "POST /api/v1/workers/{worker_id}/drain": "worker.drain",
+    "POST /api/v1/jobs/{job_id}/events/{name}": "job.event",
+    "POST /api/v1/jobs/{job_id}/events/{name}/link": "job.event_link",
     "POST /api/v1/scheduler/rebalance": "rebalance.apply",
     "POST /api/v1/scheduler/rebalance/{rebalance_id}/undo": "rebalance.undo",
     "POST /api/v1/webhooks": "webhook.add",

@@ -41,6 +41,9 @@ ROLES: dict[str, str] = {
     "POST /api/v1/jobs/{job_id}/retry": OPERATOR,
     "POST /api/v1/jobs/{job_id}/run": OPERATOR,
     "GET /api/v1/jobs/{job_id}/executions": VIEWER,
+    "GET /api/v1/jobs/{job_id}/steps": VIEWER,
+    "POST /api/v1/jobs/{job_id}/events/{name}": OPERATOR,
+    "POST /api/v1/jobs/{job_id}/events/{name}/link": OPERATOR,
     "GET /api/v1/jobs/{job_id}/stats": VIEWER,
     "GET /api/v1/jobs/{job_id}/plans": VIEWER,
     "GET /api/v1/jobs/{job_id}/explain": VIEWER,
@@ -137,6 +140,8 @@ PAGES: dict[str, str] = {
     "POST /login": EVERYONE,
     "POST /logout": EVERYONE,
     "POST /preferences": EVERYONE,
+    "GET /event": EVERYONE,
+    "POST /event": EVERYONE,
     "GET /": VIEWER,
     "GET /jobs": VIEWER,
     "POST /jobs/actions": OPERATOR,
@@ -298,7 +303,7 @@ def test_nobody_gets_in_who_is_not_signed_in_at_the_host(hosted_client_for: Any)
             assert ask(client, route, headers) == 401, (route, name)
     for page, needed in PAGES.items():
         status, to = visit(client, page, None)
-        if page in ("GET /static/{name}", "POST /preferences"):
+        if page in ("GET /static/{name}", "POST /preferences", "GET /event", "POST /event"):
             assert status in (303, 404), page
         elif needed == EVERYONE:
             assert status in (401, 409, 303), page

@@ -35,6 +35,12 @@ def declare_tasks(app: Evenbeat, gate: threading.Event) -> None:
         while not gate.is_set() and not ctx.cancelled:
             time.sleep(0.02)
 
+    @app.task
+    def buy(ctx: Context) -> dict[str, Any]:
+        receipt = ctx.step("charge", lambda: {"receipt": 17})
+        ctx.sleep("1ms")
+        return {**receipt, **ctx.wait_event("approved", timeout="3d")}
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:

@@ -1,10 +1,12 @@
 """`evenbeat job` and `evenbeat execution`: look at jobs and their history, and watch a run."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from math import inf
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -34,6 +36,7 @@ from evenbeat.cli.views import (
     label,
     progress_text,
     section,
+    step_columns,
 )
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.states import FINISHED, ExecutionStatus
@@ -85,6 +88,7 @@ def show_job(session: ApiSession, job: JobArgument) -> None:
     explanation = client.get(f"{path}/explain")
     plans = client.get(f"{path}/plans", count=_SHOWN)["plans"]
     executions = client.get(f"{path}/executions", limit=_SHOWN)["executions"]
+    steps = client.get(f"{path}/steps")["steps"]
     now = client.now()
     parts = [job_facts(document, now)]
     parts.append(section("Why", *(f"  {safe(fact['text'])}" for fact in explanation["facts"])))
@@ -93,7 +97,9 @@ def show_job(session: ApiSession, job: JobArgument) -> None:
     if executions:
         lines = table(executions, execution_columns(executions, now))
         parts.append(section("Last executions", lines))
-    more = {"explanation": explanation, "plans": plans, "executions": executions}
+    if steps:
+        parts.append(section("Steps", table(steps, step_columns(now))))
+    more = {"explanation": explanation, "plans": plans, "executions": executions, "steps": steps}
     session.show(document | more, *parts)
 
 
@@ -118,6 +124,34 @@ def logs(
     session.show(history, *views[:-1])
     if not history["executions"]:
         say("It has no failed executions." if failed else "It has not run yet.")
+
+
+@job_cli.api_command("send-event")
+def send_event(  # noqa: PLR0917 - the options are named on the command line
+    session: ApiSession,
+    job: JobArgument,
+    name: Annotated[str, argument("EVENT", "The name that the handler waits for.")],
+    payload: Annotated[str | None, option("JSON", "What comes with it.")] = None,
+    link: Annotated[
+        bool, flag("--link", "Print a link instead, by which a person sends it once.")
+    ] = False,
+    expires: Annotated[str, option("DURATION", "How long the link is good.")] = "7d",
+) -> None:
+    """Send an event to a job whose handler waits for it, or will."""
+    client = session.client
+    document = find(client, "job", job)
+    path = f"/api/v1/jobs/{document['id']}/events/{quote(name, safe='')}"
+    try:
+        body = {"payload": None if payload is None else json.loads(payload)}
+    except ValueError as error:
+        raise InvalidInput(f"--payload takes JSON, such as 5 or true: {error}.") from None
+    if link:
+        made = client.post(f"{path}/link", body | {"expires": expires})
+        session.show(made, made["url"])
+        return
+    sent = client.post(path, body)
+    rest = "goes on." if sent["awaited"] else "does not wait for it yet; it is kept."
+    session.show(sent, f"{label(document)} {rest}")
 
 
 job_cli.command("edit")(job_edit.edit)

@@ -88,6 +88,23 @@ def execution_columns(
     }
 
 
+def step_columns(now: datetime) -> dict[str, Column]:
+    def result(one: Document) -> str:
+        if one["completed_at"] is None:
+            return f"until {both(one['until'], now)}"
+        return "not in time" if one["timed_out"] else compact(one["result"])
+
+    return {
+        "step…": lambda one: (
+            one["name"] if one["kind"] == "step" else f"{one['kind']} {one['name']}"
+        ),
+        "when": lambda one: relative(one["started_at"] or one["completed_at"], now),
+        "took": lambda one: milliseconds(one["duration_ms"]),
+        "run": lambda one: one["execution_number"] or "",
+        "result…": result,
+    }
+
+
 def queue_columns(now: datetime) -> dict[str, Column]:
     return {
         "queue…": "name",

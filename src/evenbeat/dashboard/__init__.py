@@ -13,6 +13,7 @@ from evenbeat.dashboard import (
     audit,
     batches,
     distribution,
+    event_link,
     job,
     job_form,
     jobs,
@@ -31,6 +32,7 @@ from evenbeat.plugins import provided
 
 _SCREENS = (
     sign_in,
+    event_link,
     overview,
     jobs,
     job_form,  # before `job`, whose /jobs/{job_id} would take /jobs/new for an id

@@ -1,5 +1,6 @@
 """Screen 3, one job: what it is, when it runs, why it does or does not, its runs, its backfill."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,7 @@ from evenbeat.dashboard import pages
 from evenbeat.dashboard.job_form import REFUSED, errors_of, local_minute, moment_of
 from evenbeat.dashboard.jobs import RunFigures, effects_of_stopping, run_figures, tags_of, verbs_for
 from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of
+from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import JobRecord, recurring_of, spec_of
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.explain import describe_schedule, explain
@@ -59,6 +61,7 @@ def job(page: PageDep, job_id: str, _viewer: Viewer) -> Response:
         page=page.pager(address, PAGE_SIZE, len(runs.executions), runs.total),
         recurring=recurring_of(job) is not None,
         spec=spec_of(job),
+        steps=page.store.steps.of(job.id, job.plan_time or _last_plan(runs.executions)),
     )
 
 
@@ -68,7 +71,13 @@ def execution(page: PageDep, execution_id: str, _viewer: Viewer) -> Response:
     run = page.store.read.execution(id_of(execution_id, "execution"))
     loads = (load for worker in page.store.upkeep.workers() for load in worker.loads)
     held = {one.execution_id: one for load in loads for one in load.held}.get(run.id)
-    return page.render("execution.html", run=run, job=page.store.read.job(run.job_id), held=held)
+    steps = page.store.steps.in_run(run.job_id, run.plan_time, run.id)
+    job = page.store.read.job(run.job_id)
+    return page.render("execution.html", run=run, job=job, held=held, steps=steps)
+
+
+def _last_plan(runs: Sequence[Execution]) -> datetime | None:
+    return max((run.plan_time for run in runs), default=None)
 
 
 @router.get("/executions/{execution_id}/stop", name="ask_to_stop")

@@ -11,10 +11,11 @@ from evenbeat.domain.job import JobRecord, OnFailure, recurring_of, window_of
 from evenbeat.domain.runner_load import PLACES, SETTINGS
 from evenbeat.domain.schedule import Once, schedule_from_row
 from evenbeat.domain.states import FINISHED
+from evenbeat.domain.step import StepKind
 from evenbeat.errors import InvalidSchedule
 from evenbeat.humanize import count, duration, listing, milliseconds, relative, shorten, timestamp
 from evenbeat.store.reads import Circumstances
-from evenbeat.store.rows import REFUSED
+from evenbeat.store.rows import REFUSED, SNOOZED, WAITING
 from evenbeat.store.upkeep import WorkerRecord
 
 PLANS_SHOWN = 5
@@ -179,7 +180,9 @@ def _failed(known: Circumstances) -> Fact:
     )
 
 
-def _waiting(known: Circumstances, due: datetime) -> Fact:
+def _waiting(  # noqa: PLR0911 - each reason is its own
+    known: Circumstances, due: datetime
+) -> Fact:
     job, plan = known.job, known.job.plan_time
     when = f"{relative(due, known.now)}, at {timestamp(due)}"
     last = _last_ended(known.recent)
@@ -189,6 +192,14 @@ def _waiting(known: Circumstances, due: datetime) -> Fact:
             f"A worker could not use its payload{_because(last.error_message)}. It is left to one "
             f"with another version of the task, {when}.",
         )
+    if (wait := known.put_off) is not None and wait.started_at is not None:
+        since = f"since {timestamp(wait.started_at)}"
+        if wait.kind == StepKind.EVENT:
+            text = f"It has waited for the event {wait.name!r} {since}, and gives up {when}."
+            return Fact("waits_for_event", text)
+        return Fact("asleep", f"It has slept {since}, and goes on {when}.")
+    if last is not None and last.error_code == SNOOZED:
+        return Fact("snoozed", f"Its handler put it off{_because(last.error_message)}; {when}.")
     if job.current_retry_count:
         reason = _because(job.error_message or (last.error_message if last else None))
         retry = f"retry {job.current_retry_count} of {job.max_retries}"
@@ -332,8 +343,9 @@ def _background(known: Circumstances) -> Iterator[Fact]:
     last = _last_ended(known.recent)
     if job.release_count:
         times = count(job.release_count, "time")
-        refused = last is not None and last.error_code == REFUSED
-        who = "Workers" if refused else "A worker that was stopping"
+        code = None if last is None else last.error_code
+        who = "Workers" if code == REFUSED else "A worker that was stopping"
+        who = "Its handler" if code in (*WAITING, SNOOZED) else who
         yield Fact("handed_back", f"{who} handed it back, {times} so far.")
     if last is not None:
         yield from _last_run(known, last)
@@ -344,6 +356,7 @@ def _background(known: Circumstances) -> Iterator[Fact]:
 
 def _last_run(known: Circumstances, last: Execution) -> Iterator[Fact]:
     ended = "was cancelled" if last.status == "cancelled" else last.status
+    ended = "was put off" if last.error_code in (*WAITING, SNOOZED) else ended
     when = _at(last.completed_at, known.now)
     after = "" if last.duration_ms is None else f" after {milliseconds(last.duration_ms)}"
     reason = "" if last.status == "completed" else _because(last.error_message)

@@ -30,6 +30,8 @@ Action = Literal[
     "job.run",
     "job.delete",
     "job.undo",
+    "job.event",
+    "job.event_link",
     "job.backfill",
     "execution.cancel",
     "fleet.pause",

@@ -11,11 +11,13 @@ from evenbeat.domain.execution import Execution, Outcome
 from evenbeat.domain.job import JobRecord
 from evenbeat.domain.limits import KeyLimit
 from evenbeat.domain.scope import GLOBAL, Scope
+from evenbeat.domain.step import Step
 from evenbeat.store.database import Database
 from evenbeat.store.dependencies import Dependencies
 from evenbeat.store.limits import LimitTable
 from evenbeat.store.lists import FilterQuery, JobFilter, JobLists, JobPage
 from evenbeat.store.part import as_list, check_page
+from evenbeat.store.steps import Steps
 from evenbeat.store.summaries import SILENT_AFTER, FleetPause, Summaries, rate
 from evenbeat.store.upkeep import WorkerRecord
 
@@ -54,8 +56,8 @@ class QueueDepth(NamedTuple):
 
 class Circumstances(NamedTuple):
     """What decides whether a job runs: its recent runs (newest plan first), how many due jobs of
-    its queue go first, the jobs that it runs after, the limits of its concurrency key, and the
-    runner of its task, if that is known."""
+    its queue go first, the jobs that it runs after, the limits of its concurrency key, the
+    runner of its task, if that is known, and what its handler sleeps or waits for."""
 
     job: JobRecord
     now: datetime
@@ -67,6 +69,7 @@ class Circumstances(NamedTuple):
     limit: KeyLimit | None = None
     runner: str | None = None
     fleet_pause: FleetPause | None = None
+    put_off: Step | None = None
 
 
 class Reads(Summaries):
@@ -77,6 +80,7 @@ class Reads(Summaries):
         self._lists = JobLists(database)
         self._dependencies = Dependencies(database)
         self._limits = LimitTable(database)
+        self._steps = Steps(database)
 
     def job(self, job_id: UUID) -> JobRecord:
         """One job, or `NotFound`."""
@@ -169,7 +173,8 @@ class Reads(Summaries):
         awaited = self._dependencies.awaited_by([job_id])[job_id]
         limit = None if job.concurrency_key is None else self._limits.find(job.concurrency_key)
         known = (job, present, paused_at, workers, runs, ahead, awaited, limit, runner)
-        return Circumstances(*known, self.fleet_pause(now=now))
+        put_off = self._steps.open_waits([job]).get(job_id)
+        return Circumstances(*known, self.fleet_pause(now=now), put_off)
 
     def counts_by_status(self) -> dict[str, int]:
         """Jobs in each state that occurs; where there are many, as of the last count."""

@@ -10,6 +10,7 @@ from evenbeat.domain.setting_kinds import check_name
 from evenbeat.domain.states import LIVE
 from evenbeat.domain.step import Step
 from evenbeat.errors import Conflict, NotFound
+from evenbeat.store.audit import AuditLog
 from evenbeat.store.database import Connection
 from evenbeat.store.part import StorePart
 from evenbeat.store.rows import MAX_RESULT_BYTES, encode_json
@@ -83,6 +84,9 @@ class Steps(StorePart):
                 raise Conflict("This was sent already.")
             if is_awaited := bool(sent[0]):
                 self._database.rows("wake_job", params, connection)
+            about = {"event": name, "payload": payload}
+            log = AuditLog(self._database)
+            log.add("job.event", ids=[job_id], after=about, connection=connection, now=now)
             return is_awaited
 
         return self._database.atomically(send)

@@ -121,7 +121,10 @@ def test_what_does_not_exist_and_what_is_not_allowed(client: TestClient) -> None
     for query in ({"status": "asleep"}, {"limit": 0}, {"offset": -1}, {"since": "now"},
                   {"colour": "red"}):  # fmt: skip
         assert client.get("/api/v1/executions", params=query).status_code == 422, query
-    assert client.get("/api/v1/executions/first").status_code == 422
+    assert client.get("/api/v1/executions/first").status_code == 404
+    for verb in ("cancel", "retry"):
+        asked = client.get(f"/api/v1/executions/{verb}")
+        assert (asked.status_code, asked.headers["allow"]) == (405, "POST")
 
 
 def test_a_running_job_is_cancelled_and_its_run_ends(client: TestClient, worker: Worker) -> None:

@@ -143,7 +143,9 @@ def test_every_answer_is_documented(
         for event in from_schema(schema.exclude(operation_id=left_out)).execute():
             if isinstance(event, ScenarioFinished):
                 asked += len(event.recorder.interactions)
-                failures += _failures(event)
+                failures += (new := list(_failures(event)))
+                if FULL and new:  # the end is an hour away
+                    print("\n\n".join(dict.fromkeys(new)), flush=True)  # noqa: T201
             elif isinstance(event, NonFatalError | FatalError):
                 failures.append(str(event.__dict__ if hasattr(event, "__dict__") else event))
     print(f"{role}: {asked:,} requests")  # noqa: T201

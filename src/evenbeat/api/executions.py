@@ -143,13 +143,13 @@ def retry_execution(execution_id: UUID, service: ServiceDep, _principal: Operato
     return job_document(changed.only())
 
 
-@router.get("/executions/{execution_id}", summary="Look at an execution")
+@router.get("/executions/{execution_id:uuid}", summary="Look at an execution")
 def get_execution(execution_id: UUID, service: ServiceDep, _principal: Viewer) -> ExecutionDocument:
     """One attempt at one plan: its times, its result or its error."""
     return ExecutionDocument.of(service.store.read.execution(execution_id))
 
 
-@router.post("/executions/{execution_id}/cancel", summary="Stop a run")
+@router.post("/executions/{execution_id:uuid}/cancel", summary="Stop a run")
 def cancel_execution(
     execution_id: UUID, service: ServiceDep, _principal: Operator
 ) -> ExecutionDocument:

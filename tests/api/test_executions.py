@@ -122,6 +122,10 @@ def test_what_does_not_exist_and_what_is_not_allowed(client: TestClient) -> None
                   {"colour": "red"}):  # fmt: skip
         assert client.get("/api/v1/executions", params=query).status_code == 422, query
     assert client.get("/api/v1/executions/first").status_code == 404
+    retried = client.post("/api/v1/executions/retry", json={"ids": [str(nobody)]})
+    paths = client.get("/openapi.json").json()["paths"]
+    assert retried.status_code == 404
+    assert "404" in paths["/api/v1/executions/retry"]["post"]["responses"]
     for verb in ("cancel", "retry"):
         asked = client.get(f"/api/v1/executions/{verb}")
         assert (asked.status_code, asked.headers["allow"]) == (405, "POST")

@@ -12,6 +12,7 @@ from evenbeat.api.bulk import BulkChanged, RefusedDocument, bulk_changed
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
 from evenbeat.api.fields import Id
 from evenbeat.api.idempotency import json_response
+from evenbeat.api.problems import responses
 from evenbeat.api.queries import ExecutionQuery, RunFilterFields, RunGroupQuery, RunQuery
 from evenbeat.api.requests import MAX_BULK, Request
 from evenbeat.api.responses import (
@@ -126,11 +127,15 @@ def cancel_executions(body: RunSelection, service: ServiceDep, _principal: Opera
     return result
 
 
-@router.post("/executions/retry", summary="Run the jobs of many executions again")
+@router.post(
+    "/executions/retry",
+    summary="Run the jobs of many executions again",
+    responses=responses(404),
+)
 def retry_executions(body: RunSelection, service: ServiceDep, _principal: Operator) -> BulkChanged:
     """Each job behind the selected runs runs once more now, besides its schedule, however many of
-    its runs are among them. By filter, those of the newest 20,000 runs that match. To run past
-    plans one by one, backfill the job."""
+    its runs are among them; where one of the ids is of no run, none does. By filter, those of the
+    newest 20,000 runs that match. To run past plans one by one, backfill the job."""
     run_now, now = service.store.control.run_now, service.now
     return bulk_changed(run_now(ids, now=now) for ids in body.jobs(service))
 

@@ -86,10 +86,10 @@ class Jobs:
         try:
             record = self._app.store.read.job(UUID(str(job)))
         except ValueError:
-            found = self._app.store.read.job_by_name(str(job), scope)
-            if found is None:
+            by_name = self._app.store.read.job_by_name(str(job), scope)
+            if by_name is None:
                 raise NotFound("job", repr(job), by="name") from None
-            record = found
+            record = by_name
         if self._kinds is not None and record.schedule_kind not in self._kinds:
             raise InvalidInput(
                 f"The job {record.id} ({record.task}) has no schedule: it runs once. It is in "
@@ -248,8 +248,8 @@ def schedule_from(
     timezone: str | None,
 ) -> Schedule | None:
     """The schedule that these arguments describe; None where none of them is given."""
-    given = {"every": every, "cron": cron, "at": at, "after": after}
-    names = [name for name, value in given.items() if value is not None]
+    schedules = {"every": every, "cron": cron, "at": at, "after": after}
+    names = [name for name, value in schedules.items() if value is not None]
     if len(names) > 1:
         raise InvalidInput(
             f"{' and '.join(names)} each say when to run. Give one of every, cron, at and after.",

@@ -157,12 +157,12 @@ class Harness:
         an empty list."""
         if of is not None:
             filters["task"] = of.name if isinstance(of, Task) else of
-        found: list[JobRecord] = []
+        matching: list[JobRecord] = []
         while page := self.app.jobs.list(
-            sort="created_at", limit=1000, offset=len(found), **filters
+            sort="created_at", limit=1000, offset=len(matching), **filters
         ):
-            found += page
-        if not found:
+            matching += page
+        if not matching:
             there, tasks = list(self.app.store.read.each(JobFilter())), list(self.app.registry)
             known: dict[str, Sequence[str]] = {
                 "task": [task.name for task in tasks] + [job.task for job in there],
@@ -173,7 +173,7 @@ class Harness:
                 values: Any = filters.get(kind, ())
                 for value in [values] if isinstance(values, str) else values:
                     _check_known(kind, value, names)
-        return found
+        return matching
 
     def executions(self, of: Task[..., Any] | JobReference) -> list[Execution]:
         """The history, oldest plan first, of a job (by its id, its name, or what `enqueue` gave),

@@ -18,14 +18,14 @@ def use_app_context(app: Evenbeat, flask: Flask | Callable[[], Flask]) -> None:
     """Run each handler in an application context of this Flask application, or of the one that a
     function makes when the first run needs it."""
     making = threading.Lock()
-    made = [flask] if isinstance(flask, Flask) else []
+    applications = [flask] if isinstance(flask, Flask) else []
     make = cast("Callable[[], Flask]", flask)
 
     @app.around
     @contextmanager
     def app_context(_ctx: Context) -> Iterator[None]:
         with making:
-            if not made:
-                made.append(make())
-        with made[0].app_context():
+            if not applications:
+                applications.append(make())
+        with applications[0].app_context():
             yield

@@ -302,8 +302,8 @@ class Pool(Generic[Lent]):
     def _reason(self) -> str:
         """Why there was no connection: the pool does not say, a new attempt does."""
         try:
-            with self._kind.connect(self._url, **self._options | {"connect_timeout": 2}) as found:
-                self._configure(found)
+            with self._kind.connect(self._url, **self._options | {"connect_timeout": 2}) as one:
+                self._configure(one)
         except OUTAGES as error:
             reason = unreachable(error)
             self._availability.failed(reason)

@@ -141,7 +141,7 @@ def check_hook(hook: T, kind: str, *, takes: str) -> T:
 
 def call_inside(
     hooks: Sequence[Callable[[Any], ContextManager]],
-    given: object,
+    argument: object,
     call: Callable[[], Any],
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> Any:
@@ -151,12 +151,12 @@ def call_inside(
         return call()
     passing: BaseException | None = None
     try:
-        manager: Any = hooks[0](given)
+        manager: Any = hooks[0](argument)
         if not hasattr(manager, "__enter__") and hasattr(manager, "__aenter__"):
             manager = _held_on(loop(), manager)
         with manager:
             try:
-                return call_inside(hooks[1:], given, call, loop)
+                return call_inside(hooks[1:], argument, call, loop)
             except BaseException as error:
                 passing = error
                 raise
@@ -170,7 +170,7 @@ def call_inside(
 
 async def await_inside(
     hooks: Sequence[Callable[[Any], ContextManager]],
-    given: object,
+    argument: object,
     call: Callable[[], Awaitable[Any]],
     kind: str = "middleware",
 ) -> Any:
@@ -179,10 +179,10 @@ async def await_inside(
         return await call()
     passing: BaseException | None = None
     try:
-        manager: Any = hooks[0](given)
+        manager: Any = hooks[0](argument)
         async with manager if hasattr(manager, "__aenter__") else _made_async(manager):
             try:
-                return await await_inside(hooks[1:], given, call, kind)
+                return await await_inside(hooks[1:], argument, call, kind)
             except BaseException as error:
                 passing = error
                 raise

@@ -318,9 +318,9 @@ class TaskDefinition:
     def check_limits(self, spec: JobSpec) -> None:
         """Refuse limits that cannot be kept."""
         limits = {"memory_limit": spec.memory_limit, "cpu_limit": spec.cpu_limit}
-        given = [name for name, limit in limits.items() if limit is not None]
-        if given and (reason := self.cannot_limit):
-            raise InvalidInput(reason, field=given[0])
+        limited = [name for name, limit in limits.items() if limit is not None]
+        if limited and (reason := self.cannot_limit):
+            raise InvalidInput(reason, field=limited[0])
 
     def check_run(self) -> None:
         """Fail a run that has limits if they cannot be kept, rather than run it without."""

@@ -48,10 +48,10 @@ class DjangoEvenbeat(Evenbeat):
 
     @property
     def settings(self) -> Settings:
-        found = super().settings
+        configured = super().settings
         connection = connections[self.database]
-        if found.database_url is not None or connection.vendor != "postgresql":
-            return found
+        if configured.database_url is not None or connection.vendor != "postgresql":
+            return configured
         known = {option.keyword.decode() for option in Conninfo.get_defaults()}
         params = connection.get_connection_params().items()
         parts = {name: value for name, value in params if name in known}

@@ -430,3 +430,16 @@ def test_a_job_that_has_been_given_a_schedule_gives_its_key_back(mail: Mail):
         first.id, lambda spec: JobSpec(spec.task, schedule=Interval(timedelta(hours=1)))
     )
     assert unique.enqueue("ann").created
+
+
+def test_a_job_that_is_debounced_no_more_gives_its_key_back(mail: Mail):
+    debounced = mail.send.options(debounce="30s")
+    first = debounced.enqueue("ann")
+    mail.harness.advance("30s")
+    second = debounced.enqueue("ann", page=2)
+    for job in (first, second):
+        mail.app.jobs.update(job.id, debounce=None)
+    third = debounced.enqueue("ann", page=3)
+    assert third.created
+    mail.app.jobs.update(third.id, debounce="10m")
+    assert debounced.enqueue("ann", page=4) == third

@@ -175,6 +175,18 @@ def test_a_run_is_not_put_off_for_longer_than_allowed(mail: Mail):
     assert mail.count() == 2
 
 
+def test_a_call_may_say_itself_when_it_runs(mail: Mail):
+    debounced, now = mail.send.options(debounce="30s"), mail.harness.now
+    first = debounced.options(delay="10m").enqueue("ann")
+    assert first.record().next_run_at == now + timedelta(minutes=10)
+    at = now + timedelta(hours=1)
+    assert mail.app.schedule(debounced, at=at, user="ann", page=2) == first
+    assert first.record().next_run_at == at
+    assert debounced.enqueue("ann", page=3) == first
+    mail.harness.advance("30s")
+    assert mail.sent == [("ann", 3)]
+
+
 def test_one_that_has_started_is_left_alone_also_while_it_waits_for_a_retry(mail: Mail):
     debounced = mail.send.options(debounce="30s", max_retries=1, retry_backoff="1h")
     first = debounced.enqueue("ann", page=1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from evenbeat.domain.schedule import After, Recurring
+from evenbeat.domain.schedule import After, Once, Recurring
 from evenbeat.domain.scope import GLOBAL
 from evenbeat.domain.setting_kinds import MAX_NAME
 from evenbeat.errors import InvalidInput
@@ -75,7 +75,8 @@ def identified(job: "NewJob") -> "NewJob":
             "unique_by say which it is.",
             field="debounce",
         )
-    return replace(job, start=spec.debounce if job.start is None else job.start)
+    has_moment = job.start is not None or spec.schedule != Once()
+    return job if has_moment else replace(job, start=spec.debounce)
 
 
 def holds_key(job: "JobRecord", now: datetime) -> bool:

@@ -126,7 +126,8 @@ class Store:
     ) -> Added:
         """Add one job. One that has the same dedup key, or stands for the same call, is returned
         instead; a name that is taken in its scope raises `NameTaken`."""
-        job = identified(job)
+        if is_unique(job.spec):
+            job = identified(job)
         if connection is None and isinstance(job.spec.schedule, After):
             return self.database.atomically(lambda own: self.add(job, connection=own, now=now))
         if asks_load(job.spec):

@@ -23,7 +23,7 @@ from evenbeat.store.summaries import ExecutionTotals
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
-WORKER, PARENT = uuid4(), uuid4()
+WORKER, PARENT, BATCH = uuid4(), uuid4(), uuid4()
 NOOP = JobSpec("noop")
 FAILED = Outcome(
     ExecutionStatus.FAILED, duration_ms=900, error_code="ValueError", error_message="no"

@@ -353,12 +353,17 @@ def given_twice(field: str) -> InvalidInput:
 def edited_metadata(request: JobEdit, metadata: Mapping[str, Any]) -> Json | None:
     """The metadata with description and tags in it; None when the request says nothing of it."""
     touched = request.model_fields_set & {"metadata", "description", "tags"}
-    replanned = request.model_fields_set & _SCHEDULE_FIELDS
-    if not touched and not (replanned and (request.wording or WORDING in metadata)):
+    kept = metadata.get(WORDING)
+    wording = kept
+    if request.model_fields_set & _SCHEDULE_FIELDS:
+        # The wording belongs to the schedule: a dialect says what of it changes, and another
+        # schedule in our own words forgets it.
+        written = {} if request.wording is None else request.wording
+        known = kept if written and isinstance(kept, dict) else {}
+        wording = {n: v for n, v in {**known, **written}.items() if v is not None} or None
+    if not touched and wording == kept:
         return None
     result = dict(request.metadata or {}) if "metadata" in touched else dict(metadata)
-    # The wording belongs to the schedule: it changes with that alone.
-    wording = request.wording if replanned else metadata.get(WORDING)
     if wording or metadata:
         result.pop(WORDING, None)
     if wording:

@@ -58,6 +58,7 @@ SEMANTIC = {
     "run_at|delay": "the job has a schedule",
     "retry_cap|retry_backoff|lease|heartbeat": "one bounds the other, which may be a default",
     "from|to": "the order of two moments, both in the past",
+    "until": "it must be in the future",
     "memory_limit|cpu_limit": "the task must run in a process of its own",
     "events": "balance.low and alerts go with no filter",
     "schedule_enabled": "there must be a schedule",

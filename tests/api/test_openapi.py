@@ -19,6 +19,7 @@ from schemathesis.engine import from_schema
 from schemathesis.engine.events import FatalError, NonFatalError, ScenarioFinished
 
 from loopback import served
+from waiting import PATIENCE
 
 FULL = os.environ.get("EVENBEAT_OPENAPI") == "full"
 LEAST = 2_000 if FULL else 150
@@ -144,7 +145,9 @@ def test_every_answer_is_documented(
     failures, asked = [], 0
     with served(api) as url:
         if FULL:
-            schema = schemathesis.openapi.from_url(f"{url}/openapi.json", config=config)
+            schema = schemathesis.openapi.from_url(
+                f"{url}/openapi.json", config=config, timeout=PATIENCE
+            )
         else:  # several times faster
             schema = schemathesis.openapi.from_asgi("/openapi.json", api, config=config)
         left_out = ["stream_events", *(() if FULL else TWINS)]  # a stream has no end

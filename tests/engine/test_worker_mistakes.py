@@ -51,6 +51,28 @@ def test_a_queue_that_nobody_has_is_told_with_the_one_that_was_meant(app, caplog
     ]
 
 
+def test_jobs_that_no_worker_has_the_task_for_are_told(app, database_url, caplog):
+    send = app.task(lambda: None, name="send")
+    for queue in ("mail", "mail", "post"):
+        send.options(queue=queue).enqueue()
+    app.task(lambda: None, name="later").options(delay="1h").enqueue()
+    told = "no live worker has the task for: "
+    with Evenbeat(database_url, name="other") as other:
+        other.task(lambda: None, name="tidy").enqueue()
+        for queues, waiting in ((["mail"], "'send' (2)"), (None, "'send' (3)")):
+            caplog.clear()
+            worker = other.worker(queues=queues)
+            worker.start()
+            worker.stop(grace=0)
+            (said,) = [one.getMessage() for one in caplog.records if told in one.getMessage()]
+            assert f"{told}{waiting}. " in said
+    caplog.clear()
+    worker = app.worker()
+    worker.start()
+    worker.stop(grace=0)
+    assert told not in caplog.text
+
+
 @pytest.fixture
 def own_log() -> Iterator[io.StringIO]:
     """What a user's own format shows of Evenbeat's records, with nothing of ours configured."""

@@ -10,6 +10,7 @@ from evenbeat.batch import Batch
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobOptions, JobRecord, JobSpec, with_settings
 from evenbeat.domain.json_values import check_document
+from evenbeat.domain.limits import key_after_edit
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import (
     KINDS,
@@ -140,11 +141,13 @@ class Jobs:
         for field, document in (("payload", payload), ("metadata", metadata)):
             if document is not None:
                 check_document(field, document)
+        template = None
         if payload is not None:
             from evenbeat.named_task import resolved_task  # noqa: PLC0415 - loads jsonschema
 
             now, registry = self._app.now(), self._app.registry
-            payload = resolved_task(record.task, registry, self._app.store, now).checked(payload)
+            task = resolved_task(record.task, registry, self._app.store, now)
+            payload, template = task.checked(payload), task.spec.concurrency_key
 
         def edit(spec: JobSpec) -> JobSpec:
             edited = spec_with(spec, settings, retry, "update()", Jobs.update.__kwdefaults__ or ())
@@ -152,6 +155,9 @@ class Jobs:
             edited = edited if schedule is None else replace(edited, schedule=schedule)
             if settings.get("concurrency_key") is not None:
                 edited = with_key(edited, record.payload if payload is None else payload)
+            elif payload is not None and "concurrency_key" not in settings:
+                key = key_after_edit(edited.concurrency_key, template, record.payload, payload)
+                edited = replace(edited, concurrency_key=key)
             self._app.registry.check_limits(edited)
             return edited
 

@@ -34,6 +34,9 @@ class Shop:
             self.done.append((shop, app.now() or START))
             return shop
 
+        @app.task
+        def note(what: object) -> None: ...
+
         self.sync = sync
         self.harness = evenbeat_harness(app)
 
@@ -205,6 +208,22 @@ def test_an_update_changes_what_is_given_and_leaves_the_rest(shop: Shop) -> None
         app.jobs.update(once, at=START + timedelta(hours=6))
 
 
+def test_a_key_that_is_made_of_arguments_follows_them(shop: Shop) -> None:
+    app = shop.app
+
+    @app.task(concurrency_key="shop:{number}", concurrency_limit=1)
+    def count(number: int, hint: str = "") -> None: ...
+
+    app.schedule(count, every="1h", name="s", number=7)
+    for payload, key in (
+        ({"number": 8}, "shop:8"),
+        ({"number": 9, "hint": "x"}, "shop:9"),
+    ):
+        assert app.schedules.update("s", payload=payload).concurrency_key == key
+    app.schedules.update("s", concurrency_key="mine")
+    assert app.schedules.update("s", payload={"number": 7}).concurrency_key == "mine"
+
+
 def test_the_verbs_do_what_they_say(shop: Shop) -> None:
     app, sync = shop.app, shop.sync
     app.schedule(sync, every="1h", name="s", shop=1)
@@ -250,6 +269,12 @@ def test_a_task_is_known_by_what_its_workers_registered(shop: Shop) -> None:
                 sync.enqueue(**wrong)
         with pytest.raises(InvalidInput, match="by their names"):
             sync.enqueue(8)
+        for value, says in (
+            ({1: "a"}, "note: argument 'what' has the key 1"),
+            ([START], r"what\.0 cannot be stored as JSON: .* datetime"),
+        ):
+            with pytest.raises(InvalidInput, match=says):
+                other.task_named("note").enqueue(what=value)
         other.schedule("sync", every="1h", name="elsewhere", shop=9)
         shop.harness.drain()
         assert job.result(5) == 8

@@ -35,6 +35,23 @@ def test_a_worker_is_started_once(app):
     assert app.store.upkeep.workers() == []
 
 
+def test_the_end_of_a_with_block_leaves_the_worker_its_database(app):
+    done = app.task(lambda: "done", name="work")
+    worker = app.worker()
+    worker.start()
+    try:
+        for _ in range(2):
+            with app:
+                first = done.enqueue()
+            assert (first.result(20), done.enqueue().result(20)) == ("done", "done")
+            assert "store" in vars(app)
+    finally:
+        worker.stop(grace=0)
+    with app:
+        pass
+    assert "store" not in vars(app)
+
+
 def test_a_queue_that_nobody_has_is_told_with_the_one_that_was_meant(app, caplog):
     send = app.task(lambda: None, name="send", queue="mail")
     send.options(queue="post").enqueue()

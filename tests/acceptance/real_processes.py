@@ -1,5 +1,6 @@
 """Real processes, started as a user would start them, and waited for."""
 
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -47,6 +48,8 @@ Start = Callable[..., Running]
 def without_failed_runs(text: str) -> str:
     """A log without the tracebacks that belong to a run's line: what handlers raise."""
     kept, skipping = [], False
+    # As a format of a program's own has it, where the service's indents it.
+    text = re.sub(r"(Job execution failed.*\n)Traceback .*\n(?: .*\n)+.*\n", r"\1", text)
     for line in text.splitlines():
         skipping = skipping and (not line.strip() or line.startswith("    "))
         if not skipping:

@@ -45,14 +45,12 @@ class Running:
 Start = Callable[..., Running]
 
 
+_TRACEBACK_OF_A_RUN = re.compile(
+    r"^(.*Job execution failed.*\n)( *)Traceback .*\n(?:\2 +.*\n| *\n)*\2\S.*\n?", re.MULTILINE
+)
+"""Its lines are indented, or not, as the log format has it; the last one names the exception."""
+
+
 def without_failed_runs(text: str) -> str:
     """A log without the tracebacks that belong to a run's line: what handlers raise."""
-    kept, skipping = [], False
-    # As a format of a program's own has it, where the service's indents it.
-    text = re.sub(r"(Job execution failed.*\n)Traceback .*\n(?: .*\n)+.*\n", r"\1", text)
-    for line in text.splitlines():
-        skipping = skipping and (not line.strip() or line.startswith("    "))
-        if not skipping:
-            kept.append(line)
-            skipping = "Job execution failed" in line
-    return "\n".join(kept)
+    return _TRACEBACK_OF_A_RUN.sub(r"\1", text)

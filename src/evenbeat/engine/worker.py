@@ -250,13 +250,16 @@ class Worker:
     def _warn_of_unknown_tasks(self) -> None:
         """Jobs whose code is in no worker wait for ever, as where `--app` was left out."""
         lanes = self._store.read.waiting_lanes(now=self.clock.override())
+        # Its own registration may not have reached the replica that lists are read from.
+        own = {task for runner in self.runners for task in runner.tasks}
         waiting = Counter[str]()
         for lane in lanes:
-            if not lane.workers and (self.queues is None or lane.queue in self.queues):
+            is_served = self.queues is None or lane.queue in self.queues
+            if is_served and not lane.workers and lane.task not in own:
                 waiting[lane.task] += lane.jobs
         if waiting:
             logger.warning(
-                "Jobs are due that no live worker has the task for: %s. Their code belongs into "
+                "Jobs are due that no live worker has the task for: %s. Their code belongs in "
                 "the application that a worker is started with (--app).",
                 ", ".join(f"{task!r} ({jobs})" for task, jobs in sorted(waiting.items())),
             )

@@ -41,7 +41,7 @@ from evenbeat.api.fields import (
     one_given,
 )
 from evenbeat.domain.job import BY_NAME, SETTINGS, JobSpec, NewJob, Setting, with_settings
-from evenbeat.domain.limits import filled_key
+from evenbeat.domain.limits import filled_key, key_after_edit
 from evenbeat.domain.schedule import (
     LONGEST_INTERVAL,
     MOST_AWAITED,
@@ -288,7 +288,7 @@ def new_job(
     """The job that a request describes; its payload was checked by then."""
     schedule = schedule_for(request, None)
     job = NewJob(
-        edited_spec(request, defaults, defaults, schedule, payload),
+        edited_spec(request, defaults, defaults, schedule, payload, before={}),
         payload,
         start=_start(request),
         name=request.name,
@@ -308,8 +308,11 @@ def edited_spec(
     defaults: JobSpec,
     schedule: Schedule,
     payload: Mapping[str, Any],
+    *,
+    before: Mapping[str, Any],
 ) -> JobSpec:
-    """The spec with the request's fields in place of its own."""
+    """The spec with the request's fields in place of its own; `before` are the arguments that the
+    payload takes the place of."""
     requested = request.changed_settings()
     changes = {n: BY_NAME[n].of(defaults) if v is None else v for n, v in requested.items()}
     if "retry_cap" in requested and requested["retry_cap"] is None:
@@ -321,6 +324,10 @@ def edited_spec(
         # A key in a request is meant literally; that of a task may be made of the arguments.
         key = defaults.concurrency_key
         changes["concurrency_key"] = None if key is None else filled_key(key, payload)
+    elif "concurrency_key" not in requested:
+        changes["concurrency_key"] = key_after_edit(
+            spec.concurrency_key, defaults.concurrency_key, before, payload
+        )
     edited = replace(spec, task=request.task or spec.task, schedule=schedule)
     return with_settings(edited, changes)
 

@@ -17,7 +17,7 @@ from evenbeat.declared import (
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobOptions, JobSpec
 from evenbeat.domain.json_values import check_document
-from evenbeat.domain.limits import arguments_in
+from evenbeat.domain.limits import KEYS, arguments_in
 from evenbeat.domain.schedule import AfterCondition, Awaited, Cron, Interval, Schedule
 from evenbeat.domain.schedule.slack import slack_between
 from evenbeat.errors import InvalidInput
@@ -238,7 +238,7 @@ class Decorators:
             around=around,
             hooks=self.registry.hooks,
         )
-        _check_key(definition)
+        _check_keys(definition)
         self.registry.add(definition)
         return TaskFunction(cast("Application", self), definition, function)
 
@@ -302,18 +302,18 @@ class Decorators:
         self.declared[name] = DeclaredSchedule(name, spec, encoded, scopes, **more)
 
 
-def _check_key(definition: TaskDefinition) -> None:
-    """Refuse a concurrency key made of an argument that the handler does not take."""
-    named = arguments_in(definition.spec.concurrency_key or "")
-    if not named:
-        return
-    schema = definition.signature.json_schema()
-    taken = schema.get("properties", {})
-    unknown = [name for name in named if name not in taken]
-    if unknown and not schema.get("additionalProperties"):
-        raise InvalidInput(
-            f"The concurrency_key {definition.spec.concurrency_key!r} is made of the argument "
-            f"{unknown[0]!r}, which the task {definition.name!r} does not take. Its arguments are: "
-            f"{', '.join(taken) or 'none'}.",
-            field="concurrency_key",
-        )
+def _check_keys(definition: TaskDefinition) -> None:
+    """Refuse a key made of an argument that the handler does not take."""
+    for setting in KEYS:
+        template: str | None = getattr(definition.spec, setting)
+        named = arguments_in(template or "", setting)
+        schema = definition.signature.json_schema() if named else {}
+        taken = schema.get("properties", {})
+        unknown = [name for name in named if name not in taken]
+        if unknown and not schema.get("additionalProperties"):
+            raise InvalidInput(
+                f"The {setting} {template!r} is made of the argument {unknown[0]!r}, which the "
+                f"task {definition.name!r} does not take. Its arguments are: "
+                f"{', '.join(taken) or 'none'}.",
+                field=setting,
+            )

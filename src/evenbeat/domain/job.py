@@ -32,6 +32,7 @@ from evenbeat.domain.schedule import (
 from evenbeat.domain.scope import GLOBAL, Scope, check_scope
 from evenbeat.domain.setting_kinds import SettingKind, check_name
 from evenbeat.domain.window import ExecutionWindow, parse_window
+from evenbeat.errors import InvalidInput
 
 
 class Placement(StrEnum):
@@ -80,6 +81,8 @@ class JobSpec:
     concurrency_key: str | None = None
     concurrency_limit: int | None = None
     rate_limit: RateLimit | None = None
+    fair_key: str | None = None
+    fair_weight: int = 1
 
     def __post_init__(self) -> None:
         check_name("task", self.task)
@@ -89,6 +92,12 @@ class JobSpec:
                 parsed = setting.kind.parse(setting.name, value)
                 if not setting.path:
                     object.__setattr__(self, setting.name, parsed)
+        if self.fair_key is not None and self.limits is not None:
+            raise InvalidInput(
+                "A job takes fair turns (fair_key) or shares limits (concurrency_key, "
+                "concurrency_limit, rate_limit), not both. Leave one of them out.",
+                field="fair_key",
+            )
 
     @property
     def limits(self) -> Limits | None:
@@ -198,6 +207,11 @@ SETTINGS = (
             "How many jobs with the key run at once; 1 for a key without a rate."),
     Setting("rate_limit", kinds.Rate(), LIMITS,
             "How often a job with the key may start, such as 10/s."),
+    Setting("fair_key", kinds.Name(), LIMITS,
+            "The keys of a queue take turns, so that the many jobs of one do not keep those of "
+            "another waiting; a tenant's name, for example."),
+    Setting("fair_weight", kinds.Count(1, 100), LIMITS,
+            "How many jobs of the fair key start in one turn."),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 _OPTIONAL = {one.name for one in fields(JobSpec) if one.default is None} | {"catch_up_window"}
@@ -230,6 +244,8 @@ class CommonOptions(TypedDict, total=False):
     concurrency_key: str | None
     concurrency_limit: int | None
     rate_limit: RateLimit | str | None
+    fair_key: str | None
+    fair_weight: int
 
 
 class JobOptions(CommonOptions, total=False):
@@ -412,6 +428,8 @@ class JobRecord(NamedTuple):
     concurrency_key: str | None
     concurrency_limit: int | None
     rate_limit: str | None
+    fair_key: str | None
+    fair_weight: int
     name: str | None
     scope_kind: str
     scope_id: str

@@ -52,10 +52,20 @@ def _values(setting: Setting) -> st.SearchStrategy[Any]:
 def settings_strategy() -> st.SearchStrategy[dict[str, Any]]:
     """Some of the settings, each with a value that it may have."""
     each = {setting.name: _values(setting) for setting in SETTINGS}
-    return st.fixed_dictionaries({}, optional=each).filter(
-        lambda some: (
-            some.get("retry_cap", 10**9) >= some.get("retry_backoff", 60)
-            and len(some.keys() & {"unique_for", "throttle", "debounce"}) < 2
-            and some.get("debounce_max", 10**9) >= some.get("debounce", 10**9)
+    return (
+        st.fixed_dictionaries({}, optional=each)
+        .filter(
+            lambda some: (
+                some.get("retry_cap", 10**9) >= some.get("retry_backoff", 60)
+                and len(some.keys() & {"unique_for", "throttle", "debounce"}) < 2
+                and some.get("debounce_max", 10**9) >= some.get("debounce", 10**9)
+            )
         )
+        .map(_of_one_kind)
     )
+
+
+def _of_one_kind(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without a fair key, where they have limits: no job has both."""
+    limits = {"concurrency_key", "concurrency_limit", "rate_limit"}
+    return settings if limits.isdisjoint(settings) else {**settings, "fair_key": None}

@@ -17,7 +17,7 @@ from evenbeat.declared import (
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobOptions, JobSpec
 from evenbeat.domain.json_values import check_document
-from evenbeat.domain.limits import arguments_in
+from evenbeat.domain.limits import KEYS, arguments_in
 from evenbeat.domain.schedule import AfterCondition, Awaited, Cron, Interval, Schedule
 from evenbeat.domain.schedule.slack import slack_between
 from evenbeat.errors import InvalidInput
@@ -304,20 +304,17 @@ class Decorators:
 
 def _check_keys(definition: TaskDefinition) -> None:
     """Refuse keys made of an argument that the handler does not take."""
-    named = {
-        "concurrency_key": arguments_in(definition.spec.concurrency_key or ""),
-        "unique_by": definition.spec.unique_by or (),
-    }
-    if not any(named.values()):
-        return
-    schema = definition.signature.json_schema()
+    spec = definition.spec
+    named = {key: arguments_in(getattr(spec, key) or "", key) for key in sorted(KEYS)}
+    named["unique_by"] = list(spec.unique_by or ())
+    schema = definition.signature.json_schema() if any(named.values()) else {}
     taken = schema.get("properties", {})
-    for field, names in named.items():
+    for setting, names in named.items():
         unknown = [name for name in names if name not in taken]
         if unknown and not schema.get("additionalProperties"):
             raise InvalidInput(
-                f"The {field} {getattr(definition.spec, field)!r} is made of the argument "
+                f"The {setting} {getattr(spec, setting)!r} is made of the argument "
                 f"{unknown[0]!r}, which the task {definition.name!r} does not take. Its arguments "
                 f"are: {', '.join(taken) or 'none'}.",
-                field=field,
+                field=setting,
             )

@@ -8,9 +8,16 @@ from uuid import UUID
 
 from evenbeat.batch import Batch
 from evenbeat.domain.duration import parse_duration
-from evenbeat.domain.job import DurationLike, JobOptions, JobRecord, JobSpec, with_settings
+from evenbeat.domain.job import (
+    BY_NAME,
+    DurationLike,
+    JobOptions,
+    JobRecord,
+    JobSpec,
+    with_settings,
+)
 from evenbeat.domain.json_values import check_document
-from evenbeat.domain.limits import key_after_edit
+from evenbeat.domain.limits import KEYS, key_after_edit
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import (
     KINDS,
@@ -141,23 +148,27 @@ class Jobs:
         for field, document in (("payload", payload), ("metadata", metadata)):
             if document is not None:
                 check_document(field, document)
-        template = None
+        task_spec: JobSpec | None = None
         if payload is not None:
             from evenbeat.named_task import resolved_task  # noqa: PLC0415 - loads jsonschema
 
             now, registry = self._app.now(), self._app.registry
             task = resolved_task(record.task, registry, self._app.store, now)
-            payload, template = task.checked(payload), task.spec.concurrency_key
+            payload, task_spec = task.checked(payload), task.spec
 
         def edit(spec: JobSpec) -> JobSpec:
-            edited = spec_with(spec, settings, retry, "update()", Jobs.update.__kwdefaults__ or ())
-            edited = with_settings(edited, {n: None for n, v in settings.items() if v is None})
+            # What is taken away goes first: of some settings, a job has one or the other.
+            gone = {n: None for n, v in settings.items() if v is None and n in BY_NAME}
+            known = Jobs.update.__kwdefaults__ or ()
+            edited = spec_with(with_settings(spec, gone), settings, retry, "update()", known)
             edited = edited if schedule is None else replace(edited, schedule=schedule)
-            if settings.get("concurrency_key") is not None:
+            if any(settings.get(key) is not None for key in KEYS):
                 edited = with_key(edited, record.payload if payload is None else payload)
-            elif payload is not None and "concurrency_key" not in settings:
-                key = key_after_edit(edited.concurrency_key, template, record.payload, payload)
-                edited = replace(edited, concurrency_key=key)
+            elif payload is not None and task_spec is not None:
+                for key in KEYS - settings.keys():
+                    own, template = BY_NAME[key].of(edited), BY_NAME[key].of(task_spec)
+                    made = key_after_edit(own, template, record.payload, payload, key)
+                    edited = with_settings(edited, {key: made})
             self._app.registry.check_limits(edited)
             return edited
 

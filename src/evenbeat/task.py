@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
-from functools import update_wrapper
+from functools import lru_cache, update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from evenbeat.domain.duration import parse_duration
@@ -17,7 +17,7 @@ from evenbeat.domain.job import (
     NewJob,
     with_settings,
 )
-from evenbeat.domain.limits import arguments_in, filled_key
+from evenbeat.domain.limits import KEYS, arguments_in, filled_key
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import After, AfterCondition, Awaited, Once, after_jobs
 from evenbeat.domain.scope import Scope
@@ -222,17 +222,24 @@ def spec_with(
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise TypeError(f"{taker} has no option {wrong!r}. {hint}There are: {', '.join(known)}.")
     changes = {name: value for name, value in settings.items() if value is not None}
-    if "concurrency_key" in changes:
-        arguments_in(changes["concurrency_key"])
+    for key in KEYS & changes.keys():
+        arguments_in(changes[key], key)
     return with_settings(spec if retry is None else replace(spec, retry=retry), changes)
 
 
 def with_key(spec: JobSpec, payload: Mapping[str, Any]) -> JobSpec:
-    """The spec for a job with these arguments: a concurrency key made of them is filled in."""
-    if spec.concurrency_key is None:
-        return spec
-    key = filled_key(spec.concurrency_key, payload)
-    return spec if key == spec.concurrency_key else replace(spec, concurrency_key=key)
+    """The spec for a job with these arguments: a key made of them is filled in."""
+    for setting in KEYS:
+        template: str | None = getattr(spec, setting)
+        if template is not None and (key := filled_key(template, payload, setting)) != template:
+            return _with_filled(spec, setting, key)
+    return spec
+
+
+@lru_cache(maxsize=1000)
+def _with_filled(spec: JobSpec, setting: str, key: str) -> JobSpec:
+    """One spec for all jobs of a key: to check one takes longer than to add a job."""
+    return with_settings(spec, {setting: key})
 
 
 def check_new(taker: str, job: Any) -> None:

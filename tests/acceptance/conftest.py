@@ -1,6 +1,5 @@
 """What the tests of the command line and the examples start."""
 
-import contextvars
 import os
 import subprocess
 import sys
@@ -62,8 +61,7 @@ def evenbeat(
             for name, value in environment.items():
                 changed.setenv(name, value)
             with pytest.raises(SystemExit) as ended:
-                # What a command sets there, such as who is asking, ends with its process.
-                contextvars.copy_context().run(main, arguments)
+                main(arguments)
         return Said(int(ended.value.code or 0), *capsys.readouterr())
 
     return run

@@ -125,7 +125,7 @@ def recurring(task: Task[Any, Any]) -> Task[Any, Any]:
     return again
 
 
-@pytest.mark.parametrize(("kind", "hops", "files"), [("once", 60, 24), ("recurring", 60, 24)])
+@pytest.mark.parametrize(("kind", "hops", "files"), [("once", 60, 24), ("recurring", 61, 24)])
 def test_a_jobs_way_is_short(database_url: str, kind: str, hops: int, files: int) -> None:
     with traced_worker(database_url) as (task, run):
         trace = run(recurring(task) if kind == "recurring" else task)

@@ -41,7 +41,7 @@ from evenbeat.api.fields import (
     one_given,
 )
 from evenbeat.domain.job import BY_NAME, SETTINGS, JobSpec, NewJob, Setting, with_settings
-from evenbeat.domain.limits import filled_key, key_after_edit
+from evenbeat.domain.limits import KEYS, filled_key, key_after_edit
 from evenbeat.domain.schedule import (
     LONGEST_INTERVAL,
     MOST_AWAITED,
@@ -318,16 +318,14 @@ def edited_spec(
     if "retry_cap" in requested and requested["retry_cap"] is None:
         backoff = changes.get("retry_backoff", spec.retry.backoff)
         changes["retry_cap"] = max(defaults.retry.cap, backoff)
-    if requested.get("concurrency_key") is None and (
-        spec is defaults or "concurrency_key" in requested
-    ):
-        # A key in a request is meant literally; that of a task may be made of the arguments.
-        key = defaults.concurrency_key
-        changes["concurrency_key"] = None if key is None else filled_key(key, payload)
-    elif "concurrency_key" not in requested:
-        changes["concurrency_key"] = key_after_edit(
-            spec.concurrency_key, defaults.concurrency_key, before, payload
-        )
+    for setting in KEYS:
+        key = BY_NAME[setting].of(defaults)
+        if requested.get(setting) is None and (spec is defaults or setting in requested):
+            # A key in a request is meant literally; that of a task may be made of the arguments.
+            changes[setting] = None if key is None else filled_key(key, payload, setting)
+        elif setting not in requested:
+            own = BY_NAME[setting].of(spec)
+            changes[setting] = key_after_edit(own, key, before, payload, setting)
     edited = replace(spec, task=request.task or spec.task, schedule=schedule)
     return with_settings(edited, changes)
 

@@ -116,9 +116,12 @@ def login(  # noqa: PLR0917 - the options are named on the command line
 
 @contextmanager
 def _access(database: str | None) -> Iterator[Access]:
-    actor.set(Actor(user_name(), Role.ADMIN, "command line", None))
-    with database_app(database) as app:
-        yield Access.of(app.settings, app.store)
+    before = actor.set(Actor(user_name(), Role.ADMIN, "command line", None))
+    try:
+        with database_app(database) as app:
+            yield Access.of(app.settings, app.store)
+    finally:
+        actor.reset(before)
 
 
 def _to_the_minute(moment: datetime) -> str:

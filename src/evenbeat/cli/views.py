@@ -157,6 +157,9 @@ def job_facts(job: Document, now: datetime) -> RenderableType:
         most = job["concurrency_limit"]
         rules = [None if most is None else f"{most:,} at once", job["rate_limit"]]
         limits = f"{job['concurrency_key']}: {', '.join(filter(None, rules))}"
+    turns = job["fair_key"]
+    if turns is not None and job["fair_weight"] > 1:
+        turns += f": {job['fair_weight']} jobs a turn"
     average = milliseconds(job["average_duration_ms"])
     timeout = job["timeout"]
     created_by = f" by {job['created_by']}" if job["created_by"] else ""
@@ -182,6 +185,7 @@ def job_facts(job: Document, now: datetime) -> RenderableType:
                 "timeout": timeout and format_duration(timedelta(seconds=timeout)),
                 "catch-up": job["catch_up"] if job["schedule_kind"] in RECURRING_KINDS else None,
                 "limits": limits,
+                "fair turns": turns,
                 "runs": f"{job['run_count']:,}" + (f", {average} on average" if average else ""),
                 "dedup key": job["dedup_key"],
                 "tags": ", ".join(job["tags"]),

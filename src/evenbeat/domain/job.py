@@ -32,6 +32,7 @@ from evenbeat.domain.scope import GLOBAL, Scope, check_scope
 from evenbeat.domain.setting_kinds import SettingKind, check_name
 from evenbeat.domain.unique import check_unique
 from evenbeat.domain.window import ExecutionWindow, parse_window
+from evenbeat.errors import InvalidInput
 
 
 class Placement(StrEnum):
@@ -80,6 +81,8 @@ class JobSpec:
     concurrency_key: str | None = None
     concurrency_limit: int | None = None
     rate_limit: RateLimit | None = None
+    fair_key: str | None = None
+    fair_weight: int = 1
     unique_for: timedelta | None = None
     unique_by: tuple[str, ...] | None = None
     throttle: timedelta | None = None
@@ -94,6 +97,12 @@ class JobSpec:
                 parsed = setting.kind.parse(setting.name, value)
                 if not setting.path:
                     object.__setattr__(self, setting.name, parsed)
+        if self.fair_key is not None and self.limits is not None:
+            raise InvalidInput(
+                "A job takes fair turns (fair_key) or shares limits (concurrency_key, "
+                "concurrency_limit, rate_limit), not both. Leave one of them out.",
+                field="fair_key",
+            )
         check_unique(self)
 
     @property
@@ -205,6 +214,11 @@ SETTINGS = (
             "How many jobs with the key run at once; 1 for a key without a rate."),
     Setting("rate_limit", kinds.Rate(), LIMITS,
             "How often a job with the key may start, such as 10/s."),
+    Setting("fair_key", kinds.Name(), LIMITS,
+            "The keys of a queue take turns, so that the many jobs of one do not keep those of "
+            "another waiting; a tenant's name, for example."),
+    Setting("fair_weight", kinds.Count(1, 100), LIMITS,
+            "How many jobs of the fair key start in one turn."),
     Setting("unique_for", kinds.Duration(), DUPLICATES,
             "How long, from when a job was added, another call with the same arguments is answered "
             "with it."),
@@ -252,6 +266,8 @@ class CommonOptions(TypedDict, total=False):
     concurrency_key: str | None
     concurrency_limit: int | None
     rate_limit: RateLimit | str | None
+    fair_key: str | None
+    fair_weight: int
 
 
 class JobOptions(CommonOptions, total=False):
@@ -434,6 +450,8 @@ class JobRecord(NamedTuple):
     concurrency_key: str | None
     concurrency_limit: int | None
     rate_limit: str | None
+    fair_key: str | None
+    fair_weight: int
     unique_for_seconds: float | None
     unique_by: list[str] | None
     throttle_seconds: float | None

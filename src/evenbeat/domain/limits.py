@@ -109,34 +109,46 @@ def _no_rate(value: object) -> InvalidInput:
 # -- keys from arguments ---------------------------------------------------------------------------
 
 
-def arguments_in(template: str) -> list[str]:
+KEYS = frozenset({"concurrency_key", "fair_key"})
+"""The settings that may be made of a job's arguments; no job has both."""
+
+
+def arguments_in(template: str, setting: str = "concurrency_key") -> list[str]:
     """The arguments that a key's template names; "{{" and "}}" stand for braces themselves."""
-    return [name for _, name in _parts(template) if name is not None]
+    return [name for _, name in _parts(template, setting) if name is not None]
 
 
-def filled_key(template: str, arguments: Mapping[str, Any]) -> str:
+def filled_key(
+    template: str, arguments: Mapping[str, Any], setting: str = "concurrency_key"
+) -> str:
     """The key for a job with these arguments: "customer:{customer_id}" becomes "customer:42"."""
     if "{" not in template and "}" not in template:
         return template
     return "".join(
-        text if name is None else text + _value(template, name, arguments)
-        for text, name in _parts(template)
+        text if name is None else text + _value(template, name, arguments, setting)
+        for text, name in _parts(template, setting)
     )
 
 
 def key_after_edit(
-    key: str | None, template: str | None, before: Mapping[str, Any], after: Mapping[str, Any]
+    key: str | None,
+    template: str | None,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    setting: str = "concurrency_key",
 ) -> str | None:
     """The key of a job whose arguments are edited: one that its task made of them is made again,
     and any other stays."""
+    if key is None or template is None:
+        return key
     try:
-        is_made = key is not None and template is not None and key == filled_key(template, before)
+        is_made = key == filled_key(template, before, setting)
     except InvalidInput:  # an argument was missing, so it had to have another one
         return key
-    return filled_key(template, after) if is_made and template is not None else key
+    return filled_key(template, after, setting) if is_made else key
 
 
-def _parts(template: str) -> list[tuple[str, str | None]]:
+def _parts(template: str, setting: str) -> list[tuple[str, str | None]]:
     try:
         parts = list(Formatter().parse(template))
     except ValueError:
@@ -144,14 +156,14 @@ def _parts(template: str) -> list[tuple[str, str | None]]:
     for _, name, form, conversion in parts:
         if name is not None and (not name.isidentifier() or form or conversion):
             raise InvalidInput(
-                f"The concurrency_key {template[:60]!r} cannot be read. Put the name of an argument"
-                ' in braces, such as "customer:{customer_id}"; write {{ and }} for braces.',
-                field="concurrency_key",
+                f"The {setting} {template[:60]!r} cannot be read. Put the name of an argument in "
+                'braces, such as "customer:{customer_id}"; write {{ and }} for braces.',
+                field=setting,
             )
     return [(text, name) for text, name, _, _ in parts]
 
 
-def _value(template: str, name: str, arguments: Mapping[str, Any]) -> str:
+def _value(template: str, name: str, arguments: Mapping[str, Any], setting: str) -> str:
     value = arguments.get(name)
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -159,7 +171,7 @@ def _value(template: str, name: str, arguments: Mapping[str, Any]) -> str:
         return str(value)
     problem = "is missing" if value is None else "must be a text or a number"
     raise InvalidInput(
-        f"The concurrency_key {template!r} is made of the argument {name!r}, which {problem}. "
-        "Give it, or set another concurrency_key for this job.",
-        field="concurrency_key",
+        f"The {setting} {template!r} is made of the argument {name!r}, which {problem}. "
+        f"Give it, or set another {setting} for this job.",
+        field=setting,
     )

@@ -225,7 +225,7 @@ def _due(known: Circumstances, due: datetime) -> Fact:
         return _unserved(known, since, drained=bool(able))
     if (held_back := _held_back(known, since)) is not None:
         return held_back
-    behind = f" {count(known.ahead, 'due job')} of its queue go first." if known.ahead else ""
+    behind = _behind(known)
     workers = f"all {len(taking)} workers that can run it are"
     if len(taking) == 1:
         workers = f"the worker {taking[0].label}, which can run it, is"
@@ -238,6 +238,16 @@ def _due(known: Circumstances, due: datetime) -> Fact:
         f"{since}, for {duration(known.now - due)}, and {workers} free to take it.{behind} "
         "If this lasts, check the workers' logs and run `evenbeat doctor`.",
     )
+
+
+def _behind(known: Circumstances) -> str:
+    """What goes first, as a sentence with a space before it."""
+    key, others = known.job.fair_key, known.fair_keys
+    whose = "its queue" if key is None else f"its fair key {key!r}"
+    text = f" {count(known.ahead, 'due job')} of {whose} go first." if known.ahead else ""
+    if key is not None and others:
+        text += f" {count(others, 'other key')} {'takes' if others == 1 else 'take'} turns with it."
+    return text
 
 
 def _paused(known: Circumstances, since: str) -> Fact | None:

@@ -44,7 +44,7 @@ RECENT_SECONDS = 10.0
 FREED_SECONDS = 0.2
 HELD_PAUSE = timedelta(milliseconds=20)
 
-_Filter = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
+ClaimFilter = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -187,7 +187,7 @@ class KeyedClaims:
     def __init__(self, database: Database, table: LimitTable) -> None:
         self._database = database
         self._table = table
-        self._views: dict[_Filter, ClaimMemory] = {}
+        self._views: dict[ClaimFilter, ClaimMemory] = {}
         self._freed: dict[str, float] = {}
         self._last_seen = 0.0
 
@@ -212,7 +212,7 @@ class KeyedClaims:
     ) -> ClaimMemory:
         """Add up to half of `limit`, of one every other time, so that neither kind of job can keep
         the other waiting; nothing when it is not yet time to look."""
-        view = self._views.setdefault(_filter(params), ClaimMemory())
+        view = self._views.setdefault(claim_filter(params), ClaimMemory())
         view.looked = False
         soon = time.monotonic() < view.look_after and not self._freed_keys()
         if not soon or params["now"] is not None:
@@ -248,7 +248,7 @@ class KeyedClaims:
             return due
         # The kinds of claim that have just looked, or have at this moment of a clock that stands,
         # must together cover all of these tasks; otherwise those that have not looked will.
-        (queues, tasks), now = _filter(params), params["now"]
+        (queues, tasks), now = claim_filter(params), params["now"]
         asked = None if tasks is None else set(tasks)
         views = {
             own: view
@@ -362,7 +362,8 @@ def commits_at_once(connection: Connection) -> bool:
     return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
 
 
-def _filter(params: Mapping[str, Any]) -> _Filter:
+def claim_filter(params: Mapping[str, Any]) -> ClaimFilter:
+    """The queues and tasks of a claim."""
     queues, tasks = params["queues"], params["tasks"]
     return None if queues is None else tuple(queues), None if tasks is None else tuple(tasks)
 

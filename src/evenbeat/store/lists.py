@@ -155,8 +155,9 @@ _WAITING = frozenset({"pending", "scheduled"})
 
 # Every job is in just one of these, each of which is the predicate of a partial index.
 _PARTS: dict[LiteralString, frozenset[str]] = {
-    "concurrency_key IS NULL AND {waiting}": _WAITING,
-    "concurrency_key IS NOT NULL AND {waiting}": _WAITING,
+    "{free} AND {waiting}": _WAITING,
+    "{limited} AND {waiting}": _WAITING,
+    "{fair} AND {waiting}": _WAITING,
     "status = 'pending' AND next_run_at IS NULL": frozenset({"pending"}),
     "status = 'running'": frozenset({"running"}),
     "is_paused AND status = 'paused'": frozenset({"paused"}),

@@ -56,8 +56,9 @@ class QueueDepth(NamedTuple):
 
 class Circumstances(NamedTuple):
     """What decides whether a job runs: its recent runs (newest plan first), how many due jobs of
-    its queue go first, the jobs that it runs after, the limits of its concurrency key, the
-    runner of its task, if that is known, and what its handler sleeps or waits for."""
+    its queue (and fair key) go first, the jobs that it runs after, the limits of its concurrency
+    key, the runner of its task, if that is known, what its handler sleeps or waits for, and how
+    many other fair keys take turns with its own."""
 
     job: JobRecord
     now: datetime
@@ -70,6 +71,7 @@ class Circumstances(NamedTuple):
     runner: str | None = None
     fleet_pause: FleetPause | None = None
     put_off: Step | None = None
+    fair_keys: int = 0
 
 
 class Reads(Summaries):
@@ -164,9 +166,10 @@ class Reads(Summaries):
             "task": job.task,
             "priority": job.priority,
             "next_run_at": job.next_run_at,
+            "fair_key": job.fair_key,
             "now": now,
         }
-        paused_at, ahead, present, runner = self._database.rows("standing_of", params)[0]
+        paused_at, ahead, fair_keys, present, runner = self._database.rows("standing_of", params)[0]
         silent = {"silent_seconds": SILENT_AFTER.total_seconds(), "now": now}
         workers = self._all(WorkerRecord._make, "workers", silent)
         runs = self.executions_of(job_id, limit=RUNS_EXPLAINED).executions
@@ -174,7 +177,7 @@ class Reads(Summaries):
         limit = None if job.concurrency_key is None else self._limits.find(job.concurrency_key)
         known = (job, present, paused_at, workers, runs, ahead, awaited, limit, runner)
         put_off = self._steps.open_waits([job]).get(job_id)
-        return Circumstances(*known, self.fleet_pause(now=now), put_off)
+        return Circumstances(*known, self.fleet_pause(now=now), put_off, fair_keys)
 
     def counts_by_status(self) -> dict[str, int]:
         """Jobs in each state that occurs; where there are many, as of the last count."""

@@ -18,7 +18,9 @@ _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|TRUNCATE|pg_notify)\b")
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _SCHEMA = re.compile(r"\bevenbeat\.")
-_HOT_FILES = frozenset({"journey.sql", "keyed_claims.sql", "limits.sql", "steps.sql"})
+_HOT_FILES = frozenset(
+    {"journey.sql", "keyed_claims.sql", "fair_claims.sql", "limits.sql", "steps.sql"}
+)
 _REPORTS = "reads.sql"
 
 _PLANS = frozenset({"plan_time", "next_run_at"})
@@ -83,12 +85,12 @@ SNIPPETS["in_jobs_unique"] = (
 
 # One row for each (queue, task, priority) that has waiting jobs, with its oldest due time: the
 # inside of a recursive query, which is told its own name. It hops from lane to lane through the
-# index instead of reading the jobs between. Jobs with a concurrency key have lanes of their own.
+# index instead of reading the jobs between. Each kind of job has lanes of its own (`_KINDS`).
 # With `from_frontier`, what was due before `since` is passed over without a look at its rows.
 _LANES = """
     (SELECT queue, task, priority, next_run_at
      FROM evenbeat.jobs
-     WHERE concurrency_key IS {null}
+     WHERE {{{kind}}}
        AND {{waiting}}{since}
      ORDER BY queue, task, priority, next_run_at
      LIMIT 1)
@@ -97,23 +99,75 @@ _LANES = """
     FROM {name} CROSS JOIN LATERAL (
         SELECT j.queue, j.task, j.priority, j.next_run_at
         FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS {null}
+        WHERE {{{kind} j}}
           AND {{waiting j}}{since}
           AND (j.queue, j.task, j.priority) > ({name}.queue, {name}.task, {name}.priority)
         ORDER BY j.queue, j.task, j.priority, j.next_run_at
         LIMIT 1) hop
 """
-# Jobs that can be claimed once they are due, in the words of the partial indexes on them.
-_WAITING = re.compile(r"\{waiting(?: (\w+))?\}")
+# The end of each claim: what was picked becomes running, with an execution that is open.
+_CLAIMED = re.compile(r"\{claimed at (now|present)\}")
+_TAKE_PICKED = """claimed AS (
+    UPDATE evenbeat.jobs j
+    SET status = 'running',
+        lock_token = evenbeat.uuid7({moment}),
+        locked_by = %(worker_id)s,
+        lock_acquired_at = {moment},
+        lock_expires_at = {moment}
+                          + make_interval(secs => coalesce(j.lease_seconds, %(lease_seconds)s)),
+        started_at = {moment},
+        updated_at = {moment},
+        run_count = run_count + 1,
+        priority = priority - aging_bonus,
+        aging_bonus = 0
+    WHERE j.id = ANY (ARRAY(SELECT id FROM picked))
+    RETURNING j.*
+),
+opened AS (
+    INSERT INTO evenbeat.executions (id, job_id, plan_time, started_at, worker_id, wait_ms,
+                                     execution_number, retry_attempt, release_count, status)
+    SELECT lock_token, id, plan_time, started_at, locked_by,
+           extract(epoch FROM started_at - next_run_at) * 1000,
+           run_count, current_retry_count, release_count, 'running'
+    FROM claimed
+)"""
 # Whether jobs of a queue may be claimed: neither it is paused nor everything.
 _OPEN = re.compile(r"\{open (\w+)\}")
 _IS_OPEN = r"""NOT EXISTS (SELECT FROM evenbeat.queues q
     WHERE q.name = \1.queue AND q.paused_at IS NOT NULL)
     AND NOT EXISTS (SELECT FROM evenbeat.fleet_pause f
                     WHERE f.ends_at IS NULL OR f.ends_at > {now})"""
-_LANES_BY = re.compile(r"\{(free|limited)_lanes_by (\w+)( from_frontier)?\}")
+# Which jobs are of which kind, in the words of the partial indexes: those without a key, those
+# with a concurrency key, and those with a fair key. No job is of two kinds.
+_KINDS = {
+    "free": "{of}concurrency_key IS NULL AND {of}fair_key IS NULL",
+    "limited": "{of}concurrency_key IS NOT NULL",
+    "fair": "{of}fair_key IS NOT NULL",
+}
+# Jobs that can be claimed once they are due; and of those with a fair key, the ones that are due
+# and the ones that are for later. (These words rule out the index on both, which a planner that
+# takes the table for empty might prefer.)
+_CONDITIONS = _KINDS | {
+    "waiting": "{of}status IN ('pending', 'scheduled') AND {of}next_run_at IS NOT NULL",
+    "pending": "starts_with({of}status, 'pending') AND {of}next_run_at IS NOT NULL",
+    "scheduled": "starts_with({of}status, 'scheduled')",
+}
+_CONDITION = re.compile(rf"\{{({'|'.join(_CONDITIONS)})(?: (\w+))?\}}")
+_LANES_BY = re.compile(r"\{(free|limited|fair)_lanes_by (\w+)( from_frontier)?\}")
 _SINCE = " AND next_run_at >= coalesce(%(since)s::timestamptz, '-infinity')"
-_HAS_KEY = {"free": "NULL", "limited": "NOT NULL"}
+# The lanes of all kinds, for the beginning of a recursive query.
+_ALL_LANES = """
+free_lanes AS ({free_lanes_by free_lanes}),
+limited_lanes AS ({limited_lanes_by limited_lanes}),
+fair_lanes AS ({fair_lanes_by fair_lanes}),
+lanes AS (
+    SELECT *, 'free' AS kind FROM free_lanes
+    UNION ALL SELECT *, 'limited' FROM limited_lanes
+    UNION ALL SELECT *, 'fair' FROM fair_lanes
+)"""
+# A part of a query that each kind of job needs of its own, as the planner finds a partial index
+# only by its very words. With a table of lanes, each of these is asked for its own kind only.
+_EACH_KIND = re.compile(r"\{each kind(?: of (\w+))?\}(.*?)\{end\}", re.DOTALL)
 
 
 class Statement(NamedTuple):
@@ -153,16 +207,24 @@ def in_schema(text: str, schema: str) -> str:
 
 
 def bind(name: str, text: str, schema: str, *, hot: bool, report: bool = False) -> Statement:
-    """Make a statement of SQL text: comments go; lanes, column lists and the schema's name come
-    in."""
+    """Make a statement of SQL text: comments go; lanes, kinds, column lists and the schema's name
+    come in."""
     body = _COMMENT.sub("", text).strip().rstrip(";")
+    body = body.replace("{all_lanes}", _ALL_LANES)
     body = _LANES_BY.sub(
-        lambda lanes: _LANES.format(
-            name=lanes[2], null=_HAS_KEY[lanes[1]], since=_SINCE if lanes[3] else ""
+        lambda lanes: _LANES.format(name=lanes[2], kind=lanes[1], since=_SINCE if lanes[3] else ""),
+        body,
+    )
+    body = _EACH_KIND.sub(_for_each_kind, body)
+    body = _CONDITION.sub(
+        lambda one: _CONDITIONS[one[1]].format(of=f"{one[2]}." if one[2] else ""), body
+    )
+    body = _CLAIMED.sub(
+        lambda at: _TAKE_PICKED.replace(
+            "{moment}", "{now}" if at[1] == "now" else "(SELECT moment FROM present)"
         ),
         body,
     )
-    body = _WAITING.sub(_waiting, body)
     body = _OPEN.sub(_IS_OPEN, body)
     for placeholder, snippet in SNIPPETS.items():
         body = body.replace("{" + placeholder + "}", snippet)
@@ -190,6 +252,9 @@ def _with_numbers(statement: Statement) -> Statement:
     return statement._replace(numbered=text.replace("%%", "%").encode(), names=names)
 
 
-def _waiting(placeholder: re.Match[str]) -> str:
-    table = f"{placeholder[1]}." if placeholder[1] else ""
-    return f"{table}status IN ('pending', 'scheduled') AND {table}next_run_at IS NOT NULL"
+def _for_each_kind(block: re.Match[str]) -> str:
+    parts = []
+    for kind in _KINDS:
+        guard = f"{block[1]}.kind = '{kind}' AND " if block[1] else ""
+        parts.append(f"({block[2].strip().replace('{kind j}', guard + f'{{{kind} j}}')})")
+    return " UNION ALL ".join(parts)

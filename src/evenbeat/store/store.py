@@ -27,6 +27,7 @@ from evenbeat.store.control import Control
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.deadlines import Deadlines
 from evenbeat.store.dependencies import Dependencies
+from evenbeat.store.fair import FairClaims
 from evenbeat.store.limits import KeyedClaims, LimitTable, commits_at_once
 from evenbeat.store.listener import Listener
 from evenbeat.store.migrate import migrate
@@ -100,6 +101,7 @@ class Store:
         self.idempotency = IdempotencyKeys(self.database)
         self.limits = LimitTable(self.database)
         self._keyed = KeyedClaims(self.database, self.limits)
+        self._fair = FairClaims(self.database)
         self.webhooks = Webhooks(self.database)
         self.audit = AuditLog(self.database)
         self.steps = Steps(self.database)
@@ -135,6 +137,8 @@ class Store:
         job_id = job.id or uuid7()
         if (limits := job.spec.limits) is not None:
             self._note_limits([limits], now)
+        if job.spec.fair_key is not None:
+            self._fair.look_again()
         first = self._first_run(job_id, job, now, connection)
         columns = new_job_columns(job_id, job, first, self._max_json_bytes)
         params = {"now": now, "channel": self.database.channel}
@@ -187,6 +191,8 @@ class Store:
         specs = {id(job.spec): job.spec for job in jobs}.values()
         if any_limits := [limits for spec in specs if (limits := spec.limits) is not None]:
             self._note_limits(any_limits, now)
+        if any(spec.fair_key is not None for spec in specs):
+            self._fair.look_again()
         ids = with_ids(jobs)
         wishes = (
             placement_request(id_, job.spec, job.start) for id_, job in zip(ids, jobs, strict=True)
@@ -224,9 +230,9 @@ class Store:
     ) -> list[JobRecord]:
         """Take up to `limit` due jobs, most urgent first; each is this worker's until its lease
         runs out. None for `queues` or `tasks` means all. A `connection` of one's own (see
-        `listen`) spares the pool. While jobs with and without a concurrency key wait, each kind
-        gets half of the room. With `since`, jobs that were due before may be left out (see
-        `Frontier`)."""
+        `listen`) spares the pool. While jobs with a concurrency key wait, they get half of the
+        room; those with a fair key get half of what is left. With `since`, jobs that were due
+        before may be left out (see `Frontier`)."""
         params = {
             "worker_id": worker_id,
             "lease_seconds": lease.total_seconds(),
@@ -239,11 +245,14 @@ class Store:
         stays = connection is None or commits_at_once(connection)
         try:
             view = self._keyed.claim_share(jobs, params, limit, connection)
+            memory = self._fair.claim_share(jobs, params, limit - len(jobs), connection)
             if (room := limit - len(jobs)) > 0:
                 free = {**params, "limit": room, "since": since}
                 jobs += map(JobRecord._make, self.database.rows("claim", free, connection))
             if len(jobs) < limit:
                 self._keyed.claim_remaining(jobs, view, params, limit, connection)
+            if memory.wants_room and (room := limit - len(jobs)) > 0:
+                self._fair.fill(jobs, memory, params, room, connection)
         except psycopg.errors.UniqueViolation:
             # Cannot happen by any verb of ours; if it ever does, one row must not stop all claims.
             stuck = self.database.rows("set_aside_doubled", {"now": now})
@@ -268,10 +277,14 @@ class Store:
         """When the earliest waiting job is (or was) due, and what time it is now. With `since`,
         jobs that were due before may be left out (see `Frontier`)."""
         params = {"queues": as_list(queues), "tasks": as_list(tasks), "since": since, "now": now}
-        due, present, limited = self.database.rows("next_due", params)[0]
+        due, present, limited, fair = self.database.rows("next_due", params)[0]
         if limited is not None:
             look = self._keyed.next_look(params, limited, present)
             due = look if due is None or (look is not None and look < due) else due
+        if fair is not None:
+            due = fair if due is None else min(due, fair)
+            if fair <= present:
+                self._fair.look_again()
         return due, present
 
     def renew(

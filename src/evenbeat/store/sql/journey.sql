@@ -94,7 +94,8 @@ WHERE id = ANY (%(ids)s::uuid[]) AND status IN ('pending', 'scheduled', 'running
 -- name: claim
 -- Takes up to `limit` due jobs, most urgent first, and opens an execution for each. No two callers
 -- get the same job, and the cost depends neither on how many jobs wait nor on how many are due.
--- Jobs with a concurrency key are not among them: those are claimed key by key (`keyed_claims.sql`).
+-- Jobs with a key are not among them: those are claimed key by key (`keyed_claims.sql`,
+-- `fair_claims.sql`).
 -- What was due before `since` is passed over (see `Frontier`).
 WITH RECURSIVE
 -- One row for each (queue, task, priority) that has waiting jobs, with its oldest due time. Hops
@@ -115,7 +116,7 @@ picked AS (
     FROM open_lanes lane CROSS JOIN LATERAL (
         SELECT j.id
         FROM evenbeat.jobs j
-        WHERE j.concurrency_key IS NULL
+        WHERE {free j}
           AND {waiting j}
           AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority
           -- There is nothing before it but rows that have gone, which may be many.
@@ -126,30 +127,7 @@ picked AS (
         FOR UPDATE SKIP LOCKED) due
     LIMIT %(limit)s
 ),
-claimed AS (
-    UPDATE evenbeat.jobs j
-    SET status = 'running',
-        lock_token = evenbeat.uuid7({now}),
-        locked_by = %(worker_id)s,
-        lock_acquired_at = {now},
-        lock_expires_at = {now}
-                          + make_interval(secs => coalesce(j.lease_seconds, %(lease_seconds)s)),
-        started_at = {now},
-        updated_at = {now},
-        run_count = run_count + 1,
-        priority = priority - aging_bonus,
-        aging_bonus = 0
-    WHERE j.id = ANY (ARRAY(SELECT id FROM picked))
-    RETURNING j.*
-),
-opened AS (
-    INSERT INTO evenbeat.executions (id, job_id, plan_time, started_at, worker_id, wait_ms,
-                                     execution_number, retry_attempt, release_count, status)
-    SELECT lock_token, id, plan_time, started_at, locked_by,
-           extract(epoch FROM started_at - next_run_at) * 1000,
-           run_count, current_retry_count, release_count, 'running'
-    FROM claimed
-)
+{claimed at now}
 SELECT {job} FROM claimed j ORDER BY j.priority DESC, j.next_run_at;
 
 -- name: set_aside_doubled
@@ -168,10 +146,12 @@ RETURNING j.id;
 
 -- name: next_due
 -- When the earliest job that these workers can run is or was due (null when none waits), the
--- database's time, and the same moment for jobs with a concurrency key, whose time it may not be.
+-- database's time, and the same moment for jobs with a concurrency key, whose time it may not be, and
+-- for those with a fair key.
 WITH RECURSIVE
 lanes AS ({free_lanes_by lanes from_frontier}),
-limited AS ({limited_lanes_by limited})
+limited AS ({limited_lanes_by limited}),
+fair AS ({fair_lanes_by fair})
 SELECT (SELECT min(next_run_at) FROM lanes
         WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
           AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
@@ -180,7 +160,11 @@ SELECT (SELECT min(next_run_at) FROM lanes
        (SELECT min(next_run_at) FROM limited
         WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
           AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
-          AND {open limited});
+          AND {open limited}),
+       (SELECT min(next_run_at) FROM fair
+        WHERE (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s::text[]))
+          AND (%(tasks)s::text[] IS NULL OR task = ANY (%(tasks)s::text[]))
+          AND {open fair});
 
 -- name: renew
 -- Extends leases that are still held, and says of each whether it did: a row that somebody else has

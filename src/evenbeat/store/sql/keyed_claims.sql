@@ -199,30 +199,7 @@ picked AS (
         LIMIT keys.starts) taken
     LIMIT %(limit)s
 ),
-claimed AS (
-    UPDATE evenbeat.jobs j
-    SET status = 'running',
-        lock_token = evenbeat.uuid7((SELECT moment FROM present)),
-        locked_by = %(worker_id)s,
-        lock_acquired_at = (SELECT moment FROM present),
-        lock_expires_at = (SELECT moment FROM present)
-                          + make_interval(secs => coalesce(j.lease_seconds, %(lease_seconds)s)),
-        started_at = (SELECT moment FROM present),
-        updated_at = (SELECT moment FROM present),
-        run_count = run_count + 1,
-        priority = priority - aging_bonus,
-        aging_bonus = 0
-    WHERE j.id = ANY (ARRAY(SELECT id FROM picked))
-    RETURNING j.*
-),
-opened AS (
-    INSERT INTO evenbeat.executions (id, job_id, plan_time, started_at, worker_id, wait_ms,
-                                     execution_number, retry_attempt, release_count, status)
-    SELECT lock_token, id, plan_time, started_at, locked_by,
-           extract(epoch FROM started_at - next_run_at) * 1000,
-           run_count, current_retry_count, release_count, 'running'
-    FROM claimed
-),
+{claimed at present},
 spent AS (
     UPDATE evenbeat.limits l
     SET next_start_at = greatest(l.next_start_at,

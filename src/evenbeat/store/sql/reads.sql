@@ -117,49 +117,31 @@ ORDER BY task LIMIT %(limit)s;
 -- name: upcoming
 -- The jobs that run next. They are among the first of as many lanes, so no others are looked at.
 WITH RECURSIVE
-free_lanes AS ({free_lanes_by free_lanes}),
-limited_lanes AS ({limited_lanes_by limited_lanes}),
-lanes AS (
-    SELECT *, false AS limited FROM free_lanes UNION ALL SELECT *, true FROM limited_lanes
-),
+{all_lanes},
 heads AS (
-    SELECT lanes.queue, lanes.task, lanes.priority, lanes.limited, head.next_run_at
-    FROM lanes CROSS JOIN LATERAL (
-        (SELECT j.next_run_at FROM evenbeat.jobs j
-         WHERE NOT lanes.limited AND j.concurrency_key IS NULL
+    SELECT lanes.queue, lanes.task, lanes.priority, lanes.kind, head.next_run_at
+    FROM lanes CROSS JOIN LATERAL ({each kind of lanes}
+         SELECT j.next_run_at FROM evenbeat.jobs j
+         WHERE {kind j}
            AND {waiting j}
            AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
            AND j.next_run_at >= coalesce(%(after)s::timestamptz, '-infinity')
          ORDER BY j.next_run_at
-         LIMIT 1)
-        UNION ALL
-        (SELECT j.next_run_at FROM evenbeat.jobs j
-         WHERE lanes.limited AND j.concurrency_key IS NOT NULL
-           AND {waiting j}
-           AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-           AND j.next_run_at >= coalesce(%(after)s::timestamptz, '-infinity')
-         ORDER BY j.next_run_at
-         LIMIT 1)) head
+         LIMIT 1
+    {end}) head
     ORDER BY head.next_run_at
     LIMIT %(limit)s
 )
 SELECT {job}
-FROM heads CROSS JOIN LATERAL (
-    (SELECT j.* FROM evenbeat.jobs j
-     WHERE NOT heads.limited AND j.concurrency_key IS NULL
+FROM heads CROSS JOIN LATERAL ({each kind of heads}
+     SELECT j.* FROM evenbeat.jobs j
+     WHERE {kind j}
        AND {waiting j}
        AND j.queue = heads.queue AND j.task = heads.task AND j.priority = heads.priority
        AND j.next_run_at >= heads.next_run_at
      ORDER BY j.next_run_at
-     LIMIT %(limit)s)
-    UNION ALL
-    (SELECT j.* FROM evenbeat.jobs j
-     WHERE heads.limited AND j.concurrency_key IS NOT NULL
-       AND {waiting j}
-       AND j.queue = heads.queue AND j.task = heads.task AND j.priority = heads.priority
-       AND j.next_run_at >= heads.next_run_at
-     ORDER BY j.next_run_at
-     LIMIT %(limit)s)) j
+     LIMIT %(limit)s
+{end}) j
 ORDER BY j.next_run_at, j.id
 LIMIT %(limit)s;
 
@@ -212,8 +194,7 @@ SELECT (SELECT count(*) FROM evenbeat.workers w
        (SELECT min(started_at) FROM evenbeat.workers w
         WHERE w.heartbeat_at > {now} - make_interval(secs => %(silent_seconds)s)),
        (SELECT max(heartbeat_at) FROM evenbeat.workers),
-       EXISTS (SELECT FROM evenbeat.jobs j WHERE j.concurrency_key IS NULL AND {waiting j})
-       OR EXISTS (SELECT FROM evenbeat.jobs j WHERE j.concurrency_key IS NOT NULL AND {waiting j}),
+       EXISTS ({each kind} SELECT FROM evenbeat.jobs j WHERE {kind j} AND {waiting j} {end}),
        (SELECT coalesce(sum(c.jobs), 0)::bigint FROM evenbeat.job_counts c
         WHERE c.status IN ('pending', 'scheduled', 'running')
           AND NOT EXISTS (SELECT FROM evenbeat.queues q
@@ -230,32 +211,22 @@ SELECT (SELECT count(*) FROM evenbeat.workers w
 -- have no slot left, and which: those of the task's runner, or all together. Jobs with a concurrency
 -- key wait by intention where there are workers for them.
 WITH RECURSIVE
-free_lanes AS ({free_lanes_by free_lanes}),
-limited_lanes AS ({limited_lanes_by limited_lanes}),
-lanes AS (
-    SELECT *, false AS limited FROM free_lanes UNION ALL SELECT *, true FROM limited_lanes
-),
+{all_lanes},
 late AS (
-    SELECT lanes.queue, lanes.task, lanes.limited, min(lanes.next_run_at) AS oldest_due,
-           sum(due.jobs) AS jobs
+    SELECT lanes.queue, lanes.task, lanes.kind = 'limited' AS limited,
+           min(lanes.next_run_at) AS oldest_due, sum(due.jobs) AS jobs
     FROM lanes CROSS JOIN LATERAL (
-        SELECT count(*) AS jobs FROM (
-            (SELECT FROM evenbeat.jobs j
-             WHERE NOT lanes.limited AND j.concurrency_key IS NULL
+        SELECT count(*) AS jobs FROM ({each kind of lanes}
+             SELECT FROM evenbeat.jobs j
+             WHERE {kind j}
                AND {waiting j}
                AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
                AND j.next_run_at <= {now}
-             LIMIT 1000)
-            UNION ALL
-            (SELECT FROM evenbeat.jobs j
-             WHERE lanes.limited AND j.concurrency_key IS NOT NULL
-               AND {waiting j}
-               AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-               AND j.next_run_at <= {now}
-             LIMIT 1000)) first) due
+             LIMIT 1000
+        {end}) first) due
     WHERE lanes.next_run_at <= {now}
                                - make_interval(secs => %(late_seconds)s)
-    GROUP BY lanes.queue, lanes.task, lanes.limited
+    GROUP BY lanes.queue, lanes.task, lanes.kind = 'limited'
 ),
 served AS (
     SELECT late.*, q.paused_at, able.*, t.runner AS its_runner
@@ -376,54 +347,64 @@ SELECT t.name, t.queue, t.runner, t.schema, t.doc, t.defaults,
 FROM evenbeat.tasks t ORDER BY t.name;
 
 -- name: standing_of
--- What surrounds a waiting job: since when its queue is paused, how many due jobs of the queue go
--- before it (counted up to 1000), the database's time, and the runner of its task.
+-- What surrounds a waiting job: since when its queue is paused, how many due jobs of the queue (and of its
+-- fair key) go before it, how many other fair keys of the queue take turns with its own (each counted up
+-- to 1000), the database's time, and the runner of its task.
+WITH RECURSIVE keys AS (
+    (SELECT fair_key FROM evenbeat.jobs
+     WHERE {fair} AND {pending}
+       AND queue = %(queue)s AND %(fair_key)s::text IS NOT NULL
+     ORDER BY fair_key LIMIT 1)
+    UNION ALL
+    SELECT hop.fair_key FROM keys CROSS JOIN LATERAL (
+        SELECT j.fair_key FROM evenbeat.jobs j
+        WHERE {fair j} AND {pending j}
+          AND j.queue = %(queue)s AND j.fair_key > keys.fair_key
+        ORDER BY j.fair_key LIMIT 1) hop
+)
 SELECT (SELECT paused_at FROM evenbeat.queues WHERE name = %(queue)s),
        (SELECT count(*) FROM (
            (SELECT FROM evenbeat.jobs j
-            WHERE j.concurrency_key IS NULL
-              AND {waiting j}
+            WHERE %(fair_key)s::text IS NULL AND {free j} AND {waiting j}
               AND j.queue = %(queue)s AND j.next_run_at <= {now}
               AND (j.priority > %(priority)s
                    OR j.priority = %(priority)s AND j.next_run_at < %(next_run_at)s::timestamptz)
             LIMIT 1000)
            UNION ALL
            (SELECT FROM evenbeat.jobs j
-            WHERE j.concurrency_key IS NOT NULL
-              AND {waiting j}
+            WHERE %(fair_key)s::text IS NULL AND {limited j} AND {waiting j}
+              AND j.queue = %(queue)s AND j.next_run_at <= {now}
+              AND (j.priority > %(priority)s
+                   OR j.priority = %(priority)s AND j.next_run_at < %(next_run_at)s::timestamptz)
+            LIMIT 1000)
+           UNION ALL
+           (SELECT FROM evenbeat.jobs j
+            WHERE {fair j} AND {pending j}
+              AND j.fair_key = %(fair_key)s
               AND j.queue = %(queue)s AND j.next_run_at <= {now}
               AND (j.priority > %(priority)s
                    OR j.priority = %(priority)s AND j.next_run_at < %(next_run_at)s::timestamptz)
             LIMIT 1000)
            LIMIT 1000) first),
+       (SELECT count(*) FROM (SELECT FROM keys WHERE fair_key <> %(fair_key)s LIMIT 1000) others),
        {now}, (SELECT runner FROM evenbeat.tasks WHERE name = %(task)s);
 
 -- name: queue_depths
 -- For each queue: waiting and due (counted up to 10,000 a lane), running, oldest due time, whether it
 -- is paused, and what is due of each priority.
 WITH RECURSIVE
-free_lanes AS ({free_lanes_by free_lanes}),
-limited_lanes AS ({limited_lanes_by limited_lanes}),
-lanes AS (
-    SELECT *, false AS limited FROM free_lanes UNION ALL SELECT *, true FROM limited_lanes
-),
+{all_lanes},
 depths AS (
     SELECT lanes.queue, lanes.priority, waiting.due, 0 AS running, lanes.next_run_at AS oldest_due
     FROM lanes CROSS JOIN LATERAL (
-        SELECT count(*) AS due FROM (
-            (SELECT FROM evenbeat.jobs j
-             WHERE NOT lanes.limited AND j.concurrency_key IS NULL
+        SELECT count(*) AS due FROM ({each kind of lanes}
+             SELECT FROM evenbeat.jobs j
+             WHERE {kind j}
                AND {waiting j}
                AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
                AND j.next_run_at <= {now}
-             LIMIT 10000)
-            UNION ALL
-            (SELECT FROM evenbeat.jobs j
-             WHERE lanes.limited AND j.concurrency_key IS NOT NULL
-               AND {waiting j}
-               AND j.queue = lanes.queue AND j.task = lanes.task AND j.priority = lanes.priority
-               AND j.next_run_at <= {now}
-             LIMIT 10000)) first) waiting
+             LIMIT 10000
+        {end}) first) waiting
     WHERE lanes.next_run_at <= {now}
     UNION ALL
     SELECT queue, NULL, 0, count(*), NULL FROM evenbeat.jobs WHERE status = 'running' GROUP BY queue

@@ -7,13 +7,19 @@ SET aging_bonus = aging_bonus + least(%(by)s, 100 - priority),
     priority = priority + least(%(by)s, 100 - priority)
 WHERE id = ANY (ARRAY(
     SELECT id FROM evenbeat.jobs
-    WHERE concurrency_key IS NULL AND status IN ('pending', 'scheduled') AND priority < 100
+    WHERE {free} AND status IN ('pending', 'scheduled') AND priority < 100
       AND next_run_at <= {now} - make_interval(secs => %(waited_seconds)s)
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED))
    OR id = ANY (ARRAY(
     SELECT id FROM evenbeat.jobs
-    WHERE concurrency_key IS NOT NULL AND status IN ('pending', 'scheduled') AND priority < 100
+    WHERE {limited} AND status IN ('pending', 'scheduled') AND priority < 100
+      AND next_run_at <= {now} - make_interval(secs => %(waited_seconds)s)
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED))
+   OR id = ANY (ARRAY(
+    SELECT id FROM evenbeat.jobs
+    WHERE {fair} AND status IN ('pending', 'scheduled') AND priority < 100
       AND next_run_at <= {now} - make_interval(secs => %(waited_seconds)s)
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED))
@@ -262,7 +268,8 @@ SELECT coalesce(%(now)s::timestamptz,
 FROM pg_stat_activity
 WHERE datname = current_database() AND state <> 'idle'
   AND (starts_with(query, '/* evenbeat:claim */')
-       OR starts_with(query, '/* evenbeat:claim_limited */'));
+       OR starts_with(query, '/* evenbeat:claim_limited */')
+       OR starts_with(query, '/* evenbeat:claim_fair */'));
 
 -- name: counted_after
 -- The last execution that the count has passed, locked until the transaction ends.

@@ -257,9 +257,9 @@ class DistributionPoint(NamedTuple):
 class Placements(StorePart):
     """What the load model reads, and what rebalances write."""
 
-    def load_snapshot(self) -> list[LoadEntry]:
+    def load_snapshot(self, now: datetime | None = None) -> list[LoadEntry]:
         """Every recurring job that will run again, for a rebalance."""
-        return self._all(LoadEntry._make, "load_snapshot")
+        return self._all(LoadEntry._make, "load_snapshot", {"now": now})
 
     def interval_counts(
         self, *, until: datetime
@@ -280,6 +280,25 @@ class Placements(StorePart):
         """Off-peak jobs that wait for a plan to come, in other hours than these."""
         params = {"hours": str(hours), "limit": _MOST_AT_ONCE, "now": now}
         return [row[0] for row in self._database.rows("off_peak_jobs", params)]
+
+    # -- after an outage -------------------------------------------------------------------------
+
+    def late_jobs(self, late: timedelta, now: datetime | None = None) -> list[JobRecord]:
+        """The recurring jobs that have waited for a worker for so long, and were not put off."""
+        params = {"late_seconds": late.total_seconds(), "now": now}
+        return self._all(JobRecord._make, "late_jobs", params)
+
+    def delay_late(
+        self, starts: Sequence[tuple[JobRecord, datetime]], now: datetime | None = None
+    ) -> int:
+        """Let late jobs start later, with the same plans; says how many still waited."""
+        params = {
+            "ids": [job.id for job, _ in starts],
+            "due_times": [job.next_run_at for job, _ in starts],
+            "starts": [start for _, start in starts],
+            "now": now,
+        }
+        return len(self._database.rows("delay_late", params))
 
     # -- rebalances ------------------------------------------------------------------------------
 

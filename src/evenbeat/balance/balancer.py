@@ -13,14 +13,15 @@ from evenbeat.balance.load_cache import LOOK_SECONDS, LoadCache
 from evenbeat.balance.rebalancer import PlanPreview, Rebalance, Rebalancer
 from evenbeat.domain.catch_up import FEW, SKIP_GRACE
 from evenbeat.domain.duration import parse_duration
-from evenbeat.domain.job import JobRecord, window_of
+from evenbeat.domain.job import JobRecord, JobSpec, window_of
 from evenbeat.domain.load_entry import SlackCron
 from evenbeat.domain.moments import BEGIN, at_second, epoch_second
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.window import ALL_DAY_OFF_PEAK, OFF_PEAK, ExecutionWindow, parse_window
-from evenbeat.errors import EvenbeatError, InvalidInput, NotFound
+from evenbeat.errors import DatabaseUnavailable, EvenbeatError, InvalidInput, NotFound
 from evenbeat.events import BalanceEvent, EventBus, EventKind
 from evenbeat.observe.single_flight import SingleFlight
+from evenbeat.placement.advice import advice_for
 from evenbeat.placement.distribution import Distribution, distribution
 from evenbeat.placement.late import LateJob, spread_late
 from evenbeat.placement.load import SLOT
@@ -169,6 +170,17 @@ class Balancer:
         self.refresh(override)
         hours = None if window is None else str(self.hours(parse_window(str(window))))
         return self._load.where(Rhythm(interval.every, cost_ms, hours), self._store.clock(override))
+
+    def hint(self, spec: JobSpec) -> str | None:
+        """Advice on the interval of a new job, by what is known of the load; it never fails."""
+        if not isinstance(spec.schedule, Interval) or spec.window is not None:
+            return None
+        every, cost = int(spec.schedule.every.total_seconds()), spec.cost
+        cost_ms = None if cost is None else cost.total_seconds() * 1000
+        found = None
+        with suppress(DatabaseUnavailable), _errors_logged("No advice on the interval"):
+            found = self._load.query(lambda model, _: advice_for(model, every, cost_ms))
+        return None if found is None else f"{found.text}."
 
     def hours(self, window: ExecutionWindow) -> ExecutionWindow:
         """The window, or if that is `off_peak`, the hours that this means now."""

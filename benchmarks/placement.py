@@ -6,6 +6,7 @@
     python benchmarks/placement.py --settled  only ours: as the jobs come, and after one rebalance
     python benchmarks/placement.py --sets     only jobs that come at once: 40 fresh seeds
     python benchmarks/placement.py --small    only small sets, beside an exact solver
+    python benchmarks/placement.py --learned  only ways to learn durations
     python benchmarks/placement.py --crontab  a crontab of 200 typical jobs, for a picture
 
 Every run of a week is replayed second by second; the figure is the peak of concurrent runs divided
@@ -203,6 +204,7 @@ def slot_by_count(jobs: list[JobRecord], _: np.random.Generator) -> list[int]:
 
 
 SETS: dict[str, Contender] = {
+    "seed's BucketMap": bucket_map,
     "hash of name (H)": hash_of_name,
     "random phase": random_phase,
     "even spacing": even_spacing,
@@ -212,7 +214,7 @@ SETS: dict[str, Contender] = {
     "Evenbeat, at once": at_once,
     "Evenbeat, as guesses": at_once_as_guesses,
 }
-"""For jobs that come at once. The seed's slots are left out: they are in the other tables."""
+"""For jobs that come at once."""
 
 CONTENDERS: dict[str, Contender] = {
     "cron at :00": cron_at_zero,
@@ -249,6 +251,47 @@ def tenth_at_midnight(jobs: list[JobRecord], _: np.random.Generator) -> list[Job
     return [
         job._replace(period=DAY, midnight=True) if n % 10 == 0 else job
         for n, job in enumerate(jobs)
+    ]
+
+
+VARIES = 0.5  # the sigma of a job's own runs, which are log-normal around its mean
+
+
+def runs_of(jobs: list[JobRecord], random: np.random.Generator, weeks: int) -> list[np.ndarray]:
+    """How long the runs of some weeks take, job by job."""
+    counts = [max(1, weeks * WEEK // job.period) for job in jobs]
+    return [
+        job.duration * np.exp(VARIES * random.standard_normal(count) - VARIES**2 / 2)
+        for job, count in zip(jobs, counts, strict=True)
+    ]
+
+
+def moving_average(runs: np.ndarray) -> float:
+    """As the statement `finish` learns it."""
+    average = runs[0]
+    for one in runs[1:]:
+        average += 0.2 * (one - average)
+    return float(average)
+
+
+ESTIMATES: dict[str, Callable[[np.ndarray], float]] = {
+    "moving average": moving_average,
+    "mean": lambda runs: float(runs.mean()),
+    "median": lambda runs: float(np.median(runs)),
+    "75th percentile": lambda runs: float(np.quantile(runs, 0.75)),
+    "90th percentile": lambda runs: float(np.quantile(runs, 0.9)),
+}
+
+
+def learned(
+    jobs: list[JobRecord],
+    random: np.random.Generator,
+    estimate: Callable[[np.ndarray], float] = moving_average,
+) -> list[JobRecord]:
+    """What is known of durations after two weeks of runs."""
+    return [
+        job._replace(expected=max(1, min(job.period, round(estimate(runs)))))
+        for job, runs in zip(jobs, runs_of(jobs, random, 2), strict=True)
     ]
 
 
@@ -307,6 +350,7 @@ def sets_at_once(counts: list[int]) -> None:
     """Jobs that come at once, over fresh seeds: how often as few workers as possible are needed."""
     for title, change in (
         ("durations known", as_they_are),
+        ("durations learned over two weeks", learned),
         ("durations wrong by a factor of two either way", wrong_by_two),
         ("a tenth pinned by cron at midnight", tenth_at_midnight),
     ):
@@ -328,6 +372,46 @@ def sets_at_once(counts: list[int]) -> None:
                 share = f"{over.count(0) / len(over):.0%} +{over.count(1) / len(over):.0%}"
                 cells.append(f"{statistics.median(ratios):.2f} ({max(ratios):.2f}) {share:>10}")
             print(f"  {name:<22}" + "".join(f"{cell:>32}" for cell in cells), flush=True)
+
+
+def learning(counts: list[int], seeds: list[int]) -> dict[int, float]:
+    """Ways to learn durations: two weeks of runs are seen, all jobs are placed by what was learned,
+    and the third week is replayed, once with mean durations and once as its runs differ. Returns
+    how much higher the peak of the second is than with durations known, for ours."""
+    print(f"\nways to learn durations (runs differ by sigma {VARIES}), {len(seeds)} fresh seeds")
+    print("  peak / mean, median: mean durations / as runs differ; over that of durations known")
+    print(f"  {'':<22}" + "".join(f"{count:>32,}" for count in counts), flush=True)
+    ours, known = {}, {}
+    ways: dict[str, Callable[[np.ndarray], float] | None] = {"known": None, **ESTIMATES}
+    rows = [(name, estimate, at_once) for name, estimate in ways.items()]
+    rows.append(("moving av., as guesses", moving_average, at_once_as_guesses))
+    for name, estimate, place_all in rows:
+        cells = []
+        for count in counts:
+            steady, differing = [], []
+            for seed in seeds:
+                random = np.random.default_rng(seed)
+                jobs = generated(count, random)
+                told = jobs if estimate is None else learned(jobs, random, estimate)
+                phases = place_all(told, random)
+                steady.append(curve_of(jobs, phases).ratio)
+                third = runs_of(jobs, np.random.default_rng(seed), 2)
+                differing.append(
+                    replay(
+                        Runs(starts, np.rint(np.resize(runs, len(starts))).astype(np.int64))
+                        for job, phase, runs in zip(jobs, phases, third, strict=True)
+                        for starts in [Runs.steady(phase - SINCE, job.period, 1).starts]
+                    ).ratio
+                )
+            both = statistics.median(steady), statistics.median(differing)
+            if estimate is None:
+                known[count] = both
+            if name == "moving average":
+                ours[count] = both[1] / known[count][1]
+            over = [one / of for one, of in zip(both, known[count], strict=True)]
+            cells.append(f"{both[0]:.2f} / {both[1]:.2f}  ({over[0]:.2f}, {over[1]:.2f})")
+        print(f"  {name:<22}" + "".join(f"{cell:>32}" for cell in cells), flush=True)
+    return ours
 
 
 def churned(counts: list[int]) -> None:
@@ -576,6 +660,8 @@ if __name__ == "__main__":
     elif "--sets" in sys.argv:
         sets_at_once([200, 1000])
         churned([200, 1000])
+    elif "--learned" in sys.argv:
+        learning([200, 1000], FRESH_SEEDS[:8])
     elif "--small" in sys.argv:
         small_sets()
     elif "--settled" in sys.argv:

@@ -10,10 +10,10 @@ SELECT j.id, j.name, j.task, j.queue, j.schedule_kind, j.interval_seconds, j.cro
             THEN least(j.next_run_at, j.plan_time + j.schedule_delay_seconds * interval '1s')
             ELSE j.next_run_at END,
        j.status, j.placement, j.placed_at,
-       coalesce(j.cost_ms, j.average_duration_ms), j.execution_window, j.schedule_version,
+       {cost}, j.execution_window, j.schedule_version,
        coalesce(j.placed_at > coalesce(j.started_at, j.created_at), false),
        j.schedule_delay_seconds
-FROM evenbeat.jobs j
+FROM evenbeat.jobs j LEFT JOIN {task_durations} ON d.task = j.task
 WHERE j.schedule_kind IN ('interval', 'cron')
   AND j.status IN ('pending', 'scheduled', 'running', 'paused')
 ORDER BY j.id;
@@ -28,11 +28,11 @@ SELECT j.interval_seconds,
                          j.anchor_at)
            ELSE coalesce(j.plan_time, j.anchor_at) + j.schedule_delay_seconds * interval '1s'
        END))::bigint,
-       round(coalesce(j.cost_ms, j.average_duration_ms)),
+       round({cost}),
        j.execution_window,
        coalesce(j.placement = 'balanced', false),
        count(*)
-FROM evenbeat.jobs j
+FROM evenbeat.jobs j LEFT JOIN {task_durations} ON d.task = j.task
 WHERE j.schedule_kind IN ('interval', 'cron') AND j.schedule_kind = 'interval'
   AND j.status IN ('pending', 'scheduled', 'running')
   AND (j.placed_at IS NULL OR j.placed_at <= %(until)s)
@@ -41,8 +41,8 @@ GROUP BY 1, 2, 3, 4, 5;
 -- name: cron_loads
 -- Every cron job that is not paused.
 SELECT j.id, coalesce(j.name, j.task), j.cron_expression, j.timezone,
-       coalesce(j.cost_ms, j.average_duration_ms), j.execution_window
-FROM evenbeat.jobs j
+       {cost}, j.execution_window
+FROM evenbeat.jobs j LEFT JOIN {task_durations} ON d.task = j.task
 WHERE j.schedule_kind IN ('interval', 'cron') AND j.schedule_kind = 'cron'
   AND j.status IN ('pending', 'scheduled', 'running')
 ORDER BY j.id;
@@ -55,12 +55,16 @@ SELECT j.id, j.interval_seconds,
                          j.anchor_at)
            ELSE coalesce(j.plan_time, j.anchor_at) + j.schedule_delay_seconds * interval '1s'
        END))::bigint,
-       coalesce(j.cost_ms, j.average_duration_ms),
+       {cost},
        j.execution_window,
        coalesce(j.placement = 'balanced', false),
        j.status IN ('pending', 'scheduled', 'running')
-FROM evenbeat.jobs j
+FROM evenbeat.jobs j LEFT JOIN {task_durations} ON d.task = j.task
 WHERE j.schedule_kind IN ('interval', 'cron') AND j.placed_at > %(since)s;
+
+-- name: task_durations
+-- How long the runs of each task took on average, as far back as their counts are kept.
+SELECT task, ms FROM {task_durations};
 
 -- name: off_peak_jobs
 -- The jobs whose off-peak hours are others than these. One whose plan has come still runs in the hours

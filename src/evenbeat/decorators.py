@@ -16,6 +16,7 @@ from evenbeat.declared import (
 )
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobOptions, JobSpec
+from evenbeat.domain.json_values import check_document
 from evenbeat.domain.limits import arguments_in
 from evenbeat.domain.schedule import AfterCondition, Awaited, Cron, Interval, Schedule
 from evenbeat.domain.schedule.slack import slack_between
@@ -202,15 +203,21 @@ class Decorators:
 
     def _declare(
         self,
-        function: Callable[..., Any],
+        function: Any,
         options: Mapping[str, Any],
         known: Iterable[str] = TaskOptions.__annotations__,
     ) -> AnyTask:
         if isinstance(function, Task):
             raise InvalidInput(
-                f"{function!r} is a task already. Of stacked decorators, only every, cron and "
-                "after can stand above another; the innermost makes the task.",
+                f"{function!r} is a task already. Of stacked decorators, only those of schedules "
+                "(every, cron, daily, weekly, monthly, after) can stand above another; the "
+                "innermost makes the task.",
                 field="handler",
+            )
+        if not callable(function):
+            hint = f"Name it so: @app.task(name={function!r})." if isinstance(function, str) else ""
+            raise InvalidInput(
+                f"A task needs a function, got {function!r}. {hint}".rstrip(), field="handler"
             )
         settings = dict(options)
         name = settings.pop("name", None) or getattr(function, "__name__", "")
@@ -231,7 +238,7 @@ class Decorators:
             around=around,
             hooks=self.registry.hooks,
         )
-        _check_key(definition)
+        _check_keys(definition)
         self.registry.add(definition)
         return TaskFunction(cast("Application", self), definition, function)
 
@@ -288,23 +295,29 @@ class Decorators:
                 f"{task.name!r}. Give one of them another schedule_name.",
                 field="schedule_name",
             )
+        if payload is not None:
+            check_document("payload", payload)
         encoded = task.definition.signature.encode((), payload or {})
         spec = with_key(spec, encoded)
         self.declared[name] = DeclaredSchedule(name, spec, encoded, scopes, **more)
 
 
-def _check_key(definition: TaskDefinition) -> None:
-    """Refuse a concurrency key made of an argument that the handler does not take."""
-    named = arguments_in(definition.spec.concurrency_key or "")
-    if not named:
+def _check_keys(definition: TaskDefinition) -> None:
+    """Refuse keys made of an argument that the handler does not take."""
+    named = {
+        "concurrency_key": arguments_in(definition.spec.concurrency_key or ""),
+        "unique_by": definition.spec.unique_by or (),
+    }
+    if not any(named.values()):
         return
     schema = definition.signature.json_schema()
     taken = schema.get("properties", {})
-    unknown = [name for name in named if name not in taken]
-    if unknown and not schema.get("additionalProperties"):
-        raise InvalidInput(
-            f"The concurrency_key {definition.spec.concurrency_key!r} is made of the argument "
-            f"{unknown[0]!r}, which the task {definition.name!r} does not take. Its arguments are: "
-            f"{', '.join(taken) or 'none'}.",
-            field="concurrency_key",
-        )
+    for field, names in named.items():
+        unknown = [name for name in names if name not in taken]
+        if unknown and not schema.get("additionalProperties"):
+            raise InvalidInput(
+                f"The {field} {getattr(definition.spec, field)!r} is made of the argument "
+                f"{unknown[0]!r}, which the task {definition.name!r} does not take. Its arguments "
+                f"are: {', '.join(taken) or 'none'}.",
+                field=field,
+            )

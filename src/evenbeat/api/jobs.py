@@ -41,7 +41,8 @@ CREATED: dict[int | str, dict[str, Any]] = {
     201: {"headers": _LOCATION},
     200: {
         "model": JobDocument,
-        "description": "The job was there already: by its dedup_key, or by the Idempotency-Key.",
+        "description": "A job was there already: by its dedup_key, as one that is unique, "
+        "throttled or debounced, or by the Idempotency-Key.",
         "headers": _LOCATION | REPLAYED_HEADER,
     },
 }
@@ -170,7 +171,8 @@ def update_job(
         waits_on = isinstance(spec.schedule, After) and body.after is not None and not rewiring
         schedule = spec.schedule if waits_on else schedule_for(body, spec.schedule)
         schedule = moved_once(body, schedule, moment)
-        edited = edited_spec(body, spec, task.spec, schedule, payload or job.payload)
+        after = payload or job.payload
+        edited = edited_spec(body, spec, task.spec, schedule, after, before=job.payload)
         service.app.registry.check_limits(edited)
         return edited
 

@@ -255,7 +255,10 @@ class ErrorNames(SettingKind):
 
     metavar = "NAMES"
     option_type = list[str]
-    _PATTERN = r"[^\s,{}\"\\]{1,200}"
+    # No spaces, marks of direction or control characters. They are listed, since what \s stands
+    # for differs between Python and those who read the OpenAPI document.
+    _SPACES = r"\x00-\x20\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff"
+    _PATTERN = rf"[^{_SPACES},{{}}\"\\]{{1,200}}"
 
     def __init__(self) -> None:
         one = {"type": "string", "pattern": f"^{self._PATTERN}$"}
@@ -290,6 +293,29 @@ class ErrorNames(SettingKind):
 
     def from_column(self, stored: Any) -> tuple[str, ...]:
         return tuple(stored)
+
+
+class ArgumentNames(ErrorNames):
+    """A list of a handler's arguments."""
+
+    _ONE = r"[A-Za-z_][A-Za-z0-9_]{0,199}"
+
+    def __init__(self) -> None:
+        one = {"type": "string", "pattern": f"^{self._ONE}$"}
+        SettingKind.__init__(
+            self, type="array", items=one, minItems=1, maxItems=50, examples=[["user", "day"]]
+        )
+
+    def parse(self, name: str, value: Any) -> tuple[str, ...]:
+        names = tuple(value) if isinstance(value, list | tuple) else ()
+        fit = all(isinstance(one, str) and re.fullmatch(self._ONE, one) for one in names)
+        if not fit or not 1 <= len(names) <= 50:
+            raise InvalidInput(
+                f"{name} must be a list of one to 50 names of arguments, such as "
+                f'["user"], got {shorten(repr(value), 60)}.',
+                field=name,
+            )
+        return tuple(sorted(set(names)))
 
 
 class Size(SettingKind):

@@ -144,8 +144,8 @@ class Retention:
         upkeep, now = self._store.upkeep, self._clock.now()
         cutoff = now - self._age
         # Jobs first, so that the walk over the history takes theirs along.
-        removed = upkeep.prune_jobs(older_than=cutoff, between=between)
-        removed += upkeep.prune_jobs(older_than=now, own_rule=True, between=between)
+        removed = upkeep.prune_jobs(older_than=cutoff, between=between, now=now)
+        removed += upkeep.prune_jobs(older_than=now, own_rule=True, between=between, now=now)
         removed += self._store.batches.prune(older_than=cutoff, between=between)
         removed += upkeep.prune_executions(
             older_than=cutoff, keep=self._executions, between=between, now=now

@@ -4,8 +4,10 @@
     python benchmarks/placement.py --quick    fewer and smaller
     python benchmarks/placement.py --cost     only what it costs, in processor time
     python benchmarks/placement.py --settled  only ours: as the jobs come, and after one rebalance
-    python benchmarks/placement.py --sets     only jobs that come at once: 40 fresh seeds
+    python benchmarks/placement.py --sets     jobs that come at once, 40 fresh seeds; also --quick
     python benchmarks/placement.py --small    only small sets, beside an exact solver
+    python benchmarks/placement.py --promised what was promised, and whether it holds; also --quick
+    python benchmarks/placement.py --learned  only ways to learn durations
     python benchmarks/placement.py --crontab  a crontab of 200 typical jobs, for a picture
 
 Every run of a week is replayed second by second; the figure is the peak of concurrent runs divided
@@ -29,6 +31,7 @@ import numpy as np
 
 from evenbeat.domain.load_entry import LoadEntry
 from evenbeat.domain.schedule import Cron
+from evenbeat.placement.late import LateJob, spread_late
 from evenbeat.placement.load import Beat, CronLoad, LoadModel
 from evenbeat.placement.planner import Rhythm, highest_ahead, place, place_many
 from evenbeat.placement.rebalancing import rebalance
@@ -62,6 +65,7 @@ def entry(number: int, interval_seconds: int, next_run_at: datetime, cost_ms: fl
     return LoadEntry(UUID(int=number), None, "task", "default", "interval", *kind, cost_ms)
 
 
+Change = Callable[[list["JobRecord"], np.random.Generator], list["JobRecord"]]
 Contender = Callable[[list[JobRecord], np.random.Generator], list[int]]
 
 
@@ -203,6 +207,7 @@ def slot_by_count(jobs: list[JobRecord], _: np.random.Generator) -> list[int]:
 
 
 SETS: dict[str, Contender] = {
+    "seed's BucketMap": bucket_map,
     "hash of name (H)": hash_of_name,
     "random phase": random_phase,
     "even spacing": even_spacing,
@@ -212,7 +217,7 @@ SETS: dict[str, Contender] = {
     "Evenbeat, at once": at_once,
     "Evenbeat, as guesses": at_once_as_guesses,
 }
-"""For jobs that come at once. The seed's slots are left out: they are in the other tables."""
+"""For jobs that come at once."""
 
 CONTENDERS: dict[str, Contender] = {
     "cron at :00": cron_at_zero,
@@ -249,6 +254,47 @@ def tenth_at_midnight(jobs: list[JobRecord], _: np.random.Generator) -> list[Job
     return [
         job._replace(period=DAY, midnight=True) if n % 10 == 0 else job
         for n, job in enumerate(jobs)
+    ]
+
+
+VARIES = 0.5  # the sigma of a job's own runs, which are log-normal around its mean
+
+
+def runs_of(jobs: list[JobRecord], random: np.random.Generator, weeks: int) -> list[np.ndarray]:
+    """How long the runs of some weeks take, job by job."""
+    counts = [max(1, weeks * WEEK // job.period) for job in jobs]
+    return [
+        job.duration * np.exp(VARIES * random.standard_normal(count) - VARIES**2 / 2)
+        for job, count in zip(jobs, counts, strict=True)
+    ]
+
+
+def moving_average(runs: np.ndarray) -> float:
+    """As the statement `finish` learns it."""
+    average = runs[0]
+    for one in runs[1:]:
+        average += 0.2 * (one - average)
+    return float(average)
+
+
+ESTIMATES: dict[str, Callable[[np.ndarray], float]] = {
+    "moving average": moving_average,
+    "mean": lambda runs: float(runs.mean()),
+    "median": lambda runs: float(np.median(runs)),
+    "75th percentile": lambda runs: float(np.quantile(runs, 0.75)),
+    "90th percentile": lambda runs: float(np.quantile(runs, 0.9)),
+}
+
+
+def learned(
+    jobs: list[JobRecord],
+    random: np.random.Generator,
+    estimate: Callable[[np.ndarray], float] = moving_average,
+) -> list[JobRecord]:
+    """What is known of durations after two weeks of runs."""
+    return [
+        job._replace(expected=max(1, min(job.period, round(estimate(runs)))))
+        for job, runs in zip(jobs, runs_of(jobs, random, 2), strict=True)
     ]
 
 
@@ -303,21 +349,22 @@ def bounds(
         print(f"  {'asked: at most':<20}" + "".join(f"{ASKED[count]:>16.2f}" for count in counts))
 
 
-def sets_at_once(counts: list[int]) -> None:
+def sets_at_once(counts: list[int], seeds: list[int]) -> None:
     """Jobs that come at once, over fresh seeds: how often as few workers as possible are needed."""
     for title, change in (
         ("durations known", as_they_are),
+        ("durations learned over two weeks", learned),
         ("durations wrong by a factor of two either way", wrong_by_two),
         ("a tenth pinned by cron at midnight", tenth_at_midnight),
     ):
-        print(f"\njobs that come at once, {title}, {len(FRESH_SEEDS)} fresh seeds")
+        print(f"\njobs that come at once, {title}, {len(seeds)} fresh seeds")
         print("  peak / mean, median (worst); at the lower bound, and how many one above it")
         print(f"  {'':<22}" + "".join(f"{count:>32,}" for count in counts), flush=True)
         for name, contender in SETS.items():
             cells = []
             for count in counts:
                 ratios, over = [], []
-                for seed in FRESH_SEEDS:
+                for seed in seeds:
                     random = np.random.default_rng(seed)
                     jobs = change(generated(count, random), random)
                     curve = curve_of(jobs, contender(jobs, random))
@@ -328,6 +375,46 @@ def sets_at_once(counts: list[int]) -> None:
                 share = f"{over.count(0) / len(over):.0%} +{over.count(1) / len(over):.0%}"
                 cells.append(f"{statistics.median(ratios):.2f} ({max(ratios):.2f}) {share:>10}")
             print(f"  {name:<22}" + "".join(f"{cell:>32}" for cell in cells), flush=True)
+
+
+def learning(counts: list[int], seeds: list[int]) -> dict[int, float]:
+    """Ways to learn durations: two weeks of runs are seen, all jobs are placed by what was learned,
+    and the third week is replayed, once with mean durations and once as its runs differ. Returns
+    how much higher the peak of the second is than with durations known, for ours."""
+    print(f"\nways to learn durations (runs differ by sigma {VARIES}), {len(seeds)} fresh seeds")
+    print("  peak / mean, median: mean durations / as runs differ; over that of durations known")
+    print(f"  {'':<22}" + "".join(f"{count:>32,}" for count in counts), flush=True)
+    ours, known = {}, {}
+    ways: dict[str, Callable[[np.ndarray], float] | None] = {"known": None, **ESTIMATES}
+    rows = [(name, estimate, at_once) for name, estimate in ways.items()]
+    rows.append(("moving av., as guesses", moving_average, at_once_as_guesses))
+    for name, estimate, place_all in rows:
+        cells = []
+        for count in counts:
+            steady, differing = [], []
+            for seed in seeds:
+                random = np.random.default_rng(seed)
+                jobs = generated(count, random)
+                told = jobs if estimate is None else learned(jobs, random, estimate)
+                phases = place_all(told, random)
+                steady.append(curve_of(jobs, phases).ratio)
+                third = runs_of(jobs, np.random.default_rng(seed), 2)
+                differing.append(
+                    replay(
+                        Runs(starts, np.rint(np.resize(runs, len(starts))).astype(np.int64))
+                        for job, phase, runs in zip(jobs, phases, third, strict=True)
+                        for starts in [Runs.steady(phase - SINCE, job.period, 1).starts]
+                    ).ratio
+                )
+            both = statistics.median(steady), statistics.median(differing)
+            if estimate is None:
+                known[count] = both
+            if name == "moving average":
+                ours[count] = both[1] / known[count][1]
+            over = [one / of for one, of in zip(both, known[count], strict=True)]
+            cells.append(f"{both[0]:.2f} / {both[1]:.2f}  ({over[0]:.2f}, {over[1]:.2f})")
+        print(f"  {name:<22}" + "".join(f"{cell:>32}" for cell in cells), flush=True)
+    return ours
 
 
 def churned(counts: list[int]) -> None:
@@ -384,6 +471,76 @@ def small_sets(count: int = 200) -> None:
         f"worker less, {answers.count(True)} can, {answers.count(None)} not known in 20 s"
     )
     print(f"  within one worker of the optimum: {within_one / count:.1%} at least")
+
+
+def outage(seeds: list[int]) -> float:
+    """Six hours without workers, replayed: the highest peak after it over the usual one."""
+    print(f"\nsix hours without workers, mixed jobs, {len(seeds)} seeds: late jobs start")
+    print("  one after the other within three hours; at once; of 2,000 or so")
+    ratios = []
+    for seed in seeds:
+        random = np.random.default_rng(seed)
+        jobs = generated(2770, random)
+        phases = at_once(jobs, random)
+        model = LoadModel(NOW)
+        model.add_many(
+            [Beat(j.period, p, j.duration * 1000) for j, p in zip(jobs, phases, strict=True)]
+        )
+        coming = [(p - NOW_SECOND) % j.period for j, p in zip(jobs, phases, strict=True)]
+        late = [n for n, job in enumerate(jobs) if coming[n] - job.period > -6 * HOUR]
+        waiting = [LateJob(50, jobs[n].period, coming[n], jobs[n].duration) for n in late]
+        starts = dict(zip(late, spread_late(model, NOW_SECOND, waiting, 3 * HOUR), strict=True))
+        usual = curve_of(jobs, phases).peak
+        peaks = []
+        for at in (starts, dict.fromkeys(late, 0)):
+            runs = []
+            for n, job in enumerate(jobs):
+                regular = np.arange(coming[n], WEEK, job.period)
+                catches_up = n in at and at[n] < coming[n]
+                runs.append(
+                    Runs(np.append(at[n], regular) if catches_up else regular, job.duration)
+                )
+            peaks.append(replay(runs).peak)
+        last = max(starts.values()) / HOUR
+        ratios.append(peaks[0] / usual)
+        print(
+            f"  {len(late):,} late: peak {peaks[0]} instead of {peaks[1]:,}, usually {usual}; "
+            f"the last starts after {last:.1f} h",
+            flush=True,
+        )
+    return max(ratios)
+
+
+def must_show(quick: bool) -> None:
+    """What was promised, measured on fresh seeds, and whether it holds."""
+    counts, seeds = [200, 1000], FRESH_SEEDS[:4] if quick else FRESH_SEEDS
+    lines: list[tuple[str, float, float, bool]] = []  # what, measured, promised, at most
+
+    def over_seeds(count: int, place_all: Contender, change: Change) -> tuple[list[float], int]:
+        ratios, at_bound = [], 0
+        for seed in seeds:
+            random = np.random.default_rng(seed)
+            jobs = change(generated(count, random), random)
+            curve = curve_of(jobs, place_all(jobs, random))
+            ratios.append(curve.ratio)
+            at_bound += curve.peak <= ceil(curve.mean)
+        return ratios, at_bound
+
+    for count, share, alone, wrong in ((200, 0.7, 1.25, 2.2), (1000, 0.9, 1.10, 1.5)):
+        _, at_bound = over_seeds(count, at_once, as_they_are)
+        lines.append((f"at once, {count:,}: at the bound", at_bound / len(seeds), share, False))
+        ratios, _ = over_seeds(count, evenbeat, as_they_are)
+        lines.append((f"one by one, {count:,}: median", statistics.median(ratios), alone, True))
+        ratios, _ = over_seeds(count, at_once_as_guesses, wrong_by_two)
+        lines.append((f"wrong by two, {count:,}: median", statistics.median(ratios), wrong, True))
+    for count, over in learning(counts, seeds[:4] if quick else seeds[:8]).items():
+        lines.append((f"learned, {count:,}: over known, as runs differ", over, 1.05, True))
+    lines.append(("after an outage: peak over the usual", outage(seeds[:4]), 1.5, True))
+    print(f"\nwhat was promised, {len(seeds)} fresh seeds")
+    for what, measured, promised, at_most in lines:
+        holds = measured <= promised if at_most else measured >= promised
+        words = f"{'at most' if at_most else 'at least'} {promised:.2f}"
+        print(f"  {what:<46}{measured:6.2f}   {words:<14} {'holds' if holds else 'DOES NOT HOLD'}")
 
 
 def settled(counts: list[int]) -> None:
@@ -562,7 +719,7 @@ def main(quick: bool = False, cost_only: bool = False) -> None:
         flatness("periods that do not divide the week (37m to 5d)", counts, periods=odd)
         flatness("the same, four weeks later", counts, periods=odd, weeks_on=4)
         settled(counts)
-        sets_at_once(counts[:2])
+        sets_at_once(counts[:2], FRESH_SEEDS[:4] if quick else FRESH_SEEDS)
         churned(counts[:2])
         small_sets(20 if quick else 200)
         starts_per_slot()
@@ -574,8 +731,12 @@ if __name__ == "__main__":
     if "--crontab" in sys.argv:
         print(typical_crontab())
     elif "--sets" in sys.argv:
-        sets_at_once([200, 1000])
+        sets_at_once([200, 1000], FRESH_SEEDS[:4] if "--quick" in sys.argv else FRESH_SEEDS)
         churned([200, 1000])
+    elif "--promised" in sys.argv:
+        must_show("--quick" in sys.argv)
+    elif "--learned" in sys.argv:
+        learning([200, 1000], FRESH_SEEDS[:8])
     elif "--small" in sys.argv:
         small_sets()
     elif "--settled" in sys.argv:

@@ -361,6 +361,7 @@ class Evenbeat(Decorators):
             telemetry=self.counters,
             application=code,
             beside_start=lambda: self.balancer.rebuild(),  # noqa: PLW0108 - NumPy, loaded aside
+            spread_late=lambda: self.balancer.spread_late(),  # noqa: PLW0108
         )
         self._workers.append(worker.identity.id)
         return worker

@@ -217,6 +217,10 @@ class Settings(BaseSettings):
     """How long the audit log keeps who changed what."""
     balance_alert_score: float = Field(0.5, ge=0, le=1)
     """The distribution score (0 to 1) below which balance:low is raised."""
+    catch_up_spread_seconds: float = Field(10_800, ge=0, le=86_400)
+    """How long recurring jobs that are late after an outage may take to start, the most urgent
+    first, where they would otherwise be a herd; and by how much longer many jobs that fail with the
+    same error may wait for their retries. 0: no spreading."""
     max_payload_bytes: int = Field(262_144, ge=1024, le=104_857_600)
     """The largest payload of a job, as JSON in bytes."""
     pool_size: int = Field(10, ge=2, le=1000)

@@ -147,3 +147,30 @@ def test_the_history_of_the_distribution_is_told(
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     assert client.get(f"{DISTRIBUTION}/history", params={"since": later}).json()["points"] == []
     assert client.get(f"{DISTRIBUTION}/history?since=yesterday").status_code == 422
+
+
+def test_an_interval_that_meets_all_others_is_advised_against_and_never_refused(
+    app: Evenbeat, client: TestClient
+):
+    usual = [
+        {"task": "nothing", "schedule": every, "cost": "60s"}
+        for every in ("30m", "1h", "2h", "1d")
+        for _ in range(10)
+    ]
+    assert client.post("/api/v1/jobs/bulk", json={"jobs": usual}).status_code == 201
+    new = {"task": "nothing", "schedule": "37m", "cost": "60s"}
+    answer = client.post("/api/v1/jobs", json=new)
+    assert answer.status_code == 201
+    (hint,) = answer.json()["warnings"]
+    assert hint == (
+        "Every 37m meets other runs about 46 times a day wherever it starts; every 36m hardly ever."
+    )
+    other = client.post("/api/v1/jobs", json=new | {"schedule": "36m"})
+    assert "warnings" not in other.json()
+
+    (advice,) = client.get(DISTRIBUTION).json()["advice"]
+    assert (advice["every"], advice["jobs"], advice["instead"]) == (2220, 1, 2160)
+    assert advice["meetings"] > 45
+    assert advice["text"].startswith("Every 37m meets other runs about")
+    preview = client.post(f"{REBALANCE}/preview").json()
+    assert preview["before"]["advice"] == [advice]

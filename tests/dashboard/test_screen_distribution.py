@@ -221,3 +221,22 @@ def test_it_is_light_accessible_and_fits_a_phone(site: Site, colours: str) -> No
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto("/distribution")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_advice_on_an_interval_stands_on_the_screen_in_the_preview_and_in_the_form(site: Site):
+    empty(site)
+    for every in ("30m", "1h", "2h", "1d"):
+        spec = JobSpec("send_report", schedule=parse_schedule(every), cost=timedelta(minutes=1))
+        site.app.enqueue_many([NewJob(spec, {"to": "a@b.c"}) for _ in range(5)])
+    odd = JobSpec("send_report", schedule=parse_schedule("37m"), cost=timedelta(minutes=1))
+    site.app.add(NewJob(odd, {"to": "a@b.c"}))
+    words = "Every 37m meets other runs about 23 times a day wherever it starts; every 36m hardly"
+    page = site.visit("operator", "/distribution")
+    expect(page.locator("#intervals")).to_contain_text(words)
+    assert accessibility_problems(page) == []
+    page.goto(f"{page.url}/rebalance")
+    expect(page.locator("main")).to_contain_text(words)
+    page = site.visit("operator", "/jobs/new")
+    page.get_by_label("Task").fill("send_report")
+    page.locator("#every").fill("37m")
+    expect(page.locator("#preview-hint")).to_contain_text("every 36m")

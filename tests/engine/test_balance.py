@@ -391,3 +391,23 @@ def test_a_declared_schedule_with_slack_is_synchronized_once(evenbeat_harness):
     assert before == [f"{SLACK} at {before[0][-5:]}"]
     assert app.sync_schedules().changed == 0
     assert [job.cron_expression for job in app.store.read.jobs().jobs] == before
+
+
+def test_a_new_job_is_expected_to_take_what_its_task_takes(world):
+    url, schema = world.app.settings.database_url.get_secret_value(), world.app.settings.db_schema
+    with psycopg.connect(url, options=f"-csearch_path={schema}") as own:
+        own.execute(
+            "INSERT INTO outcomes (hour, task, completed, failed, duration_ms) VALUES"
+            " (%(now)s, 'noop', 2, 1, 1440000), (%(now)s, 'other', 5, 0, 5)",
+            {"now": world.now},
+        )
+    balancer = world.app.balancer
+    balancer.rebuild()
+    world.add(HOUR)
+    world.add(HOUR, cost="6m")
+    world.app.add(NewJob(JobSpec("noop", schedule=Cron("0 * * * *"))))
+    placed = balancer._load.query(lambda model, _: model.mean)  # as it was reserved
+    assert placed == pytest.approx(12 / 60 + 6 / 60, rel=0.01)
+    assert balancer.distribution().mean_load == pytest.approx(2 * 12 / 60 + 6 / 60, rel=0.02)
+    snapshot = {entry.schedule_kind: entry for entry in world.app.store.placement.load_snapshot()}
+    assert snapshot["cron"].cost_ms == 720_000

@@ -43,8 +43,8 @@ class Node:
             with lock:
                 return really(work)
 
-        def long_ago() -> list[LoadEntry]:
-            entries, until = snapshot(), self.clock() + 40 * MINUTE
+        def long_ago(now: datetime) -> list[LoadEntry]:
+            entries, until = snapshot(now), self.clock() + 40 * MINUTE
             while self.clock() < until and not over.is_set():
                 time.sleep(0.001)
             return entries

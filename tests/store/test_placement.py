@@ -144,7 +144,8 @@ def test_the_load_is_read_through_its_index_whatever_else_there_is(store):
             "interval_counts": {"until": T0},
             "placed_since": {"since": T0},
             "cron_loads": {},
-            "load_snapshot": {},
+            "load_snapshot": {"now": T0},
+            "late_jobs": {"now": T0 + 2 * HOUR, "late_seconds": 60},
         }.items():
             text = "EXPLAIN " + store.database.statements[name].text
             lines = connection.execute(text.encode(), params).fetchall()

@@ -1,6 +1,7 @@
 """Retry delays, against the tables of the seed documents."""
 
-from datetime import timedelta
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenbeat.domain.job import JobSpec
-from evenbeat.domain.retry import RetryPolicy
+from evenbeat.domain.retry import FailuresAlike, RetryPolicy
 from evenbeat.errors import InvalidInput
 
 
@@ -113,3 +114,35 @@ def test_a_delay_stays_within_the_spread_cap(
     policy = RetryPolicy(backoff=backoff, cap=timedelta(hours=24), jitter=jitter)
     assert timedelta(0) <= policy.delay(attempt, spread) <= timedelta(hours=48)
     assert policy.delay(attempt, 0) <= policy.delay(attempt + 1, 0) <= policy.cap
+
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def test_many_runs_that_fail_alike_do_not_retry_together() -> None:
+    failures = FailuresAlike(timedelta(hours=3))
+    due = [MINUTE + failures.extra_wait("ConnectError", MINUTE, NOW) for _ in range(2000)]
+    assert set(due[:51]) == {MINUTE}, "a few retry as always"
+    assert all(a <= b for a, b in pairwise(due)), "in the order in which they failed"
+    assert max(due) == timedelta(minutes=39.98)
+    most = max(Counter(wait // MINUTE for wait in due).values())
+    assert most <= 101, "the few, and then as many in each minute"
+
+
+def test_other_errors_and_later_ones_begin_anew() -> None:
+    failures = FailuresAlike(timedelta(hours=3))
+    for _ in range(200):
+        failures.extra_wait("ConnectError", MINUTE, NOW)
+    assert failures.extra_wait("ValueError", MINUTE, NOW) == timedelta(0)
+    assert failures.extra_wait("ConnectError", MINUTE, NOW + MINUTE) > MINUTE
+    assert failures.extra_wait("ConnectError", MINUTE, NOW + 3 * MINUTE) == timedelta(0)
+
+
+def test_the_extra_wait_has_a_limit_and_can_be_turned_off() -> None:
+    endless = timedelta(days=365_000)
+    for longest in (timedelta(0), timedelta(hours=3)):
+        failures = FailuresAlike(longest)
+        for wait in (timedelta(0), MINUTE, endless):
+            waits = [failures.extra_wait("timeout", wait, NOW) for _ in range(500)]
+            assert all(timedelta(0) <= one <= longest for one in waits)

@@ -54,6 +54,7 @@ def test_defaults() -> None:
         "smtp_url": None,
         "mail_from": "evenbeat@localhost",
         "balance_alert_score": 0.5,
+        "catch_up_spread_seconds": 10_800,
         "max_payload_bytes": 262_144,
         "pool_size": 10,
         "auth_secret": None,

@@ -215,6 +215,22 @@ def test_simulate_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert told["placed"] == told["total_jobs"] == 3
 
 
+def test_simulate_advises_on_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "jobs.json"
+    usual = [{"task": "t", "schedule": "30m", "cost": "4m"}] * 5
+    odd = [{"task": "t", "schedule": "37m", "cost": "2m"}]
+    file.write_text(json.dumps(usual + odd))
+    simulate(jobs=file)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Every 37m meets other runs about" in text
+    assert "; every 36m hardly ever. That needs 1 worker at once." in text
+    simulate(jobs=file, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert [one["instead"] for one in told["advice"]] == [36 * 60]
+    assert told["after"]["workers_needed"] == 2
+    assert told["workers_with_advice"] == 1
+
+
 def test_simulate_shows_a_week_with_slack(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def create(
     place = request.scope.get("root_path", "") + "/api/v1/jobs/"
 
     def add(connection: Connection) -> Response:
+        hints = filter(None, [service.app.balancer.hint(job.spec)])
         added = service.app.add(job, connection)
         if body.paused and added.created:
             store.control.pause([added.id], now=service.now, connection=connection)
@@ -86,7 +87,8 @@ def create(
         row = store.database.row("job", {"id": added.id}, connection)
         if row is None:
             raise NotFound("job", added.id)
-        more = {"warnings": task.warnings, "duplicate": not added.created}
+        warnings = [*task.warnings, *(hints if added.created else ())]
+        more = {"warnings": warnings, "duplicate": not added.created}
         document = _document(service, JobRecord._make(row), connection, **more)
         headers = {"Location": f"{place}{added.id}"}
         return json_response(shown(document), 201 if added.created else 200, headers)

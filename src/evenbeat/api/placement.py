@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from evenbeat.api.dependencies import Operator, ServiceDep, Viewer
 from evenbeat.api.fields import Limit, Moment, Number, fields_of
 from evenbeat.api.requests import Request
+from evenbeat.placement.advice import IntervalAdvice
 from evenbeat.store.placement import DistributionPoint, LeftAlone, RebalanceRecord, UndoResult
 
 router = APIRouter(prefix="/api/v1/scheduler", tags=["placement"])
@@ -28,6 +29,14 @@ class HourDocument(BaseModel):
 
 def _by_hour(counts: Sequence[int]) -> list[dict[str, int]]:
     return [{"hour": hour, "job_count": count} for hour, count in enumerate(counts)]
+
+
+@fields_of(IntervalAdvice)
+class AdviceDocument(BaseModel):
+    """An interval in seconds whose runs meet others wherever they start, so many times a day, and a
+    neighbour with which that is rare."""
+
+    text: str
 
 
 class DistributionDocument(BaseModel):
@@ -58,6 +67,7 @@ class DistributionDocument(BaseModel):
     workers_sufficient: int = Field(
         description="How many no schedule of these jobs could do without."
     )
+    advice: list[AdviceDocument] = Field(description="Intervals that would be better another.")
 
 
 @fields_of(DistributionPoint)

@@ -11,15 +11,19 @@ from uuid import UUID
 
 from evenbeat.balance.load_cache import LOOK_SECONDS, LoadCache
 from evenbeat.balance.rebalancer import PlanPreview, Rebalance, Rebalancer
+from evenbeat.domain.catch_up import FEW, SKIP_GRACE
 from evenbeat.domain.duration import parse_duration
+from evenbeat.domain.job import JobRecord, JobSpec, window_of
 from evenbeat.domain.load_entry import SlackCron
 from evenbeat.domain.moments import BEGIN, at_second, epoch_second
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.window import ALL_DAY_OFF_PEAK, OFF_PEAK, ExecutionWindow, parse_window
-from evenbeat.errors import EvenbeatError, InvalidInput, NotFound
+from evenbeat.errors import DatabaseUnavailable, EvenbeatError, InvalidInput, NotFound
 from evenbeat.events import BalanceEvent, EventBus, EventKind
 from evenbeat.observe.single_flight import SingleFlight
+from evenbeat.placement.advice import advice_for
 from evenbeat.placement.distribution import Distribution, distribution
+from evenbeat.placement.late import LateJob, spread_late
 from evenbeat.placement.load import SLOT
 from evenbeat.placement.planner import Placed, Rhythm
 from evenbeat.settings import Settings
@@ -167,12 +171,63 @@ class Balancer:
         hours = None if window is None else str(self.hours(parse_window(str(window))))
         return self._load.where(Rhythm(interval.every, cost_ms, hours), self._store.clock(override))
 
+    def hint(self, spec: JobSpec) -> str | None:
+        """Advice on the interval of a new job, by what is known of the load; it never fails."""
+        if not isinstance(spec.schedule, Interval) or spec.window is not None:
+            return None
+        every, cost = int(spec.schedule.every.total_seconds()), spec.cost
+        cost_ms = None if cost is None else cost.total_seconds() * 1000
+        found = None
+        with suppress(DatabaseUnavailable), _errors_logged("No advice on the interval"):
+            found = self._load.query(lambda model, _: advice_for(model, every, cost_ms))
+        return None if found is None else f"{found.text}."
+
     def hours(self, window: ExecutionWindow) -> ExecutionWindow:
         """The window, or if that is `off_peak`, the hours that this means now."""
         if window.off_peak:
             self.refresh(self._override())
             return self.off_peak()
         return window
+
+    # -- after an outage -------------------------------------------------------------------------
+
+    def spread_late(self) -> int:
+        """Recurring jobs that are late start one after the other, the most urgent first, within
+        `catch_up_spread_seconds`; a few start at once. Returns how many wait. Each is put off
+        once at most, and keeps its plan: what runs or is given up is decided when it starts."""
+        seconds, override = int(self._settings.catch_up_spread_seconds), self._override()
+        if not seconds:
+            return 0
+        with self._store.upkeep.exclusive("catch_up"):
+            now = self._store.clock(override)
+            late: list[tuple[JobRecord, LateJob]] = []
+            for job in self._store.placement.late_jobs(SKIP_GRACE, override):
+                with suppress(InvalidInput):  # a schedule that this machine cannot read
+                    if (one := LateJob.of(job, now)) is not None:
+                        late.append((job, one))
+            if len(late) <= FEW:
+                return 0
+            self.refresh(override)
+            jobs = [one for _, one in late]
+            offsets = self._load.query(
+                lambda model, _: spread_late(model, epoch_second(now), jobs, seconds)
+            )
+            starts = [
+                (job, now + timedelta(seconds=offset))
+                for (job, _), offset in zip(late, offsets, strict=True)
+                if offset
+            ]
+            windows = [window_of(job) for job, _ in starts]
+            inside = [
+                (job, start)
+                for (job, start), window in zip(starts, windows, strict=True)
+                if window is None or window.contains(start)
+            ]
+            waiting = self._store.placement.delay_late(inside, override)
+        if waiting:
+            figures = {"late": len(late), "put_off": waiting, "within_seconds": max(offsets)}
+            logger.warning("Late jobs start one after the other", extra=figures)
+        return waiting
 
     # -- how even it is --------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -68,6 +69,7 @@ class _Reading(NamedTuple):
     recent_from: datetime
     reservations: dict[UUID, Reservation]
     off_peak: OffPeak | None = None
+    task_durations: Mapping[str, float] = MappingProxyType({})
 
     def count_recent(self, jobs: Iterable[PlacedJob]) -> None:
         """Count recent placements as the database shows them."""
@@ -177,7 +179,7 @@ class LoadCache:
         self._outdated = False
         recent_from, placement = now - _OVERLAP, self._store.placement
         counted = placement.interval_counts(until=recent_from)
-        crons = placement.cron_jobs()
+        crons, task_durations = placement.cron_jobs(), placement.task_durations()
         recent = placement.placed_jobs(since=recent_from)
         figure = self._store.upkeep.figures().get(OFF_PEAK)
         model = LoadModel(now)
@@ -197,7 +199,7 @@ class LoadCache:
                 since = BEGIN if figure is None else figure.updated_at
                 off_peak = OffPeak(hours or found, since, found)
         names = {str(c.id): c.name for c in crons}
-        reading = _Reading(model, names, now, recent_from, {}, off_peak)
+        reading = _Reading(model, names, now, recent_from, {}, off_peak, task_durations)
         with self._using:
             reading.count_recent(recent)
             # Places assigned here a moment ago, whose transactions may still be open.
@@ -234,7 +236,11 @@ class LoadCache:
             current = self._current
             for request in requests:
                 current.release(request.job_id)
-            rhythms = [Rhythm(own.every, own.cost_ms, own.window, own.delay) for own in requests]
+            rhythms = []
+            for own in requests:  # one that has not run yet is expected to take what its task takes
+                cost = own.cost_ms or current.task_durations.get(own.task)
+                is_rough = own.cost_ms is None
+                rhythms.append(Rhythm(own.every, cost, own.window, own.delay, is_rough))
             places = place_many(current.model, rhythms, now)
             moment = time.monotonic()
             for request, placed in zip(requests, places, strict=True):
@@ -245,7 +251,11 @@ class LoadCache:
     def place_crons(self, crons: Sequence[SlackCron], now: datetime) -> list[Cron]:
         """A place for each, counted until everything is read again."""
         with self._using:
-            return place_crons(self._current.model if self._current else LoadModel(now), crons)
+            if self._current is None:
+                return place_crons(LoadModel(now), crons)
+            durations = self._current.task_durations
+            known = [one._replace(cost_ms=one.cost_ms or durations.get(one.task)) for one in crons]
+            return place_crons(self._current.model, known)
 
     def confirm(
         self, stored: Iterable[UUID], dropped: Iterable[UUID], *, committed: bool

@@ -134,7 +134,7 @@ class Rebalancer:
         otherwise a move of half an interval every hour would push its run out forever."""
         return [
             job._replace(placed_at=now) if job.unproven else job
-            for job in self._store.placement.load_snapshot()
+            for job in self._store.placement.load_snapshot(now)
         ]
 
 

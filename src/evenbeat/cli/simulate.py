@@ -146,6 +146,8 @@ def document(result: Forecast, loose: Forecast | None = None) -> dict[str, Any]:
             for job in (() if loose is None else loose.converted)
             if isinstance(job.becomes, Cron)
         ],
+        "advice": [one._asdict() | {"text": one.text} for one in result.advice],
+        "workers_with_advice": result.workers_with_advice,
         **curves,
     }
 
@@ -197,6 +199,9 @@ def summary(result: Forecast, svg: Path | None = None, loose: Forecast | None = 
         words = "job keeps its times", "jobs keep their times"
         lines.append(Text(f"{count(len(result.unchanged), *words)}:"))
         lines += _some([f"{job.schedule} ({job.reason})" for job in result.unchanged])
+    lines += [Text(f"{one.text}.") for one in result.advice]
+    if result.workers_with_advice is not None and result.workers_with_advice < result.after.peak:
+        lines.append(Text(f"That needs {count(result.workers_with_advice, 'worker')} at once."))
     if svg is not None:
         lines.append(Text(f"Drawn into {svg}"))
     return Group(*lines)

@@ -254,7 +254,13 @@ def distribution_view(current: Document) -> Group:
         Text(f"{count(current['total_jobs'], 'job')}: {workers(current)} (score {score:.2f})"),
         Text(f"{peak:,.1f} run at once at most, {mean:,.1f} on average"),
         Text(safe(current["suggestion"])),
+        *advice(current),
     )
+
+
+def advice(current: Document) -> list[Text]:
+    """On intervals that meet others wherever they start."""
+    return [Text(f"{one['text']}.") for one in current["advice"]]
 
 
 def workers(current: Document) -> str:
@@ -269,6 +275,7 @@ def preview_view(plan: Document) -> Group:
         return Group(
             heading("There is nothing to gain: no move would lower the peak."),
             *_stays(plan["skipped"]),
+            *advice(plan["before"]),
         )
     title = f"{count(plan['would_move'], 'job')} would move"
     return _moves(title, plan, plan["preview"], "current_time", "proposed_time")
@@ -308,6 +315,7 @@ def _moves(title: str, plan: Document, moves: Sequence[Document], old: str, new:
             f"Workers needed {needed} ({after['workers_sufficient']:,} would suffice), "
             f"score {scores}"
         ),
+        *advice(before),
     )
 
 

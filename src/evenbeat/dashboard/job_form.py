@@ -7,6 +7,7 @@ field they are about.
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
@@ -273,7 +274,14 @@ def preview(page: PageRequest, form: Form, tasks: list[TaskDocument]) -> dict[st
     """As much as can be said; a form that is not finished yet is no error."""
     name, kind = form.text("task"), form.text("kind")
     task = next((one for one in tasks if one.name == name), None)
-    shown: dict[str, Any] = {"schedule": "", "runs": (), "load": None, "trouble": "", "task": task}
+    shown: dict[str, Any] = {
+        "schedule": "",
+        "runs": (),
+        "load": None,
+        "hint": None,
+        "trouble": "",
+        "task": task,
+    }
     shown["arguments"] = _arguments(task.schema_) if task else []
     shown["warnings"] = known_task(page.service, name[:200]).warnings if name else ()
     if kind in ("every", "cron") and not form.text(kind):
@@ -317,4 +325,5 @@ def _planned(page: PageRequest, form: Form) -> dict[str, Any]:
         schedule = Interval(schedule.every, first)
     plans = [first, *schedule.preview(first, _PREVIEWED - 1)]
     runs = tuple(due_at(plan, timedelta(0), window) for plan in plans)
-    return {"schedule": schedule.describe(), "runs": runs, "load": load}
+    hint = balancer.hint(replace(spec, schedule=schedule))
+    return {"schedule": schedule.describe(), "runs": runs, "load": load, "hint": hint}

@@ -10,6 +10,8 @@ from evenbeat.domain.schedule import Recurring
 
 # How late a plan of mode `skip` may still start: claiming it takes a moment even without downtime.
 SKIP_GRACE = timedelta(seconds=60)
+FEW = 50
+"""So many late jobs, or so many retries of one error within their delay, are no herd."""
 _MICROSECOND = timedelta(microseconds=1)
 
 

@@ -16,6 +16,7 @@ from evenbeat.domain.job import (
     retry_of,
     window_of,
 )
+from evenbeat.domain.retry import FailuresAlike
 from evenbeat.domain.schedule import LONGEST_INTERVAL
 from evenbeat.domain.states import LIVE, ExecutionStatus, JobStatus
 from evenbeat.domain.window import due_at
@@ -86,10 +87,13 @@ def decide(
     now: datetime,
     spread: float = 0.0,
     refusals: int | None = None,
+    *,
+    failures: FailuresAlike | None = None,
 ) -> RunEnd:
     """How a run ended and what its job does next. This is the only place that classifies an end.
     `spread` in [-1, 1] is the caller's random draw for the retry jitter. `refusals` says of an
-    unfit payload how often it was refused before, if a live worker is left that has not."""
+    unfit payload how often it was refused before, if a live worker is left that has not. `failures`
+    are those of the same worker."""
     if refusals is not None and refusals < MOST_REFUSALS:
         due = now + timedelta(seconds=min(2**refusals, LONGEST_REFUSAL_SECONDS))
         return RunEnd(job, EndKind.RELEASED, outcome, _same_again(job, due))
@@ -108,6 +112,8 @@ def decide(
             wait = policy.delay(attempt, spread)
         else:  # a handler's own wait, within what a date can hold
             wait = min(max(wait, timedelta(0)), LONGEST_INTERVAL)
+        if failures is not None:
+            wait += failures.extra_wait(outcome.error_code or "", wait, now)
         due = _inside(job, now + wait)
         if outcome.keeps_turn and job.next_run_at is not None:
             due = job.next_run_at

@@ -196,7 +196,8 @@ SETTINGS = (
     Setting("retry_backoff", kinds.Duration(least=timedelta(0), most=LONGEST_CAP), RETRIES,
             "The wait before the first retry; it doubles from there.", path="retry.backoff"),
     Setting("retry_cap", kinds.Duration(least=timedelta(0), most=LONGEST_CAP), RETRIES,
-            "The longest wait before a retry, jitter included, at most 24h.", path="retry.cap"),
+            "The longest wait before a retry, jitter included, at most 24h; where many runs fail "
+            "alike, some wait longer.", path="retry.cap"),
     Setting("retry_jitter", kinds.Share(), RETRIES,
             "How far a wait may vary; 0.2 means by a fifth either way.", path="retry.jitter"),
     Setting("retry_delays", kinds.Durations(), RETRIES,

@@ -40,6 +40,7 @@ class SlackCron(NamedTuple):
     name: str
     cron: Cron
     cost_ms: float | None = None
+    task: str = ""
 
     @property
     def minutes(self) -> int:

@@ -4,13 +4,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from math import inf
 from uuid import UUID
 
+from evenbeat.domain.catch_up import SKIP_GRACE
 from evenbeat.domain.decision import Revision, expired, revise
 from evenbeat.domain.job import JobRecord
+from evenbeat.domain.schedule import RECURRING_KINDS
 from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
@@ -33,6 +36,7 @@ YIELD_SECONDS = 0.0002
 
 WAITED_TOO_LONG = 1.0
 UNSURE_PAUSE = 2.0
+LATE_PAUSE = 10.0
 UNREADABLE_PAUSE = timedelta(minutes=1)
 MOST_AT_ONCE = 1000
 LISTEN_SECONDS = 1.0
@@ -63,8 +67,13 @@ class Claimer(Loop):
         poll_seconds: float,
         most_unwritten: int,
         telemetry: Telemetry = NO_TELEMETRY,
+        spread_late: Callable[[], object] = lambda: None,
     ) -> None:
+        """`spread_late` puts off recurring jobs that are late, if they are many."""
         super().__init__(telemetry)
+        self._spread_late = spread_late
+        self._expects_late = True  # the first worker after an outage finds what it left
+        self._spread_at = -inf
         self._store = store
         self._runners = deque(runners)
         self._frontiers = {runner: Frontier() for runner in runners}
@@ -122,7 +131,8 @@ class Claimer(Loop):
         try:
             if connection is not None and self._claiming.acquire(blocking=False):
                 try:
-                    if not self._stopping and self._pipeline.backlog <= self._most_unwritten:
+                    may_claim = not (self._stopping or self._expects_late)
+                    if may_claim and self._pipeline.backlog <= self._most_unwritten:
                         self._claimed_on_hint = not self._claim_all(connection)
                 finally:
                     self._claiming.release()
@@ -146,6 +156,8 @@ class Claimer(Loop):
             self._hand_back_unknown()
         if self._pipeline.backlog > self._most_unwritten:  # more runs would not help
             return LINGER_SECONDS
+        if self._expects_late or self.age > SKIP_GRACE.total_seconds():
+            self._look_for_late()
         has_claimed, self._claimed_on_hint = self._claimed_on_hint, False
         if not has_claimed and self._claim_all():
             # There may be more. Look for capacity again before resting: a run may just have ended.
@@ -171,6 +183,19 @@ class Claimer(Loop):
         if due is not None:
             rests.append((due - self._clock.now()).total_seconds())
         return max(0.0, min(rests))
+
+    def _look_for_late(self) -> None:
+        """After an outage many recurring jobs are late. They are spread before any is claimed, by
+        whichever worker is the first; one that waits for it finds nothing left to do."""
+        if self._clock.override() is None:  # who moves the clock wants to see all that is due
+            tasks = [task for runner in self._runners for task in runner.tasks]
+            due, present = self._store.next_due(queues=self._queues, tasks=tasks)
+            if due is not None and present - due > SKIP_GRACE:
+                try:
+                    self._spread_late()
+                except Exception:  # a herd is better than jobs that never run
+                    logger.exception("late jobs could not be spread; they start at once")
+        self._expects_late, self._spread_at = False, self._monotonic()
 
     def _claim_all(self, connection: Connection | None = None) -> bool:
         """Claim for every runner that has capacity; returns whether there may be more to claim."""
@@ -264,6 +289,13 @@ class Claimer(Loop):
         in_time: list[JobRecord] = []
         revisions: list[tuple[JobRecord, Revision]] = []
         unreadable: list[JobRecord] = []
+        if self._monotonic() - self._spread_at > LATE_PAUSE:  # jobs that were resumed, for example
+            self._expects_late = any(
+                job.schedule_kind in RECURRING_KINDS
+                and not job.current_retry_count
+                and now - (job.next_run_at or now) > SKIP_GRACE
+                for job in jobs
+            )
         for job in jobs:
             try:
                 may_expire = job.expires_seconds is not None and job.id not in begun

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -22,6 +23,7 @@ from uuid import UUID
 from evenbeat.domain.decision import EndKind, RunEnd, decide
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import JobRecord
+from evenbeat.domain.retry import FailuresAlike
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.engine.alarm import Alarm
 from evenbeat.engine.clock import Clock
@@ -108,10 +110,13 @@ class Pipeline(Loop):
         alarm: Alarm,
         reporter: Reporter,
         state: State,
+        retry_spread: timedelta = timedelta(0),
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
-        """`state` is what the runs' contexts have of the worker's lifespans."""
+        """`state` is what the runs' contexts have of the worker's lifespans; `retry_spread` is how
+        much longer retries may wait where many runs fail alike."""
         super().__init__(telemetry)
+        self._failures = FailuresAlike(retry_spread)
         self._state = state
         self._store = store
         self._registry = registry
@@ -229,10 +234,18 @@ class Pipeline(Loop):
     def _decide_and_finish(self, batch: list[EndedRun]) -> list[RunEnd]:
         """Write what became of these runs; an end that was not this worker's to write is lost."""
         now = self._clock.now()
+        is_real = self._clock.override() is None  # who moves the clock knows when a retry is due
         unfit = [run.job for run, o in batch if o is not None and o.unfit]
         refusals = self._store.refusals(unfit, now=self._clock.override()) if unfit else {}
         ends = [
-            decide(run.job, o, now, _spread(), refusals.get(run.token) if o.unfit else None)
+            decide(
+                run.job,
+                o,
+                now,
+                _spread(),
+                refusals.get(run.token) if o.unfit else None,
+                failures=self._failures if is_real else None,
+            )
             for run, o in batch
             if o is not None
         ]

@@ -81,8 +81,10 @@ class Worker:
         telemetry: Telemetry = NO_TELEMETRY,
         application: ApplicationCode | None = None,
         beside_start: Callable[[], object] = lambda: None,
+        spread_late: Callable[[], object] = lambda: None,
     ) -> None:
-        """`beside_start` is done once with each start, on a thread of its own."""
+        """`beside_start` is done once with each start, on a thread of its own; `spread_late` before
+        the first claim after an outage."""
         self.queues = queues
         self.events = events or EventBus()
         self.clock = clock or DatabaseClock()
@@ -129,6 +131,7 @@ class Worker:
             alarm=alarm,
             reporter=reporter,
             state=self.loop.state,
+            retry_spread=timedelta(seconds=settings.catch_up_spread_seconds),
             telemetry=telemetry,
         )
         most = settings.concurrency
@@ -158,6 +161,7 @@ class Worker:
             poll_seconds=settings.poll_seconds,
             most_unwritten=5 * settings.concurrency + 1000,
             telemetry=telemetry,
+            spread_late=spread_late,
         )
         listener = HintListener(store, self.claimer, self.runs)
         retention = Retention(

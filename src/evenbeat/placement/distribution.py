@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evenbeat.domain.moments import at_second
+from evenbeat.placement.advice import IntervalAdvice, advice
 from evenbeat.placement.load import (
     CELL,
     RUN,
@@ -31,7 +32,7 @@ class Distribution(NamedTuple):
 
     Hours and slots are those of the day in UTC: slot 0 starts at midnight. `week_load`, `week_peak`
     and `week_starts` have 7 x 96 slots from Monday midnight: the mean and the highest load of each,
-    and how many runs start in it.
+    and how many runs start in it. `advice` is on intervals that meet others and need not.
     """
 
     total_jobs: int
@@ -49,6 +50,7 @@ class Distribution(NamedTuple):
     week_load: tuple[float, ...] = ()
     week_peak: tuple[float, ...] = ()
     week_starts: tuple[int, ...] = ()
+    advice: tuple[IntervalAdvice, ...] = ()
 
 
 def distribution(model: LoadModel, names: Mapping[str, str] | None = None) -> Distribution:
@@ -79,6 +81,7 @@ def distribution(model: LoadModel, names: Mapping[str, str] | None = None) -> Di
         week_load=tuple(week_load.tolist()),
         week_peak=tuple(week_peak.tolist()),
         week_starts=tuple(week_starts.tolist()),
+        advice=advice(model),
     )
 
 

@@ -247,6 +247,9 @@ class LoadModel:
         self.cells: Ints = np.zeros(WEEK // CELL, np.int64)
         self.starts: Ints = np.zeros(WEEK // SLOT, np.int64)
         self.crons: dict[str, CronLoad] = {}
+        self.intervals: dict[int, tuple[int, int]] = {}
+        """How many jobs have an interval, and how many milliseconds their runs take together. Each
+        start of a cron job, or in a window, counts as a job of its own every week."""
 
     @classmethod
     def of(cls, snapshot: Iterable[LoadEntry], now: datetime) -> "LoadModel":
@@ -270,8 +273,9 @@ class LoadModel:
         """One to try something on."""
         other = LoadModel(at_second(self.since))
         other.become(self)
-        for name in ("seconds", "uncertain_load", "fixed_load", "cells", "starts", "crons"):
-            setattr(other, name, getattr(self, name).copy())
+        for name, value in vars(self).items():
+            if not isinstance(value, int):
+                setattr(other, name, value.copy())
         return other
 
     def become(self, other: "LoadModel") -> None:
@@ -283,6 +287,7 @@ class LoadModel:
         if beat.hours is not None:
             self.add_many([beat], [count])
             return
+        self._note_interval(beat.period, count, count * beat.duration_ms)
         shape, start = RunShape.of(beat.period, beat.duration_ms), beat.phase - self.since
         add_runs(self.seconds, shape, start, count)
         if beat.is_fixed:
@@ -334,6 +339,7 @@ class LoadModel:
                     self.add(Beat(row[0], row[1], row[2], None, is_fixed), count)
                 continue
             period, lasting = int(rows[0, 0]), rows[:, 2]
+            self._note_interval(period, int(number.sum()), int((lasting * number).sum()))
             shape, half = RunShape.of(period, 1), RunShape.of(period, 1, HALF)
             starts = (rows[:, 1] - self.since) % shape.cycle
             level = cycle_load(starts, lasting, shape, number)
@@ -364,12 +370,18 @@ class LoadModel:
             if alike.cron.slack is None:
                 add_cron_changes(changes[2], starts, lasting)
             begun[starts[1:]] += RUN * len(lasting)
+            weekly = len(starts) - 1
+            self._note_interval(WEEK, weekly * len(lasting), weekly * sum(lasting))
         self.seconds += level_of(changes[0])
         self.fixed_load += level_of(changes[2])
         self.uncertain_load += level_of(changes[1])
         self._add_starts(begun)
         self.jobs += len(jobs)
         self._sum_cells()
+
+    def _note_interval(self, period: int, jobs: int, milliseconds: int) -> None:
+        before = self.intervals.get(period, (0, 0))
+        self.intervals[period] = before[0] + jobs, before[1] + milliseconds
 
     def _add_starts(self, per_second: Ints) -> None:
         self.starts += per_second.reshape(-1, SLOT).sum(axis=1)

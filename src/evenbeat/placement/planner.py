@@ -272,7 +272,7 @@ def place_crons(model: LoadModel, jobs: Sequence[SlackCron]) -> list[Cron]:
     order = sorted(range(len(jobs)), key=lambda n: (jobs[n].minutes, -duration_ms(jobs[n].cost_ms)))
     places: dict[int, Cron] = {}
     for number in order:
-        name, cron, cost_ms = jobs[number]
+        name, cron, cost_ms, _ = jobs[number]
         places[number] = place_cron(model, cron, cost_ms)
         model.add_crons({name: CronLoad(places[number], duration_ms(cost_ms))})
     return [places[number] for number in range(len(jobs))]

@@ -21,6 +21,7 @@ from evenbeat.domain.moments import at_second, epoch_second
 from evenbeat.domain.schedule import Cron, Interval
 from evenbeat.domain.schedule.cron import NAMED_CRON
 from evenbeat.domain.window import OFF_PEAK
+from evenbeat.placement.advice import IntervalAdvice, advice
 from evenbeat.placement.load import (
     WEEK,
     Beat,
@@ -141,6 +142,14 @@ class RecurringJob(NamedTuple):
             return self.schedule
         return balanced_form(self.schedule, slack)
 
+    def advised(self, advice: Sequence[IntervalAdvice]) -> "RecurringJob":
+        """The job with the interval that it is advised to have."""
+        if isinstance(self.schedule, Cron) or self.window is not None:
+            return self
+        instead = {one.every: one.instead for one in advice}
+        every = instead.get(int(self.schedule.every.total_seconds()))
+        return self if every is None else self._replace(schedule=Interval(timedelta(seconds=every)))
+
     def runs(self, since: datetime) -> Runs:
         """Its runs at its own times, in seconds since a moment."""
         if isinstance(self.schedule, Cron):
@@ -182,6 +191,9 @@ class Forecast(NamedTuple):
     after: Curve
     workers_sufficient: int
     """How many no schedule of these jobs could do without: see `LoadModel`."""
+    advice: tuple[IntervalAdvice, ...] = ()
+    workers_with_advice: int | None = None
+    """How many would be needed with those intervals."""
 
 
 def forecast(
@@ -189,6 +201,14 @@ def forecast(
 ) -> Forecast:
     """Replay the week (Monday to Sunday, UTC) that `now` lies in. With `slack`, cron jobs that name
     a time get up to so much of it."""
+    result = _forecast(jobs, now, slack)
+    if not result.advice:
+        return result
+    advised = _forecast([job.advised(result.advice) for job in jobs], now, slack)
+    return result._replace(workers_with_advice=advised.after.peak)
+
+
+def _forecast(jobs: Sequence[RecurringJob], now: datetime, slack: timedelta | None) -> Forecast:
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     since = midnight - timedelta(days=now.weekday())
     model, crons, after = LoadModel(since), {}, []
@@ -228,7 +248,7 @@ def forecast(
     sufficient = max(ceil(balanced.mean), replay(fixed).peak)
     placed_intervals = len(movable) + len(loose) - len(converted)
     changes = placed_intervals, converted, unchanged
-    return Forecast(since, len(jobs), *changes, before, balanced, sufficient)
+    return Forecast(since, len(jobs), *changes, before, balanced, sufficient, advice(model))
 
 
 def balanced_form(cron: Cron, slack: timedelta | None = None) -> Interval | Cron:

@@ -37,6 +37,7 @@ class PlacementRequest(NamedTuple):
     kind: str
     window: str | None = None
     delay: timedelta = timedelta(0)
+    task: str = ""
 
 
 class Placer(Protocol):
@@ -125,7 +126,7 @@ def with_load(
             decided[n] = replace(spec, window=placer().off_peak())
         if isinstance(spec.schedule, Cron) and spec.schedule.wants_place:
             cost = None if spec.cost is None else spec.cost / _MILLISECOND
-            crons[n] = SlackCron(name or spec.task, spec.schedule, cost)
+            crons[n] = SlackCron(name or spec.task, spec.schedule, cost, spec.task)
     placed = placer().place_crons(list(crons.values()), now) if crons else ()
     for n, cron in zip(crons, placed, strict=True):
         decided[n] = replace(decided[n], schedule=cron)
@@ -143,7 +144,8 @@ def placement_request(
         return None
     cost = None if spec.cost is None else spec.cost / _MILLISECOND
     window = None if spec.window is None else str(spec.window)
-    return PlacementRequest(job_id, schedule.every, cost, "new", window, spec.schedule_delay)
+    every, delay = schedule.every, spec.schedule_delay
+    return PlacementRequest(job_id, every, cost, "new", window, delay, spec.task)
 
 
 def resume_request(job: JobRecord, now: datetime) -> PlacementRequest | None:
@@ -257,9 +259,9 @@ class DistributionPoint(NamedTuple):
 class Placements(StorePart):
     """What the load model reads, and what rebalances write."""
 
-    def load_snapshot(self) -> list[LoadEntry]:
+    def load_snapshot(self, now: datetime | None = None) -> list[LoadEntry]:
         """Every recurring job that will run again, for a rebalance."""
-        return self._all(LoadEntry._make, "load_snapshot")
+        return self._all(LoadEntry._make, "load_snapshot", {"now": now})
 
     def interval_counts(
         self, *, until: datetime
@@ -276,10 +278,33 @@ class Placements(StorePart):
         """The interval jobs that were placed after a moment, on any node."""
         return self._all(PlacedJob._make, "placed_since", {"since": since})
 
+    def task_durations(self) -> dict[str, float]:
+        """How many milliseconds the runs of each task took on average."""
+        return {task: float(ms) for task, ms in self._database.rows("task_durations", {})}
+
     def off_peak_jobs(self, hours: ExecutionWindow, now: datetime | None = None) -> list[UUID]:
         """Off-peak jobs that wait for a plan to come, in other hours than these."""
         params = {"hours": str(hours), "limit": _MOST_AT_ONCE, "now": now}
         return [row[0] for row in self._database.rows("off_peak_jobs", params)]
+
+    # -- after an outage -------------------------------------------------------------------------
+
+    def late_jobs(self, late: timedelta, now: datetime | None = None) -> list[JobRecord]:
+        """The recurring jobs that have waited for a worker for so long, and were not put off."""
+        params = {"late_seconds": late.total_seconds(), "now": now}
+        return self._all(JobRecord._make, "late_jobs", params)
+
+    def delay_late(
+        self, starts: Sequence[tuple[JobRecord, datetime]], now: datetime | None = None
+    ) -> int:
+        """Let late jobs start later, with the same plans; says how many still waited."""
+        params = {
+            "ids": [job.id for job, _ in starts],
+            "due_times": [job.next_run_at for job, _ in starts],
+            "starts": [start for _, start in starts],
+            "now": now,
+        }
+        return len(self._database.rows("delay_late", params))
 
     # -- rebalances ------------------------------------------------------------------------------
 

@@ -39,6 +39,10 @@ SNIPPETS = {
     "batch": ", ".join(f"b.{name}" for name in BatchRecord._fields),
     "step": ", ".join(f"s.{name}" for name in Step._fields),
     "webhook": ", ".join(f"w.{name}" for name in Webhook._fields),
+    # What a run of the job `j` is expected to take; before its first run, what its task takes.
+    "cost": "coalesce(j.cost_ms, j.average_duration_ms, d.ms)",
+    "task_durations": "(SELECT task, sum(duration_ms) / sum(completed) AS ms FROM evenbeat.outcomes"
+    " GROUP BY task HAVING sum(completed) > 0) d",
 }
 
 # Whether the batch `b` has nothing left that will or may still run. Each state is looked into from

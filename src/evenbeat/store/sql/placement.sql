@@ -2,31 +2,37 @@
 
 -- name: load_snapshot
 -- What a rebalance needs to know of every job that will run again. A job that was placed again and
--- has not run since is `unproven`: another move could push its run out further and further.
+-- has not run since is `unproven`: another move could push its run out further and further. One whose
+-- plan has come stays, and counts where its plans are due, however late this one is.
 SELECT j.id, j.name, j.task, j.queue, j.schedule_kind, j.interval_seconds, j.cron_expression,
-       j.timezone, j.anchor_at, j.plan_time, j.next_run_at, j.status, j.placement, j.placed_at,
-       coalesce(j.cost_ms, j.average_duration_ms), j.execution_window, j.schedule_version,
+       j.timezone, j.anchor_at, j.plan_time,
+       CASE WHEN j.plan_time <= {now} AND j.execution_window IS NULL
+            THEN least(j.next_run_at, j.plan_time + j.schedule_delay_seconds * interval '1s')
+            ELSE j.next_run_at END,
+       j.status, j.placement, j.placed_at,
+       {cost}, j.execution_window, j.schedule_version,
        coalesce(j.placed_at > coalesce(j.started_at, j.created_at), false),
        j.schedule_delay_seconds
-FROM evenbeat.jobs j
+FROM evenbeat.jobs j LEFT JOIN {task_durations} ON d.task = j.task
 WHERE j.schedule_kind IN ('interval', 'cron')
   AND j.status IN ('pending', 'scheduled', 'running', 'paused')
 ORDER BY j.id;
 
 -- name: interval_counts
 -- Every interval job that is not paused as (interval, second of its next run, cost, window), counted;
--- those placed after `until` are left to `placed_since`, which knows them by id. A job with a window
--- starts elsewhere than its plans are due; there these count.
+-- those placed after `until` are left to `placed_since`, which knows them by id. What waits for a retry
+-- or was put off counts where its plans are due, and so does a job with a window, which starts elsewhere.
 SELECT j.interval_seconds,
        floor(extract(epoch FROM CASE WHEN j.execution_window IS NULL
-           THEN coalesce(j.next_run_at, j.plan_time, j.anchor_at)
+           THEN coalesce(least(j.next_run_at, j.plan_time + j.schedule_delay_seconds * interval '1s'),
+                         j.anchor_at)
            ELSE coalesce(j.plan_time, j.anchor_at) + j.schedule_delay_seconds * interval '1s'
        END))::bigint,
-       round(coalesce(j.cost_ms, j.average_duration_ms)),
+       round({cost}),
        j.execution_window,
        coalesce(j.placement = 'balanced', false),
        count(*)
-FROM evenbeat.jobs j
+FROM evenbeat.jobs j LEFT JOIN {task_durations} ON d.task = j.task
 WHERE j.schedule_kind IN ('interval', 'cron') AND j.schedule_kind = 'interval'
   AND j.status IN ('pending', 'scheduled', 'running')
   AND (j.placed_at IS NULL OR j.placed_at <= %(until)s)
@@ -35,8 +41,8 @@ GROUP BY 1, 2, 3, 4, 5;
 -- name: cron_loads
 -- Every cron job that is not paused.
 SELECT j.id, coalesce(j.name, j.task), j.cron_expression, j.timezone,
-       coalesce(j.cost_ms, j.average_duration_ms), j.execution_window
-FROM evenbeat.jobs j
+       {cost}, j.execution_window
+FROM evenbeat.jobs j LEFT JOIN {task_durations} ON d.task = j.task
 WHERE j.schedule_kind IN ('interval', 'cron') AND j.schedule_kind = 'cron'
   AND j.status IN ('pending', 'scheduled', 'running')
 ORDER BY j.id;
@@ -45,15 +51,20 @@ ORDER BY j.id;
 -- The interval jobs placed after a moment, and whether each will run by itself.
 SELECT j.id, j.interval_seconds,
        floor(extract(epoch FROM CASE WHEN j.execution_window IS NULL
-           THEN coalesce(j.next_run_at, j.plan_time, j.anchor_at)
+           THEN coalesce(least(j.next_run_at, j.plan_time + j.schedule_delay_seconds * interval '1s'),
+                         j.anchor_at)
            ELSE coalesce(j.plan_time, j.anchor_at) + j.schedule_delay_seconds * interval '1s'
        END))::bigint,
-       coalesce(j.cost_ms, j.average_duration_ms),
+       {cost},
        j.execution_window,
        coalesce(j.placement = 'balanced', false),
        j.status IN ('pending', 'scheduled', 'running')
-FROM evenbeat.jobs j
+FROM evenbeat.jobs j LEFT JOIN {task_durations} ON d.task = j.task
 WHERE j.schedule_kind IN ('interval', 'cron') AND j.placed_at > %(since)s;
+
+-- name: task_durations
+-- How long the runs of each task took on average, as far back as their counts are kept.
+SELECT task, ms FROM {task_durations};
 
 -- name: off_peak_jobs
 -- The jobs whose off-peak hours are others than these. One whose plan has come still runs in the hours
@@ -66,6 +77,40 @@ WHERE starts_with(j.execution_window, 'off_peak') AND j.execution_window <> %(ho
        OR (j.status = 'paused' AND j.next_run_at <= {now}))
   AND j.current_retry_count = 0 AND j.release_count = 0
 ORDER BY j.id LIMIT %(limit)s;
+
+-- name: late_jobs
+-- Recurring jobs that could run but for a worker, and have waited for one for longer than `late_seconds`.
+-- One whose due time was changed before (a retry, a window, an earlier call of `delay_late`) is not
+-- among them, so nothing is put off twice.
+SELECT {job}
+FROM evenbeat.jobs j
+WHERE j.schedule_kind IN ('interval', 'cron')
+  AND {waiting j} AND {open j}
+  AND j.next_run_at <= {now} - make_interval(secs => %(late_seconds)s)
+  AND j.next_run_at <= j.plan_time + make_interval(secs => j.schedule_delay_seconds + 0.001)
+  AND j.current_retry_count = 0 AND j.release_count = 0;
+
+-- name: delay_late
+-- Gives late jobs a later due time for the same plan, each only if it still waits as it did. One that
+-- somebody has locked is being claimed or changed, and is left alone.
+WITH wanted AS (
+    SELECT * FROM unnest(%(ids)s::uuid[], %(due_times)s::timestamptz[], %(starts)s::timestamptz[])
+    AS w (id, due_time, start)
+),
+held AS (
+    SELECT j.id, w.start
+    FROM (SELECT * FROM wanted ORDER BY id) w CROSS JOIN LATERAL (
+        SELECT * FROM evenbeat.jobs j
+        WHERE j.id = w.id AND {waiting j} AND j.next_run_at = w.due_time
+          AND j.current_retry_count = 0 AND j.release_count = 0
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED) j
+)
+UPDATE evenbeat.jobs j
+SET status = 'scheduled', next_run_at = h.start, updated_at = {now}
+FROM held h
+WHERE j.id = ANY (ARRAY[h.id])
+RETURNING j.id;
 
 -- name: add_rebalance
 -- Opens the record of a rebalance.

@@ -18,7 +18,9 @@ _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|TRUNCATE|pg_notify)\b")
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _SCHEMA = re.compile(r"\bevenbeat\.")
-_HOT_FILES = frozenset({"journey.sql", "keyed_claims.sql", "limits.sql", "steps.sql"})
+_HOT_FILES = frozenset(
+    {"journey.sql", "keyed_claims.sql", "limits.sql", "steps.sql", "run_logs.sql"}
+)
 _REPORTS = "reads.sql"
 
 _PLANS = frozenset({"plan_time", "next_run_at"})

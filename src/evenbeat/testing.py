@@ -214,14 +214,8 @@ class Harness:
 
     def logs(self, of: Task[..., Any] | JobReference) -> list[LogLine]:
         """What the runs of `executions(of)` logged, as far as it is kept."""
-        log, lines = self.app.store.run_logs, list[LogLine]()
-        for one in self.executions(of):
-            page = log.page(one.id)
-            lines += page.lines
-            while page.has_more:
-                page = log.page(one.id, after=page.after)
-                lines += page.lines
-        return lines
+        log = self.app.store.run_logs
+        return [line for run in self.executions(of) for line in log.page(run.id).lines]
 
     def close(self) -> None:
         """End the worker's threads and give the database back."""

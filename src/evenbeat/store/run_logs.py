@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from evenbeat.domain.run_log import LogChunk, LogLine
-from evenbeat.store.part import BATCH, MAX_PAGE, Between, StorePart, go_on
+from evenbeat.store.part import BATCH, Between, StorePart, go_on
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+EVERY_LINE = 10_000
+"""More than are kept of any run."""
 
 
 class LogPage(NamedTuple):
@@ -40,7 +42,7 @@ class RunLogs(StorePart):
         }
         return len(self._database.rows("add_log_lines", params))
 
-    def page(self, execution_id: UUID, *, after: int = 0, limit: int = MAX_PAGE) -> LogPage:
+    def page(self, execution_id: UUID, *, after: int = 0, limit: int = EVERY_LINE) -> LogPage:
         """The lines after this number; none where the run has logged nothing, or is not known."""
         lines: list[LogLine] = []
         left_out, params = 0, {"execution_id": execution_id, "after": after}

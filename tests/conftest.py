@@ -1,6 +1,7 @@
 """What every test can ask for: a real, migrated, empty database."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from urllib.parse import quote, urlencode
 from uuid import uuid4
@@ -18,6 +19,11 @@ from pooler import pooler
 # How long an example takes tells of the machine, not of the code.
 settings.register_profile("evenbeat", deadline=None)
 settings.load_profile("evenbeat")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it runs in the background like this, and children inherit it: Ctrl-C would
+    # end none of the processes that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """What the tests of the command line and the examples start."""
 
+import contextvars
 import os
 import subprocess
 import sys
@@ -61,7 +62,8 @@ def evenbeat(
             for name, value in environment.items():
                 changed.setenv(name, value)
             with pytest.raises(SystemExit) as ended:
-                main(arguments)
+                # What a command sets there, such as who is asking, ends with its process.
+                contextvars.copy_context().run(main, arguments)
         return Said(int(ended.value.code or 0), *capsys.readouterr())
 
     return run

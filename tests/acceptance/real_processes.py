@@ -1,5 +1,6 @@
 """Real processes, started as a user would start them, and waited for."""
 
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -44,12 +45,12 @@ class Running:
 Start = Callable[..., Running]
 
 
+_TRACEBACK_OF_A_RUN = re.compile(
+    r"^(.*Job execution failed.*\n)( *)Traceback .*\n(?:\2 +.*\n| *\n)*\2\S.*\n?", re.MULTILINE
+)
+"""Its lines are indented, or not, as the log format has it; the last one names the exception."""
+
+
 def without_failed_runs(text: str) -> str:
     """A log without the tracebacks that belong to a run's line: what handlers raise."""
-    kept, skipping = [], False
-    for line in text.splitlines():
-        skipping = skipping and (not line.strip() or line.startswith("    "))
-        if not skipping:
-            kept.append(line)
-            skipping = "Job execution failed" in line
-    return "\n".join(kept)
+    return _TRACEBACK_OF_A_RUN.sub(r"\1", text)

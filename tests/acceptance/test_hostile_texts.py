@@ -98,7 +98,9 @@ FILES = {
 
 def lines_of(world: dict[str, str]) -> dict[str, list[str]]:
     """How each command is called. A new command is missing here, and the test says so."""
-    job, run, hook, message = (world[name] for name in ("job", "run", "hook", "message"))
+    job, run, hook, message, batch = (
+        world[name] for name in ("job", "run", "hook", "message", "batch")
+    )
     return {
         "worker list": [""],
         "worker drain": [world["worker"], "--all --yes"],
@@ -115,9 +117,21 @@ def lines_of(world: dict[str, str]) -> dict[str, list[str]]:
         "job delete": [f"{world['spare']} --yes"],
         "job watch": [world["failed"]],
         "job backfill": [f"{job} --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z"],
+        "job send-event": [f"{job} approved", f"{job} approved --link"],
+        "job tree": [job, world["batched"]],
+        "batch list": [""],
+        "batch show": [batch, "none"],
+        "batch pause": [batch],
+        "batch resume": [batch],
+        "batch retry": [batch],
+        "batch close": [batch],
+        "batch cancel": [f"{batch} --yes"],
         "execution list": [""],
         "execution show": [run],
         "execution logs": [run, f"{run} -f"],
+        "execution errors": [""],
+        "execution cancel": [run],
+        "execution retry": [f"{run} --yes", "--since 1h --dry-run"],
         "template save": ["mail.yaml", "jobs.json"],
         "template list": [""],
         "template show": ["mail"],
@@ -162,7 +176,10 @@ def lines_of(world: dict[str, str]) -> dict[str, list[str]]:
         "token revoke": [world["token"]],
         "token login": [""],
         "migrate": [""],
+        "audit": [""],
+        "pause": [f"--reason {HOSTILE} --until 2h"],
         "doctor": [""],
+        "resume": [""],
     }  # fmt: skip
 
 
@@ -225,6 +242,9 @@ def world(app: Evenbeat, worker: Worker, tmp_path: Path, database_url: str) -> d
     spare = store.add(NewJob(JobSpec("send", queue="mail"), {"to": HOSTILE}))
     hook = store.webhooks.add("http://127.0.0.1:9/x", ["job.failed"], description=HOSTILE)
     message = store.webhooks.test(hook.id)
+    batch = app.open_batch(name="newsletter")
+    batch.add(app.task_named("send").job(to=HOSTILE))
+    (batched,) = app.jobs.list(batch=batch)
     wait_for(lambda: {store.read.job(one.id).status for one in (failed, job, spare)}
              == {"failed", "completed"}, "the runs")  # fmt: skip
     run = store.runs.page(RunFilter(job_id=failed.id), 1).runs[0].execution
@@ -238,6 +258,7 @@ def world(app: Evenbeat, worker: Worker, tmp_path: Path, database_url: str) -> d
     return {
         "job": str(job.id), "failed": str(failed.id), "spare": str(spare.id), "run": str(run.id),
         "hook": str(hook.id), "message": f"msg_{message.id.hex}", "document": str(document),
+        "batch": str(batch.id), "batched": str(batched.id),
         "worker": str(store.upkeep.workers()[0].id), "token": str(UUID(int=7)),
     }  # fmt: skip
 

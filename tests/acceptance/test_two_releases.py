@@ -10,12 +10,11 @@ import psycopg
 import pytest
 from real_processes import Running, Start
 
-from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.store.migrate import migrations, schema_version
 from evenbeat.store.store import Store
 from waiting import wait_for
 
-LANDED = "b3fd6ad3fb7d394f4a4d938553a99620063679be"
+LANDED = "eb69d16665657933f17bc2374dee8fb4146637cf"
 ROOT = Path(__file__).parents[2]
 JOBS = 300
 
@@ -34,6 +33,14 @@ def note(n: int, *, ctx: Context) -> str:
 
 @app.every("1s", placement="grid")
 def tick() -> None: ...
+"""
+
+ENQUEUE = """
+import sys
+from shop import app, note
+
+app.enqueue_many([note.job(n=n) for n in range(int(sys.argv[1]), int(sys.argv[2]))])
+app.close()
 """
 
 
@@ -56,34 +63,38 @@ def test_both_work_on_one_database_and_lose_and_double_nothing(
     (tmp_path / "shop.py").write_text(APP)
     ledger = tmp_path / "ledger"
 
-    def worker(release: str, source: Path) -> Running:
-        running: Running = start(
-            *("-m", "evenbeat", "worker", "--app", "shop:app"),
+    def run(release: str, source: Path, *arguments: str) -> Running:
+        return start(
+            *arguments,
             EVENBEAT_DATABASE_URL=empty_database_url,
             EVENBEAT_THREADS="4",
             PYTHONPATH=f"{source}:{tmp_path}",
             LEDGER=str(ledger),
             RELEASE=release,
         )
+
+    def worker(release: str, source: Path) -> Running:
+        running = run(release, source, "-m", "evenbeat", "worker", "--app", "shop:app")
         running.wait_for_line("Serving")
         return running
+
+    def enqueue(release: str, source: Path, first: int, end: int) -> None:
+        caller = run(release, source, "-c", ENQUEUE, str(first), str(end))
+        assert caller.exit_code() == 0, caller.text
 
     old = worker("old", landed)
     with psycopg.connect(empty_database_url) as connection:
         assert schema_version(connection, "evenbeat") < migrations()[-1].version
-    store = Store(empty_database_url)
-
-    def add(numbers: range) -> None:
-        store.add_many([NewJob(JobSpec("note"), {"n": n}) for n in numbers])
-
-    add(range(JOBS))
+    enqueue("old", landed, 0, JOBS)
     wait_for(lambda: ledger.exists() and ledger.read_text(), "the old release is at work")
     new = worker("new", ROOT / "src")
-    add(range(JOBS, 2 * JOBS))
-    wait_for(lambda: store.read.counts_by_status()["completed"] == 2 * JOBS, "all are done")
+    enqueue("old", landed, JOBS, 2 * JOBS)
+    enqueue("new", ROOT / "src", 2 * JOBS, 3 * JOBS)
+    store = Store(empty_database_url)
+    wait_for(lambda: store.read.counts_by_status()["completed"] == 3 * JOBS, "all are done")
 
     lines = [line.split() for line in ledger.read_text().splitlines()]
-    assert Counter(int(n) for n, _ in lines) == Counter(range(2 * JOBS))
+    assert Counter(int(n) for n, _ in lines) == Counter(range(3 * JOBS))
     assert {release for _, release in lines} == {"old", "new"}
     tick = store.read.job_by_name("tick")
     runs = tick.run_count

@@ -214,6 +214,8 @@ NOTED = {
     "POST /api/v1/executions/cancel": "execution.cancel",
     "POST /api/v1/executions/retry": "job.run",
     "POST /api/v1/executions/{execution_id}/retry": "job.run",
+    "POST /api/v1/batches/{batch_id}/close": "batch.close",
+    "POST /api/v1/batches/{batch_id}/{verb}": "batch.cancel",
     "PUT /api/v1/pause": "fleet.pause",
     "DELETE /api/v1/pause": "fleet.resume",
     "POST /api/v1/templates": "template.save",
@@ -264,7 +266,8 @@ def test_every_route_that_changes_something_is_here():
         if role in ("operator", "admin") and not route.startswith("GET ")
     }
     assert changing == NOTED.keys()
-    assert set(NOTED.values()) | {"job.undo"} == set(ACTIONS)  # the dashboard alone offers it
+    others = {"job.undo"} | {f"batch.{verb}" for verb in ("pause", "resume", "retry")}
+    assert set(NOTED.values()) | others == set(ACTIONS)  # the dashboard alone offers to undo
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "retry", "run"])
@@ -310,6 +313,27 @@ def test_the_rest_that_operators_change(app: Evenbeat, client, admin):
         "token.create",
         "token.revoke",
     ]
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "retry", "cancel"])
+def test_each_verb_on_a_batch_is_noted_beside_what_becomes_of_its_jobs(app, client, admin, verb):
+    task = app.task_named("nothing")
+    batch = app.batch([task.job(), task.job()], name="newsletter")
+    for earlier in {"resume": ["pause"], "retry": ["cancel"]}.get(verb, []):
+        client.post(f"/api/v1/batches/{batch.id}/{earlier}").raise_for_status()
+    client.post(f"/api/v1/batches/{batch.id}/{verb}").raise_for_status()
+    of_jobs, of_batch = entries(admin)[:2]
+    assert (of_batch["action"], of_batch["ids"]) == (f"batch.{verb}", [str(batch.id)])
+    assert (of_batch["name"], of_batch["actor"]) == ("newsletter", "a operator")
+    assert (of_jobs["action"], of_jobs["changed"]) == (f"job.{verb}", 2)
+
+
+def test_closing_a_batch_is_noted(app, client, admin):
+    batch = app.open_batch(name="newsletter")
+    client.post(f"/api/v1/batches/{batch.id}/close").raise_for_status()
+    assert entries(admin)[0]["action"] == "batch.close"
+    unknown = client.post(f"/api/v1/batches/{UUID(int=1)}/close")
+    assert unknown.status_code == 404
 
 
 def test_taking_back_in_the_dashboard(app: Evenbeat, access: Access, client, admin, token_for):

@@ -49,7 +49,7 @@ def declare_tasks(app: Evenbeat, gate: threading.Event) -> None:
     @app.task
     def buy(ctx: Context) -> dict[str, Any]:
         receipt = ctx.step("charge", lambda: {"receipt": 17})
-        ctx.sleep("1ms")
+        ctx.sleep("1s")  # long enough that the run ends first
         return {**receipt, **ctx.wait_event("approved", timeout="3d")}
 
 

@@ -49,7 +49,7 @@ def _fill_form(page: Page) -> None:
     page.get_by_label("Task").fill("import_feed")
     page.get_by_label("Name").fill("import feed · harbour-lights")
     page.get_by_label("Payload").fill('{\n  "feed": "harbour-lights"\n}')
-    page.get_by_label("Every").fill("45m")
+    page.get_by_label("Every", exact=True).fill("45m")
     page.locator("#preview-place").wait_for()
 
 

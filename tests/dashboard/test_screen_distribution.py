@@ -108,7 +108,7 @@ def test_rebalance_and_undo_by_keyboard_alone(site: Site) -> None:
     press_until(page, "Tab", "rebalance")
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name="Rebalance")
-    expect(dialog).to_contain_text("Worker slots needed")
+    expect(dialog).to_contain_text("Workers needed")
     expect(dialog.locator(".changes .figure").first).to_contain_text("→")
     expect(dialog.locator(".chart-before-after")).to_be_visible()
     moves = dialog.locator("#moves tbody tr").count()

@@ -138,7 +138,7 @@ def test_editing_keeps_what_is_not_touched(site: Site) -> None:
     job_id = _add(site, "send_report", name="to edit", to="a@b.c")
     before = site.app.store.read.job(job_id)
     page = site.visit("operator", f"/jobs/{job_id}/edit")
-    assert page.get_by_label("Every").input_value() == "1h"
+    assert page.get_by_label("Every", exact=True).input_value() == "1h"
     page.get_by_label("Payload").fill('{"to": "new@b.c", "pages": "many"}')
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#payload-error")).to_contain_text("argument 'pages'")
@@ -215,9 +215,9 @@ def test_a_new_job_with_a_preview_of_its_runs_and_its_place(site: Site) -> None:
     page = site.visit("operator", "/jobs/new")
     page.get_by_label("Task").fill("send_report")
     expect(page.locator("#preview-arguments")).to_contain_text("string, required")
-    page.get_by_label("Every").fill("soon")
+    page.get_by_label("Every", exact=True).fill("soon")
     expect(page.locator("[data-preview-target]")).to_contain_text("soon")
-    page.get_by_label("Every").fill("45m")
+    page.get_by_label("Every", exact=True).fill("45m")
     expect(page.locator("#preview-runs li")).to_have_count(5)
     expect(page.locator("#preview-place")).to_contain_text("Placed where the load is lowest")
     page.get_by_label("Name").fill("fresh")
@@ -225,7 +225,7 @@ def test_a_new_job_with_a_preview_of_its_runs_and_its_place(site: Site) -> None:
     page.get_by_role("button", name="Add job").click()
     expect(page.locator("#payload-error")).to_contain_text("This is not JSON")
     site.of(page).tolerate("422")
-    assert page.get_by_label("Every").input_value() == "45m"
+    assert page.get_by_label("Every", exact=True).input_value() == "45m"
     page.get_by_label("Payload").fill('{"to": "a@b.c"}')
     page.get_by_role("button", name="Add job").click()
     expect(page.locator(".notice")).to_contain_text("Added fresh.")
@@ -238,7 +238,7 @@ def test_a_new_job_with_a_preview_of_its_runs_and_its_place(site: Site) -> None:
 def test_an_off_peak_job_shows_the_hours_that_were_found(site: Site) -> None:
     page = site.visit("operator", "/jobs/new")
     page.get_by_label("Task").fill("send_report")
-    page.get_by_label("Every").fill("1d")
+    page.get_by_label("Every", exact=True).fill("1d")
     page.get_by_label("Name").fill("calm")
     page.get_by_label("Payload").fill('{"to": "a@b.c"}')
     page.get_by_text("More settings").click()

@@ -16,7 +16,7 @@ from evenbeat.store.statements import in_schema
 from evenbeat.store.store import Store
 
 # The table of versions as it was, and the migrations that the last landed Evenbeat had.
-LANDED = 1
+LANDED = 3
 VERSIONS = """
 CREATE SCHEMA evenbeat;
 CREATE TABLE evenbeat.migrations (
@@ -27,18 +27,19 @@ CREATE TABLE evenbeat.migrations (
 ROWS = """
 INSERT INTO evenbeat.jobs (id, created_at, updated_at, plan_time, next_run_at, status, task,
     payload, priority, aging_bonus, release_count, burst_count, schedule_kind, interval_seconds,
-    anchor_at, name, metadata, concurrency_key, concurrency_limit, rate_limit)
+    anchor_at, name, metadata, concurrency_key, concurrency_limit, rate_limit,
+    retention_seconds)
 VALUES
     (md5('due')::uuid, now(), now(), now(), now(), 'pending', 'noop', '{"n": 1}',
-     70, 20, 3, 0, 'once', NULL, NULL, 'due', '{"tags": ["a"]}', NULL, NULL, NULL),
+     70, 20, 3, 0, 'once', NULL, NULL, 'due', '{"tags": ["a"]}', NULL, NULL, NULL, 60),
     (md5('later')::uuid, now(), now(), now() + '1h', now() + '1h', 'scheduled', 'noop', '{}',
-     0, 0, 0, 7, 'interval', 3600, now(), 'later', '{}', 'key', 2, '10/m');
+     0, 0, 0, 7, 'interval', 3600, now(), 'later', '{}', 'key', 2, '10/m', NULL);
 INSERT INTO evenbeat.executions (id, job_id, plan_time, started_at, completed_at, worker_id,
     execution_number, retry_attempt, release_count, status, error_code, result)
 SELECT gen_random_uuid(), md5('due')::uuid, now(), now(), now(), gen_random_uuid(), n, 0, n,
        'cancelled', 'released', to_jsonb(n) FROM generate_series(0, 2) AS n;
 INSERT INTO evenbeat.workers VALUES (gen_random_uuid(), 'host', 1, 2.5, '0.1', '{a}', NULL, 4, 1,
-    'draining', now(), now());
+    'draining', now(), now(), '{"name": "shop", "version": "1"}');
 INSERT INTO evenbeat.queues VALUES ('slow', now());
 INSERT INTO evenbeat.chores VALUES ('figures', NULL, now(), now());
 INSERT INTO evenbeat.figures VALUES ('jobs', '{"pending": 1}', now());
@@ -124,7 +125,11 @@ def contents(connection: psycopg.Connection) -> dict[str, list[dict[str, object]
 
 def test_what_has_landed_is_not_edited():
     """A database that was made with it could not be migrated any more: add a migration instead."""
-    assert [step.fingerprint for step in migrations()[:LANDED]] == ["1ed64166cc6e8842"]
+    assert [step.fingerprint for step in migrations()[:LANDED]] == [
+        "1ed64166cc6e8842",
+        "43081e0d226e1886",
+        "2fa04e66fd5e5ef4",
+    ]
 
 
 def test_no_row_and_no_value_is_lost(before, empty_database_url):

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import psycopg
@@ -18,6 +18,7 @@ from evenbeat.domain.batch import BatchCounts, BatchRecord, BatchStatus
 from evenbeat.domain.ids import uuid7
 from evenbeat.domain.states import CANCEL, RETRY, JobStatus, Verb
 from evenbeat.errors import Conflict, NotFound, StoreError
+from evenbeat.store.audit import Action, AuditLog
 from evenbeat.store.control import Changes, Control
 from evenbeat.store.database import Connection, Database
 from evenbeat.store.dependencies import Dependencies
@@ -95,7 +96,9 @@ class BatchTable(StorePart):
 
     def close(self, id_: UUID, *, now: datetime | None = None) -> None:
         """Let an open batch end as soon as its jobs have; one that is closed stays so."""
+        record = self.get(id_)
         self._database.rows("close_batch", {"id": id_})
+        AuditLog(self._database).add("batch.close", ids=[id_], name=record.name, now=now)
         self.end_if_over([id_], now=now)
 
     # -- ending them -----------------------------------------------------------------------------
@@ -148,7 +151,8 @@ class BatchTable(StorePart):
     def apply(self, verb: Verb, id_: UUID, *, now: datetime | None = None) -> Iterator[Changes]:
         """Do to all jobs of a batch, and of those that are a part of it, what a verb does to one,
         some at a time. Those in a state that the verb is not for are left alone."""
-        self.get(id_)
+        action = cast(Action, f"batch.{verb.name}")
+        AuditLog(self._database).add(action, ids=[id_], name=self.get(id_).name, now=now)
         family = {row[0]: row[1] for row in self._database.rows("batches_within", {"id": id_})}
         if verb is CANCEL:
             self._database.rows("cancel_batches", {"id": id_, "now": now})

@@ -14,7 +14,6 @@ from functools import partial, update_wrapper
 from threading import Thread
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-import anyio.to_thread
 from greenlet import getcurrent, greenlet
 
 from evenbeat.errors import EvenbeatError
@@ -71,6 +70,8 @@ async def on_loop(work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
+        import anyio.to_thread  # noqa: PLC0415 -- few programs run on trio
+
         try:
             anyio.get_cancelled_exc_class()  # one of any library
         except RuntimeError:

@@ -1,4 +1,4 @@
--- oldest code: 8
+-- oldest code: 3
 -- Batches: jobs that belong together, and jobs that run after all of them (`dependencies`, where the
 -- batch stands in the place of a predecessor).
 CREATE TABLE evenbeat.batches (

@@ -1,4 +1,4 @@
--- oldest code: 8
+-- oldest code: 3
 -- Webhooks for people: texts for chats and e-mail, and hours in which nothing is sent.
 ALTER TABLE evenbeat.webhooks
     ADD COLUMN format      text NOT NULL DEFAULT 'json' COLLATE "C",

@@ -261,19 +261,29 @@ def test_a_run_that_logs_nothing_writes_nothing(app, evenbeat_harness, monkeypat
     assert 0 < names.count("add_log_lines") <= names.count("finish")
 
 
-def test_lines_that_cannot_be_written_do_not_keep_a_run_from_its_end(app, evenbeat_harness, caplog):
+@pytest.mark.parametrize("trouble", ["gone", "locked"])
+def test_lines_that_cannot_be_written_do_not_keep_a_run_from_its_end(
+    app, evenbeat_harness, caplog, trouble
+):
     @app.task
     async def talk() -> str:
         logger.warning("a line")
         return "done"
 
     harness = evenbeat_harness(app)
+    table = f"{app.store.database.schema}.run_logs"
     with app.store.database.transaction() as connection:
-        connection.execute(f"DROP TABLE {app.store.database.schema}.run_logs")
-    job = talk.enqueue()
-    harness.drain()
-    assert job.result() == "done"
+        connection.execute(f"DROP TABLE {table}" if trouble == "gone" else f"LOCK TABLE {table}")
+        if trouble == "locked":  # until the statement is given up
+            jobs = [talk.enqueue() for _ in range(3)]
+            harness.drain()
+    if trouble == "gone":
+        jobs = [talk.enqueue() for _ in range(3)]
+        harness.drain()
+    assert [job.result() for job in jobs] == ["done"] * 3
     assert "cannot write what runs have logged" in caplog.text
+    if trouble == "locked":
+        assert "The last lines of runs were not kept" in caplog.text
 
 
 def test_unconfigured_logging_still_warns_on_standard_error(app, evenbeat_harness, capsys):

@@ -73,7 +73,7 @@ def execution(page: PageDep, execution_id: str, _viewer: Viewer) -> Response:
     loads = (load for worker in page.store.upkeep.workers() for load in worker.loads)
     held = {one.execution_id: one for load in loads for one in load.held}.get(run.id)
     steps = page.store.steps.in_run(run.job_id, run.plan_time, run.id)
-    trace = read_trace(run.stack_trace or "")
+    trace = read_trace((run.stack_trace or "").rstrip())
     return page.render(
         "execution.html",
         run=run,

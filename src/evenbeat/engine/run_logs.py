@@ -21,7 +21,7 @@ from evenbeat.domain.run_log import MAX_LINE, RunLog
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.loop import Loop
 from evenbeat.engine.run import ActiveRuns
-from evenbeat.errors import StoreError
+from evenbeat.errors import DatabaseUnavailable, StoreError
 from evenbeat.observe.logs import run_line
 from evenbeat.store.store import Store
 from evenbeat.tasks.context import RUN_FIELDS, TASK_LOGGERS, current_run
@@ -33,8 +33,9 @@ IDLE_SECONDS = 60.0
 MOST_BYTES = 32 * 2**20
 """How much may wait to be written, of all runs together; beyond that lines are left out."""
 MOST_AT_ONCE = 2**20
-PAUSE_SECONDS = 5.0
-"""For how long ends do not wait for lines, after these could not be written."""
+PAUSE_SECONDS = 30.0
+"""For how long ends do not wait for lines, after these could not be written; and how often it is
+said that lines were lost."""
 
 
 # -- catching ------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ class RunLogWriter(Loop):
         self._lost = 0
         self._lock = threading.RLock()  # what is logged while it is held must not wait for it
         self._writing = threading.Lock()
-        self._no_waiting_until = 0.0
+        self._no_waiting_until = self._say_at = 0.0
         self._idle = False
 
     def trouble(self) -> str:
@@ -229,7 +230,8 @@ class RunLogWriter(Loop):
         try:
             self._write(logs)
         except Exception as error:
-            self._no_waiting_until = self._monotonic() + PAUSE_SECONDS
+            if not isinstance(error, DatabaseUnavailable):  # then the ends cannot be written either
+                self._no_waiting_until = self._monotonic() + PAUSE_SECONDS
             self.failed(error)
         finally:
             self._writing.release()
@@ -243,9 +245,9 @@ class RunLogWriter(Loop):
                 if log := self._logs.pop(token, None):
                     self._size -= log.size
                     self._lost += 1
-        if self._lost:
+        if self._lost and (now := self._monotonic()) >= self._say_at:
             fields = {"runs": self._lost}
-            self._lost = 0
+            self._lost, self._say_at = 0, now + PAUSE_SECONDS
             logger.warning("The last lines of runs were not kept", extra=fields)
 
     def _write(self, logs: list[RunLog]) -> None:

@@ -27,6 +27,11 @@ def far_away(lines: int, *, ctx: Context) -> None:
     ctx.progress(1, 2)
 
 
+class Unspeakable:
+    def __str__(self) -> str:
+        return str(1 / 0)
+
+
 def texts(harness: Harness, of) -> list[str]:
     return [line.text for line in harness.logs(of)]
 
@@ -88,16 +93,22 @@ def test_tracebacks_are_kept_and_evenbeats_own_lines_are_not(app, evenbeat_harne
             ctx.logger.info("again", exc_info=error)
             ctx.logger.info("and again", exc_info=True)
         ctx.logger.info("%d items", "no number")
+        ctx.logger.info("worse", extra={"it": Unspeakable()})
+        ctx.logger.info("it is %s", Unspeakable())
         ctx.logger.info("postgresql://me:secret@host/db")
         return object()  # of which the worker's log says that it is not kept
 
     harness = evenbeat_harness(app)
     job = fail.enqueue()
     harness.drain()
-    first, second, third, bad, url = texts(harness, job)
+    first, second, third, bad, *worse, url = texts(harness, job)
     assert first.startswith("cannot sell\nTraceback")
     assert all(one.endswith("10: 'out of stock'") for one in (first, second, third))
     assert bad == "'%d items' cannot be formatted: TypeError"
+    assert worse == [
+        "'worse' cannot be formatted: ZeroDivisionError",
+        "'it is %s' cannot be formatted: ZeroDivisionError",
+    ]
     assert url == "postgresql://me:***@host/db"
 
 

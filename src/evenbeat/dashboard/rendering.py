@@ -55,9 +55,9 @@ def exact(context: Context, moment: datetime | None) -> Markup | str:
 
 
 @pass_context
-def to_millisecond(context: Context, moment: datetime) -> Markup:
+def to_millisecond(context: Context, moment: datetime) -> str:
     at = moment.astimezone(context["zone"])
-    return _time(context, moment, f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}")
+    return f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}"
 
 
 def _time(context: Context, moment: datetime, text: str, extra: str = "") -> Markup:

@@ -150,7 +150,7 @@ class RunLogWriter(Loop):
         self._store = store
         self._runs = runs
         self._clock = clock
-        self._pid = os.getpid()
+        self._pid: int | None = None
         self._logs: dict[UUID, RunLog] = {}
         self._size = 0
         self._lost = 0
@@ -173,6 +173,7 @@ class RunLogWriter(Loop):
     def catch(self) -> None:
         """Have what runs log passed on, until `release`."""
         if not self._catching:
+            self._pid = os.getpid()
             self._catching = catch_logs(self.level, prints=self._prints)
 
     def release(self) -> None:

@@ -253,17 +253,19 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def run_line(record: logging.LogRecord, without: Collection[str] = ()) -> str:
-    """A record as it is kept with its run: the words, the fields and the traceback."""
+    """A record as it is kept with its run: the words, the fields and the traceback. A bad log call
+    must not end a run."""
     try:
-        text = record.getMessage()
-    except Exception as error:  # a bad log call must not end a job
-        text = f"{record.msg!r} cannot be formatted: {type(error).__name__}"
-    own = {n: v for n, v in record.__dict__.items() if n not in _STANDARD and n not in without}
-    text = " ".join([text, *(f"{name}={_quoted(value)}" for name, value in own.items())])
-    if record.exc_info and record.exc_info[0] is not None:
-        text += "\n" + _TRACES.formatException(record.exc_info)
-    if record.stack_info:
-        text += f"\n{record.stack_info}"
+        own = {n: v for n, v in record.__dict__.items() if n not in _STANDARD and n not in without}
+        fields = (f"{name}={_quoted(value)}" for name, value in own.items())
+        text = " ".join([record.getMessage(), *fields])
+        if record.exc_info and record.exc_info[0] is not None:
+            text += "\n" + _TRACES.formatException(record.exc_info)
+        if record.stack_info:
+            text += f"\n{record.stack_info}"
+    except Exception as error:
+        words = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
+        text = f"{words!r} cannot be formatted: {type(error).__name__}"
     return redact(text[:MOST_SEARCHED])
 
 

@@ -27,11 +27,12 @@ from evenbeat.decorators import Decorators
 from evenbeat.domain.caller import Caller
 from evenbeat.domain.job import DurationLike, NewJob
 from evenbeat.domain.schedule import AfterCondition
+from evenbeat.domain.setting_kinds import check_name
 from evenbeat.engine.clock import Clock
 from evenbeat.engine.ends import EndWatch
 from evenbeat.engine.maintenance import Chore, SimpleChore
 from evenbeat.engine.worker import Worker
-from evenbeat.errors import InvalidInput
+from evenbeat.errors import InvalidInput, NameTaken
 from evenbeat.job import Job
 from evenbeat.jobs import Jobs, Schedules, schedule_from
 from evenbeat.observe.readiness import Readiness
@@ -258,24 +259,30 @@ class Evenbeat(Decorators):
                 field="task",
             )
         job = copied(job, spec=copied(job.spec, schedule=schedule), name=name or job.name)
-        standing = None
-        if replace:
-            if job.name is None:
-                raise InvalidInput("Only a schedule with a name can be replaced.", field="name")
-            standing = self.store.read.job_by_name(job.name, job.scope)
-        if standing is None:
+        if replace and job.name is None:
+            raise InvalidInput("Only a schedule with a name can be replaced.", field="name")
+        if replace and connection is not None:
+            raise InvalidInput(
+                "A schedule is replaced in a transaction of its own, whatever becomes of yours. "
+                "Leave out connection or replace.",
+                field="connection",
+            )
+        try:
             added = self.add(job, connection, is_schedule=True)
             return added if isinstance(added, Job) else Job(self, added.id, created=added.created)
-        self.registry.check_limits(job.spec)
+        except NameTaken as taken:
+            if not replace:
+                raise
+            standing = taken.job_id
         self.store.control.update(
-            standing.id,
+            standing,
             lambda _: job.spec,
             payload=job.payload,
             metadata=job.metadata,
             rewiring=after is not None,
             now=self.now(),
         )
-        return Job(self, standing.id)
+        return Job(self, standing)
 
     schedule_async = async_form(schedule)
 
@@ -317,6 +324,14 @@ class Evenbeat(Decorators):
             raise InvalidInput(
                 f"queues must be a list of names: queues=[{queues!r}].", field="queues"
             )
+        if queues is not None and not queues:
+            raise InvalidInput(
+                "queues is an empty list: the worker would run nothing. Leave it out to serve all "
+                "queues.",
+                field="queues",
+            )
+        for queue in queues or ():
+            check_name("queue", queue)
         settings = self.settings
         if concurrency is not None:
             settings = load_settings(**(self._overrides | {"concurrency": concurrency}))

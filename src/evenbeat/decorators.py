@@ -16,6 +16,7 @@ from evenbeat.declared import (
 )
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobOptions, JobSpec
+from evenbeat.domain.json_values import check_document
 from evenbeat.domain.limits import arguments_in
 from evenbeat.domain.schedule import AfterCondition, Awaited, Cron, Interval, Schedule
 from evenbeat.domain.schedule.slack import slack_between
@@ -202,15 +203,21 @@ class Decorators:
 
     def _declare(
         self,
-        function: Callable[..., Any],
+        function: Any,
         options: Mapping[str, Any],
         known: Iterable[str] = TaskOptions.__annotations__,
     ) -> AnyTask:
         if isinstance(function, Task):
             raise InvalidInput(
-                f"{function!r} is a task already. Of stacked decorators, only every, cron and "
-                "after can stand above another; the innermost makes the task.",
+                f"{function!r} is a task already. Of stacked decorators, only those of schedules "
+                "(every, cron, daily, weekly, monthly, after) can stand above another; the "
+                "innermost makes the task.",
                 field="handler",
+            )
+        if not callable(function):
+            hint = f"Name it so: @app.task(name={function!r})." if isinstance(function, str) else ""
+            raise InvalidInput(
+                f"A task needs a function, got {function!r}. {hint}".rstrip(), field="handler"
             )
         settings = dict(options)
         name = settings.pop("name", None) or getattr(function, "__name__", "")
@@ -288,6 +295,8 @@ class Decorators:
                 f"{task.name!r}. Give one of them another schedule_name.",
                 field="schedule_name",
             )
+        if payload is not None:
+            check_document("payload", payload)
         encoded = task.definition.signature.encode((), payload or {})
         spec = with_key(spec, encoded)
         self.declared[name] = DeclaredSchedule(name, spec, encoded, scopes, **more)

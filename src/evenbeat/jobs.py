@@ -9,6 +9,8 @@ from uuid import UUID
 from evenbeat.batch import Batch
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.job import DurationLike, JobOptions, JobRecord, JobSpec, with_settings
+from evenbeat.domain.json_values import check_document
+from evenbeat.domain.limits import key_after_edit
 from evenbeat.domain.retry import RetryPolicy
 from evenbeat.domain.schedule import (
     KINDS,
@@ -20,14 +22,14 @@ from evenbeat.domain.schedule import (
     Once,
     Schedule,
 )
-from evenbeat.domain.scope import GLOBAL, Scope
+from evenbeat.domain.scope import GLOBAL, Scope, check_scope
 from evenbeat.domain.states import CANCEL, FINISHED, PAUSE, RESUME, RETRY, RUN, JobStatus, Verb
 from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.job import Application, Job
 from evenbeat.store.lists import JobFilter
 from evenbeat.store.on_loop import async_form
 from evenbeat.store.part import one_of
-from evenbeat.task import awaited_jobs, aware, spec_with, with_key
+from evenbeat.task import Task, awaited_jobs, aware, spec_with, with_key
 
 JobReference = Job[Any] | JobRecord | UUID | str
 """A job by its handle, its row, its id, or its name."""
@@ -40,7 +42,7 @@ class JobFilters(TypedDict, total=False):
 
     status: str | Sequence[str]
     queue: str | Sequence[str]
-    task: str | Sequence[str]
+    task: str | Task[..., Any] | Sequence[str | Task[..., Any]]
     kind: str | Sequence[str]
     name: str
     scope: Scope
@@ -77,7 +79,8 @@ class Jobs:
 
     def count(self, **filters: Unpack[JobFilters]) -> int:
         """How many match; of very many, the figure may be that of the last count."""
-        return self._app.store.read.jobs(self._filter(filters), limit=1).total
+        job_filter = self._filter(filters)
+        return self._app.store.read.jobs(job_filter, limit=1).total
 
     def get(self, job: JobReference, *, scope: Scope = GLOBAL) -> JobRecord:
         """One of them, or `NotFound`."""
@@ -86,7 +89,7 @@ class Jobs:
         try:
             record = self._app.store.read.job(UUID(str(job)))
         except ValueError:
-            by_name = self._app.store.read.job_by_name(str(job), scope)
+            by_name = self._app.store.read.job_by_name(str(job), check_scope(scope))
             if by_name is None:
                 raise NotFound("job", repr(job), by="name") from None
             record = by_name
@@ -135,11 +138,16 @@ class Jobs:
                     f"The job is {record.status}, so its run cannot be moved. Run it again by "
                     "run_now()."
                 )
+        for field, document in (("payload", payload), ("metadata", metadata)):
+            if document is not None:
+                check_document(field, document)
+        template = None
         if payload is not None:
             from evenbeat.named_task import resolved_task  # noqa: PLC0415 - loads jsonschema
 
             now, registry = self._app.now(), self._app.registry
-            payload = resolved_task(record.task, registry, self._app.store, now).checked(payload)
+            task = resolved_task(record.task, registry, self._app.store, now)
+            payload, template = task.checked(payload), task.spec.concurrency_key
 
         def edit(spec: JobSpec) -> JobSpec:
             edited = spec_with(spec, settings, retry, "update()", Jobs.update.__kwdefaults__ or ())
@@ -147,6 +155,9 @@ class Jobs:
             edited = edited if schedule is None else replace(edited, schedule=schedule)
             if settings.get("concurrency_key") is not None:
                 edited = with_key(edited, record.payload if payload is None else payload)
+            elif payload is not None and "concurrency_key" not in settings:
+                key = key_after_edit(edited.concurrency_key, template, record.payload, payload)
+                edited = replace(edited, concurrency_key=key)
             self._app.registry.check_limits(edited)
             return edited
 
@@ -208,13 +219,16 @@ class Jobs:
         conditions: dict[str, Any] = dict(filters)
         for one, many in _SEVERAL.items():
             if (words := conditions.pop(one, None)) is not None:
-                conditions[many] = [words] if isinstance(words, str) else _all(one, words)
+                conditions[many] = _words(one, words)
+        for field in ("due_before", "created_after", "created_before"):
+            if field in conditions:
+                aware(conditions[field], field)
         one_of("status", conditions.get("statuses"), tuple(JobStatus))
         one_of("kind", conditions.get("kinds"), tuple(KINDS))
         if (batch := conditions.get("batch")) is not None:
             conditions["batch"] = getattr(batch, "id", batch)
         if (scope := conditions.pop("scope", None)) is not None:
-            conditions |= {"scope_kind": scope.kind, "scope_id": scope.id}
+            conditions |= {"scope_kind": check_scope(scope).kind, "scope_id": scope.id}
         if self._kinds is not None:
             kinds = conditions.get("kinds", self._kinds)
             conditions["kinds"] = [kind for kind in kinds if kind in self._kinds]
@@ -230,12 +244,19 @@ class Schedules(Jobs):
 _SEVERAL = {"status": "statuses", "queue": "queues", "task": "tasks", "kind": "kinds"}
 
 
-def _all(field: str, words: Iterable[str]) -> list[str]:
-    """Several words; none must not mean any."""
-    several = list(words)
-    if not several:
+def _words(field: str, given: Any) -> list[str]:
+    """One word or several, as a list; none must not mean any."""
+    several = [given] if isinstance(given, str | Task) or not isinstance(given, Iterable) else given
+    words = [one.name if isinstance(one, Task) else one for one in several]
+    if not words:
         raise InvalidInput(f"{field} is an empty list, by which no job is meant.", field=field)
-    return several
+    if wrong := [word for word in words if not isinstance(word, str)]:
+        raise InvalidInput(
+            f"{field} must be a text or a list of texts, such as {field}=[{field!r}]; got "
+            f"{wrong[0]!r}.",
+            field=field,
+        )
+    return words
 
 
 def schedule_from(

@@ -4,6 +4,7 @@ This process may have the handler itself. Otherwise it goes by what the workers 
 database: the settings of the task and the JSON schema of its payload.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +18,9 @@ from jsonschema.exceptions import SchemaError
 from pydantic_core import SchemaValidator, core_schema
 
 from evenbeat.domain.job import JobSpec, spec_from_settings
+from evenbeat.domain.json_values import changed
 from evenbeat.errors import InvalidInput, TaskUnknown
+from evenbeat.store.rows import encode_json
 from evenbeat.store.store import Store
 from evenbeat.store.upkeep import KnownTask
 from evenbeat.tasks.registry import Registry, RunnerKind, Signature, TaskDefinition
@@ -114,7 +117,12 @@ class _RecordedSignature(Signature):
                 "its name only.",
                 field="payload",
             )
-        return self._resolved.checked(kwargs)
+        payload = self._resolved.checked(kwargs)
+        for name, value in payload.items():
+            arriving = json.loads(encode_json(name, value, storable=False))
+            if (change := changed(value, arriving, name)) is not None:
+                raise InvalidInput(f"{self.task}: argument {change}.", field="payload")
+        return payload
 
     def result(self, value: Any) -> Any:
         return value

@@ -173,8 +173,9 @@ class Harness:
             }
             for kind, names in known.items():
                 values: Any = filters.get(kind, ())
-                for value in [values] if isinstance(values, str) else values:
-                    _check_known(kind, value, names)
+                value: Any
+                for value in [values] if isinstance(values, str | Task) else values:
+                    _check_known(kind, value.name if isinstance(value, Task) else value, names)
         return matching
 
     def executions(self, of: Task[..., Any] | JobReference) -> list[Execution]:

@@ -255,6 +255,8 @@ def test_intervals_are_answered_as_written_and_lead_back_to_cron(service: Servic
         job = service.client.put(place, json=edit).json()
         assert {name: job[name] for name in edit} == edit
         assert job["schedule_kind"] == "interval"
+        slower = {"interval_minutes": 2, "interval_type": "days"}
+        assert service.client.put(place, json=slower).json()["schedule_time"] == cron
         back = dict.fromkeys(interval) | {"schedule_time": cron}
         assert service.client.put(place, json=back).json()["cron_expression"] == cron
 

@@ -59,11 +59,12 @@ to give up the interpreter."""
 class Service:
     """The process, where it listens, and how it fares."""
 
-    def __init__(self, running: Running, port: int) -> None:
+    def __init__(self, running: Running, port: int, store: Store) -> None:
         self.running = running
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self._process = psutil.Process(running.process.pid)
+        self._store = store
 
     @property
     def memory(self) -> int:
@@ -89,8 +90,16 @@ class Service:
 
     @contextmanager
     def endures(self) -> Iterator[None]:
-        """What strangers do meanwhile costs little memory, and health is answered all the time."""
-        before = self.memory
+        """What strangers do meanwhile costs little memory, running jobs keep their leases, and
+        health is answered all the time."""
+        held = self._store.add(NewJob(JobSpec("hold"), {})).id
+
+        def state() -> tuple[str, UUID | None]:
+            job = self._store.read.job(held)
+            return job.status, job.lock_token
+
+        wait_for(lambda: state()[0] == "running", "the job to run")
+        leased, before = state(), self.memory
         command = [sys.executable, "-c", WATCH, str(self.port)]
         with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as watching:
             assert watching.stdin is not None
@@ -106,12 +115,13 @@ class Service:
             f"grown by {grown:.0f} MiB; 99 % of {len(times)} health checks within "
             f"{slowest * 1000:.0f} ms ({sorted(usual)[98] * 1000:.0f} before)"
         )
+        assert state() == leased, "the job has lost its lease"
         assert grown < 50
         assert slowest < stretched(HEALTH_SECONDS)
 
 
 @pytest.fixture
-def service(start: Start, tmp_path: Path, database_url: str) -> Service:
+def service(start: Start, tmp_path: Path, database_url: str, store: Store) -> Service:
     (tmp_path / "holding.py").write_text(HOLD)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -123,7 +133,7 @@ def service(start: Start, tmp_path: Path, database_url: str) -> Service:
         EVENBEAT_LEASE_SECONDS="5",
         EVENBEAT_RENEW_SECONDS="1",
     )
-    service = Service(running, port)
+    service = Service(running, port, store)
     running.wait_for_line("Sign in")
     wait_for(lambda: httpx.get(f"{service.url}/readyz").status_code == 200, "ready")
     for _ in range(20):
@@ -267,17 +277,9 @@ class Viewers:
     def attack(
         self, path: str, *bodies: Any, times: int = 1000, clients: int = 20
     ) -> tuple[Counter[int], str]:
-        """Ask so often, on so many lines at once; a job that runs meanwhile goes on running.
-        Returns how often each status was answered, and the last answer."""
-        with self.client(Role.OPERATOR) as operator:
-            held = operator.post("/api/v1/jobs", json={"task": "hold"}).json()["id"]
-
-        def state() -> tuple[Any, ...]:
-            (run,), _ = self.store.read.executions_of(UUID(held))
-            return run.id, run.status
-
-        wait_for(lambda: self.store.read.job(UUID(held)).status == "running", "the job runs")
-        before, begun = state(), time.monotonic()
+        """Ask so often, on so many lines at once. Returns how often each status was answered, and
+        the last answer."""
+        begun = time.monotonic()
         with self.client() as client, self.service.endures(), ThreadPoolExecutor(clients) as pool:
 
             def ask(number: int) -> httpx.Response:
@@ -287,7 +289,6 @@ class Viewers:
                 return client.post(path, json=bodies[number % len(bodies)])
 
             answers = list(pool.map(ask, range(times)))
-        assert state() == before, "the job has lost its lease"
         print(f"{times} answers in {time.monotonic() - begun:.1f} s")  # noqa: T201
         statuses = Counter(answer.status_code for answer in answers)
         assert statuses.keys() <= {200, 413, 422, 429}, statuses

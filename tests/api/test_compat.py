@@ -640,6 +640,17 @@ def test_another_schedule_in_other_words_forgets_the_older_ones(
     assert admin.get(f"/api/v1/jobs/{id_}").json()["metadata"] == {"a": 1}
 
 
+def test_another_interval_keeps_the_way_back_to_cron(admin: TestClient, add: Callable[..., str]):
+    id_ = add(interval_minutes=360, schedule_time="0 */6 * * *")
+    for number, unit in ((12, "hours"), (720, "minutes"), (1, "days")):
+        edit = {"interval_minutes": number, "interval_type": unit}
+        assert admin.put(f"/api/v1/jobs/{id_}", json=edit).status_code == 200
+        assert wording(admin, id_) == (number, unit, "0 */6 * * *")
+    edit |= {"schedule_time": None}
+    assert admin.put(f"/api/v1/jobs/{id_}", json=edit).json()["metadata"] == {}
+    assert wording(admin, id_) == (1, "days", None)
+
+
 def test_cron_becomes_an_interval_and_cron_again(admin: TestClient, add: Callable[..., str]):
     id_ = add(schedule_time="0 * * * *")
     place = f"/api/v1/jobs/{id_}"

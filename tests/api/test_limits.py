@@ -58,6 +58,10 @@ def test_a_task_s_own_key_is_filled_from_the_payload(app: Evenbeat, client: Test
     path = f"/api/v1/jobs/{other['id']}"
     again = client.patch(path, json={"concurrency_key": None, "payload": {"customer_id": 7}})
     assert limits_of(again.json()) == ("customer:7", 2, None)
+    again = client.patch(path, json={"payload": {"customer_id": 8}})
+    assert limits_of(again.json()) == ("customer:8", 2, None)
+    own = client.patch(path, json={"concurrency_key": "own", "payload": {"customer_id": 9}})
+    assert limits_of(own.json()) == ("own", 2, None)
 
 
 @pytest.mark.parametrize(

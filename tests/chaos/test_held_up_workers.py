@@ -66,9 +66,12 @@ def test_frozen_worker_finds_its_claims_lost_and_goes_on(
 ) -> None:
     """Frozen past its lease, the job run by another meanwhile: it must write nothing."""
     long, short = LEASE_SECONDS + 2, LEASE_SECONDS + 0.5  # short ones end in the freeze
-    runs = {"nap": long, "doze": short, "solitude": short}
-    added = [store.add(job(task, {"seconds": seconds})) for task, seconds in runs.items()]
     frozen = fleet.start(**LEASE)
+    # The child process of the first takes longest to start; none may end before the freeze.
+    added = [store.add(job("solitude", {"seconds": short}))]
+    wait_for(lambda: fleet.ledger.entries("start"), "it runs")
+    runs = {"nap": long, "doze": short}
+    added += [store.add(job(task, {"seconds": seconds})) for task, seconds in runs.items()]
     wait_for(lambda: len(fleet.ledger.entries("start")) == 3, "all run")
     frozen.freeze()
     began = time.monotonic()

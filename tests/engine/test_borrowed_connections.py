@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session
 
-from evenbeat import Evenbeat, Task
+from evenbeat import BatchCounts, BatchStatus, Evenbeat, Task
 from evenbeat.errors import EvenbeatError, InvalidInput
 
 
@@ -55,8 +55,10 @@ async def of_asyncpg(url: str) -> AsyncIterator[Lent]:
     async def end(how: str) -> None:
         await connection.execute(f"{how}; BEGIN")
 
-    yield Lent(connection, lambda: end("COMMIT"), lambda: end("ROLLBACK"))
-    await connection.close()
+    try:
+        yield Lent(connection, lambda: end("COMMIT"), lambda: end("ROLLBACK"))
+    finally:
+        await connection.close()
 
 
 @asynccontextmanager
@@ -162,6 +164,28 @@ def test_many_jobs_with_keys_names_and_dependencies_commit_and_roll_back_as_one(
             assert total(app) == 5
             with pytest.raises(EvenbeatError):
                 await noop.options(connection=lent.source, metadata={"nul": "\x00"}).enqueue_async()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ASYNC)
+def test_a_batch_and_a_schedule_belong_to_the_transaction_too(
+    app: Evenbeat, noop: Task[[], None], server_url: str, kind: str
+) -> None:
+    async def run() -> None:
+        async with ASYNC[kind](server_url) as lent:
+            for end, jobs in ((lent.rollback, 0), (lent.commit, 5)):
+                batch = await app.batch_async(
+                    [noop.job(), noop.job()], then=noop, connection=lent.source
+                )
+                empty = await app.batch_async([], then=noop, connection=lent.source)
+                hourly = {"every": "1h", "name": "hourly", "connection": lent.source}
+                assert (await app.schedule_async(noop, **hourly)).created
+                assert total(app) == 0
+                await end()
+                assert total(app) == jobs
+            assert batch.counts() == BatchCounts(pending=2)
+            assert empty.status() == BatchStatus.COMPLETED
 
     asyncio.run(run())
 

@@ -95,7 +95,10 @@ def test_many_jobs_and_the_database_keep_the_names(app, evenbeat_harness):
         assert job.never_retry == []
 
 
-@pytest.mark.parametrize("wrong", ["KeyError", KeyError, [int], [""], ["a b"], [3], ["x"] * 51])
+@pytest.mark.parametrize(
+    "wrong",
+    ["KeyError", KeyError, [int], [""], ["a b"], ["a\x05b"], ["a\u202eb"], [3], ["x"] * 51],
+)
 def test_what_names_no_errors_is_refused(app, wrong):
     with pytest.raises(InvalidInput, match="retry_on") as caught:
         app.task(lambda: None, name="send", retry_on=wrong)

@@ -16,7 +16,7 @@ from evenbeat import Evenbeat
 from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.errors import InvalidInput
 from evenbeat.external.supervisor import Meter, kill_tree
-from waiting import wait_for
+from waiting import stretched, wait_for
 
 # At the top level, as in a user's module: a child process finds its task by name.
 app = Evenbeat(name="limited")
@@ -210,9 +210,9 @@ def test_what_a_command_starts_counts_and_is_ended_with_it(shell, tmp_path, limi
     (pid,) = map(int, file.read_text().split())
     assert not alive(pid)
     if limit == "cpu_limit":
-        assert 1000 < run.cpu_time_ms < 2500
+        assert 1000 < run.cpu_time_ms < 1000 + stretched(1500)
     else:
-        assert 150 < run.memory_peak_mb < 400
+        assert 150 < run.memory_peak_mb < 150 + stretched(250)  # it grows until it is looked at
 
 
 def test_many_short_processes_add_up(shell):

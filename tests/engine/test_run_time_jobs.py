@@ -1,7 +1,9 @@
 """Jobs and schedules that Python code makes, finds and changes at run time."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from threading import Barrier
 from typing import Any
 from uuid import uuid4
 
@@ -31,6 +33,9 @@ class Shop:
         def sync(shop: int) -> int:
             self.done.append((shop, app.now() or START))
             return shop
+
+        @app.task
+        def note(what: object) -> None: ...
 
         self.sync = sync
         self.harness = evenbeat_harness(app)
@@ -75,6 +80,47 @@ def test_a_name_that_is_taken_is_an_error_or_replaced(shop: Shop) -> None:
     assert (row.schedule_kind, row.cron_expression, row.payload) == ("cron", "@daily", {"shop": 2})
     third = app.schedule(sync, every="1h", name="weekly", replace=True, shop=3)
     assert third.created
+
+
+def test_many_processes_may_replace_a_schedule_at_once(shop: Shop) -> None:
+    start = Barrier(4)
+
+    def replace(number: int) -> set[Job[Any]]:
+        made = set()
+        for round_ in range(10):
+            start.wait(20)
+            every = f"{number + 1}h"
+            made.add(
+                shop.app.schedule(shop.sync, every=every, name=f"s{round_}", replace=True, shop=1)
+            )
+        return made
+
+    with ThreadPoolExecutor(4) as threads:
+        jobs = list(threads.map(replace, range(4)))
+    assert all(made == jobs[0] for made in jobs)
+    assert shop.app.schedules.count() == 10
+
+
+def test_a_schedule_is_not_replaced_in_a_transaction_of_the_callers(shop: Shop) -> None:
+    options: Any = {"every": "1h", "name": "s", "replace": True, "shop": 1}
+    with pytest.raises(InvalidInput, match="in a transaction of its own"):
+        shop.app.schedule(shop.sync, connection=object(), **options)
+
+
+def test_jobs_are_found_by_their_task(shop: Shop) -> None:
+    shop.sync.enqueue(shop=1)
+    assert shop.app.jobs.count(task=shop.sync) == 1
+    assert shop.app.jobs.count(task=[shop.sync, "other"]) == 1
+    shop.harness.drain()
+    assert shop.harness.jobs(task=shop.sync, status="failed") == []
+
+
+def test_an_update_takes_documents(shop: Shop) -> None:
+    job = shop.app.schedule(shop.sync, every="1h", name="s", shop=1)
+    wrong: Any = [1]
+    for field in ("payload", "metadata"):
+        with pytest.raises(InvalidInput, match=f"{field} is of the type list"):
+            shop.app.schedules.update(job, **{field: wrong})
 
 
 @pytest.mark.parametrize(
@@ -162,6 +208,22 @@ def test_an_update_changes_what_is_given_and_leaves_the_rest(shop: Shop) -> None
         app.jobs.update(once, at=START + timedelta(hours=6))
 
 
+def test_a_key_that_is_made_of_arguments_follows_them(shop: Shop) -> None:
+    app = shop.app
+
+    @app.task(concurrency_key="shop:{number}", concurrency_limit=1)
+    def count(number: int, hint: str = "") -> None: ...
+
+    app.schedule(count, every="1h", name="s", number=7)
+    for payload, key in (
+        ({"number": 8}, "shop:8"),
+        ({"number": 9, "hint": "x"}, "shop:9"),
+    ):
+        assert app.schedules.update("s", payload=payload).concurrency_key == key
+    app.schedules.update("s", concurrency_key="mine")
+    assert app.schedules.update("s", payload={"number": 7}).concurrency_key == "mine"
+
+
 def test_the_verbs_do_what_they_say(shop: Shop) -> None:
     app, sync = shop.app, shop.sync
     app.schedule(sync, every="1h", name="s", shop=1)
@@ -207,6 +269,12 @@ def test_a_task_is_known_by_what_its_workers_registered(shop: Shop) -> None:
                 sync.enqueue(**wrong)
         with pytest.raises(InvalidInput, match="by their names"):
             sync.enqueue(8)
+        for value, says in (
+            ({1: "a"}, "note: argument 'what' has the key 1"),
+            ([START], r"what\.0 cannot be stored as JSON: .* datetime"),
+        ):
+            with pytest.raises(InvalidInput, match=says):
+                other.task_named("note").enqueue(what=value)
         other.schedule("sync", every="1h", name="elsewhere", shop=9)
         shop.harness.drain()
         assert job.result(5) == 8

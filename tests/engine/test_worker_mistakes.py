@@ -35,6 +35,23 @@ def test_a_worker_is_started_once(app):
     assert app.store.upkeep.workers() == []
 
 
+def test_the_end_of_a_with_block_leaves_the_worker_its_database(app):
+    done = app.task(lambda: "done", name="work")
+    worker = app.worker()
+    worker.start()
+    try:
+        for _ in range(2):
+            with app:
+                first = done.enqueue()
+            assert (first.result(20), done.enqueue().result(20)) == ("done", "done")
+            assert "store" in vars(app)
+    finally:
+        worker.stop(grace=0)
+    with app:
+        pass
+    assert "store" not in vars(app)
+
+
 def test_a_queue_that_nobody_has_is_told_with_the_one_that_was_meant(app, caplog):
     send = app.task(lambda: None, name="send", queue="mail")
     send.options(queue="post").enqueue()
@@ -49,6 +66,28 @@ def test_a_queue_that_nobody_has_is_told_with_the_one_that_was_meant(app, caplog
         "Did you mean 'mail'?",
         "Did you mean 'default'?",
     ]
+
+
+def test_jobs_that_no_worker_has_the_task_for_are_told(app, database_url, caplog):
+    send = app.task(lambda: None, name="send")
+    for queue in ("mail", "mail", "post"):
+        send.options(queue=queue).enqueue()
+    app.task(lambda: None, name="later").options(delay="1h").enqueue()
+    told = "no live worker has the task for: "
+    with Evenbeat(database_url, name="other") as other:
+        other.task(lambda: None, name="tidy").enqueue()
+        for queues, waiting in ((["mail"], "'send' (2)"), (None, "'send' (3)")):
+            caplog.clear()
+            worker = other.worker(queues=queues)
+            worker.start()
+            worker.stop(grace=0)
+            (said,) = [one.getMessage() for one in caplog.records if told in one.getMessage()]
+            assert f"{told}{waiting}. " in said
+    caplog.clear()
+    worker = app.worker()
+    worker.start()
+    worker.stop(grace=0)
+    assert told not in caplog.text
 
 
 @pytest.fixture

@@ -400,7 +400,7 @@ def test_a_job_is_stored_alike_with_a_start_and_in_a_batch(store):
 
 def test_add_many_is_all_or_none(store):
     jobs = [NewJob(NOOP, {"n": n}) for n in range(2000)] + [NewJob(NOOP, {"bad": float("nan")})]
-    with pytest.raises(InvalidInput, match="payload cannot be stored as JSON"):
+    with pytest.raises(InvalidInput, match=r"payload\.bad cannot be stored as JSON"):
         store.add_many(jobs)
     assert store.read.jobs().total == 0
 

@@ -23,7 +23,7 @@ from evenbeat.store.summaries import ExecutionTotals
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
-WORKER, PARENT = uuid4(), uuid4()
+WORKER, PARENT, BATCH = uuid4(), uuid4(), uuid4()
 NOOP = JobSpec("noop")
 FAILED = Outcome(
     ExecutionStatus.FAILED, duration_ms=900, error_code="ValueError", error_message="no"
@@ -72,7 +72,7 @@ def jobs(store: Store) -> dict[str, UUID]:
         ),
         "daily": NewJob(daily, name="digest", scope=Scope("tenant", "acme"), created_by="ann"),
         "child": NewJob(NOOP, parent_id=PARENT, metadata={"team": "ops", "tags": "ü"}),
-        "done": NewJob(NOOP, scope=Scope("tenant", "b")),
+        "done": NewJob(NOOP, scope=Scope("tenant", "b"), batch_id=BATCH),
     }
     ids = dict(zip(new, uuid7_many(len(new)), strict=True))
     for n, (word, job) in enumerate(new.items()):
@@ -98,6 +98,7 @@ CASES: list[tuple[JobFilter, str]] = [
     (JobFilter(search="i"), "daily"),
     (JobFilter(search=""), "hourly daily child done"),
     (JobFilter(parent_id=PARENT), "child"),
+    (JobFilter(batch=BATCH), "done"),
     (JobFilter(is_paused=True), "daily"),
     (JobFilter(is_paused=False), "hourly child done"),
     (JobFilter(due_before=T0 + HOUR), "child"),

@@ -84,7 +84,7 @@ def test_one_name_in_two_scopes_is_two_jobs(tmp_path: Path) -> None:
 def test_aliases_of_aliases_are_refused_before_they_grow(tmp_path: Path) -> None:
     lines = ["- task: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
-    with pytest.raises(InvalidInput, match="has more than 2,000,000 parts"):
+    with pytest.raises(InvalidInput, match=r"/jobs.yaml has more than .* or several files\.$"):
         listed(tmp_path, "\n".join(lines), "yaml")
 
 
@@ -119,6 +119,12 @@ def test_ordinary_aliases_and_merge_keys_are_used(tmp_path: Path) -> None:
 def test_what_has_no_end_is_refused(tmp_path: Path, text: str, kind: str) -> None:
     with pytest.raises(InvalidInput, match=r"deeper than 40 levels|more than 2,000,000"):
         listed(tmp_path, text, kind)
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"is not {kind.upper()}: it is nested too deeply\.$"):
+        listed(tmp_path, "[" * 20_000, kind)
 
 
 def test_two_of_one_name_are_left_to_a_person() -> None:

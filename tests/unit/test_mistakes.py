@@ -26,7 +26,7 @@ from pydantic import (
     SecretStr,
 )
 
-from evenbeat import Context, Evenbeat
+from evenbeat import Context, Evenbeat, NewJob
 from evenbeat.errors import InvalidInput
 from evenbeat.store.database import Database
 
@@ -75,6 +75,7 @@ def circle() -> list:
         ({"a": {"b": datetime.now(UTC)}}, "thing.a.b", "datetime"),
         ([{"b": [float("nan")]}], "thing.0.b.0", "nan"),
         ([{"b": {1: "x"}}], "thing.0.b", "key 1"),
+        ({"a": Decimal}, "thing.a", "type type"),
     ],
 )
 @pytest.mark.parametrize("annotation", [Any, object, dict | list, dict[str, Any] | list[Any]])
@@ -270,6 +271,16 @@ def test_a_handler_without_a_name_of_its_own_gets_one(app):
     assert app.task(functools.partial(tell, "Ada"), name="tell").name == "tell"
 
 
+def test_what_is_no_function_is_no_handler(app):
+    assert "@app.task(name='send')" in said(app.task, "send")
+    assert "needs a function, got 3." in said(app.task, 3)
+    assert "around=[" in said(app.task, tell, around=print)
+
+
+def test_arguments_of_a_schedule_are_a_document(app):
+    assert "payload is of the type list" in said(app.every("1h", payload=[1]), tell)
+
+
 def test_a_method_is_no_handler(app):
     assert "'self'" in said(app.task, Mailer.send)
     assert app.task(Mailer().send).job("ada").payload == {"to": "ada"}
@@ -345,6 +356,60 @@ def test_run_at_is_a_moment(app, value):
     assert text.startswith("run_at must be a datetime with a time zone")
 
 
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ([1], "metadata is of the type list, but must be a dict"),
+        ({1: "a"}, "metadata has the key 1, but must be a dict"),
+    ],
+)
+def test_metadata_are_a_document(app, metadata, words):
+    @app.task
+    def send() -> None: ...
+
+    assert words in said(send.options(metadata=metadata).job)
+    assert words in said(NewJob, send.spec, metadata=metadata)
+
+
+def test_a_part_of_the_metadata_that_is_no_json_is_named(app):
+    @app.task
+    def send() -> None: ...
+
+    wrong = {"a": {"b": [1, object()]}}
+    with app.eager():
+        text = said(send.options(metadata=wrong).enqueue)
+        assert text.startswith("metadata.a.b.1 cannot be stored as JSON: ")
+        text = said(send.options(metadata={"a": float("nan")}).enqueue)
+        assert text.startswith("metadata.a cannot be stored as JSON: ")
+
+
+def test_a_scope_is_more_than_a_name(app):
+    @app.task
+    def send() -> None: ...
+
+    for call in (
+        send.options(scope="acme").job,
+        lambda: app.jobs.list(scope="acme"),
+        lambda: app.schedules.count(scope="acme"),
+    ):
+        assert 'Scope("tenant", "acme"); got \'acme\'' in said(call)
+
+
+@pytest.mark.parametrize(
+    ("filters", "words"),
+    [
+        ({"queue": 3}, "queue must be a text or a list of texts, such as queue=['queue']; got 3."),
+        ({"task": [3]}, "task must be a text or a list of texts"),
+        ({"task": []}, "task is an empty list"),
+        ({"due_before": "2030-01-01"}, "due_before must be a datetime with a time zone"),
+        ({"created_after": date(2030, 1, 1)}, "created_after must be a datetime"),
+        ({"status": "runing"}, "status must be one of pending, "),
+    ],
+)
+def test_a_filter_that_means_nothing_is_named(app, filters, words):
+    assert words in said(app.jobs.list, **filters)
+
+
 def test_enqueue_many_takes_jobs_that_are_not_added_yet(app):
     @app.task
     def send(n: int = 1) -> None: ...
@@ -366,6 +431,8 @@ def test_enqueue_many_takes_jobs_that_are_not_added_yet(app):
 def test_queues_are_a_list(app):
     text = said(app.worker, queues="default")
     assert "queues=['default']" in text
+    assert "Leave it out to serve all" in said(app.worker, queues=[])
+    assert "queue must be 1 to 200" in said(app.worker, queues=[3])
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,8 @@ def update_job(
         waits_on = isinstance(spec.schedule, After) and body.after is not None and not rewiring
         schedule = spec.schedule if waits_on else schedule_for(body, spec.schedule)
         schedule = moved_once(body, schedule, moment)
-        edited = edited_spec(body, spec, task.spec, schedule, payload or job.payload)
+        after = payload or job.payload
+        edited = edited_spec(body, spec, task.spec, schedule, after, before=job.payload)
         service.app.registry.check_limits(edited)
         return edited
 

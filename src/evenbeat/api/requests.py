@@ -41,7 +41,7 @@ from evenbeat.api.fields import (
     one_given,
 )
 from evenbeat.domain.job import BY_NAME, SETTINGS, JobSpec, NewJob, Setting, with_settings
-from evenbeat.domain.limits import filled_key
+from evenbeat.domain.limits import filled_key, key_after_edit
 from evenbeat.domain.schedule import (
     LONGEST_INTERVAL,
     MOST_AWAITED,
@@ -288,7 +288,7 @@ def new_job(
     """The job that a request describes; its payload was checked by then."""
     schedule = schedule_for(request, None)
     job = NewJob(
-        edited_spec(request, defaults, defaults, schedule, payload),
+        edited_spec(request, defaults, defaults, schedule, payload, before={}),
         payload,
         start=_start(request),
         name=request.name,
@@ -308,8 +308,11 @@ def edited_spec(
     defaults: JobSpec,
     schedule: Schedule,
     payload: Mapping[str, Any],
+    *,
+    before: Mapping[str, Any],
 ) -> JobSpec:
-    """The spec with the request's fields in place of its own."""
+    """The spec with the request's fields in place of its own; `before` are the arguments that the
+    payload takes the place of."""
     requested = request.changed_settings()
     changes = {n: BY_NAME[n].of(defaults) if v is None else v for n, v in requested.items()}
     if "retry_cap" in requested and requested["retry_cap"] is None:
@@ -321,6 +324,10 @@ def edited_spec(
         # A key in a request is meant literally; that of a task may be made of the arguments.
         key = defaults.concurrency_key
         changes["concurrency_key"] = None if key is None else filled_key(key, payload)
+    elif "concurrency_key" not in requested:
+        changes["concurrency_key"] = key_after_edit(
+            spec.concurrency_key, defaults.concurrency_key, before, payload
+        )
     edited = replace(spec, task=request.task or spec.task, schedule=schedule)
     return with_settings(edited, changes)
 
@@ -353,12 +360,17 @@ def given_twice(field: str) -> InvalidInput:
 def edited_metadata(request: JobEdit, metadata: Mapping[str, Any]) -> Json | None:
     """The metadata with description and tags in it; None when the request says nothing of it."""
     touched = request.model_fields_set & {"metadata", "description", "tags"}
-    replanned = request.model_fields_set & _SCHEDULE_FIELDS
-    if not touched and not (replanned and (request.wording or WORDING in metadata)):
+    kept = metadata.get(WORDING)
+    wording = kept
+    if request.model_fields_set & _SCHEDULE_FIELDS:
+        # The wording belongs to the schedule: a dialect says what of it changes, and another
+        # schedule in our own words forgets it.
+        written = {} if request.wording is None else request.wording
+        known = kept if written and isinstance(kept, dict) else {}
+        wording = {n: v for n, v in {**known, **written}.items() if v is not None} or None
+    if not touched and wording == kept:
         return None
     result = dict(request.metadata or {}) if "metadata" in touched else dict(metadata)
-    # The wording belongs to the schedule: it changes with that alone.
-    wording = request.wording if replanned else metadata.get(WORDING)
     if wording or metadata:
         result.pop(WORDING, None)
     if wording:

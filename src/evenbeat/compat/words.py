@@ -72,8 +72,11 @@ def modern_fields(document: dict[str, Any]) -> dict[str, Any]:
                 field="interval_minutes",
             )
         wording = {"interval_minutes": number, "interval_type": unit or "minutes"}
-        if text is not None or wording != _in_largest_unit(seconds):
-            fields["wording"] = wording | ({} if text is None else {"schedule_time": text})
+        if wording == _in_largest_unit(seconds):
+            wording = dict.fromkeys(wording)  # what the schedule tells by itself
+        if "schedule_time" in document:
+            wording["schedule_time"] = text
+        fields["wording"] = wording
     elif unit is not None:
         raise InvalidInput(
             "interval_type is the unit of interval_minutes, which is missing. For example "
@@ -90,12 +93,14 @@ def older_fields(job: JobRecord) -> dict[str, Any]:
     fields: dict[str, Any] = {"schedule_time": job.cron_expression}
     fields |= _in_largest_unit(job.interval_seconds)
     wording = job.metadata.get(WORDING)
-    if isinstance(wording, dict):
+    if isinstance(wording, dict) and job.interval_seconds is not None:
         # Metadata can be written by anyone: only what the schedule really says is answered.
         number, unit = wording.get("interval_minutes"), wording.get("interval_type")
         size = SECONDS.get(unit, 0) if isinstance(unit, str) else 0
         if isinstance(number, int) and number * size == job.interval_seconds:
-            fields |= {name: wording[name] for name in fields if name in wording}
+            fields |= {"interval_minutes": number, "interval_type": unit}
+        if isinstance(text := wording.get("schedule_time"), str):
+            fields["schedule_time"] = text
     return fields | {"retry_backoff_seconds": plain_number(job.retry_backoff_seconds)}
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 from evenbeat.domain import setting_kinds as kinds
 from evenbeat.domain.catch_up import CatchUp, CatchUpMode
 from evenbeat.domain.clock_time import ClockTime
+from evenbeat.domain.json_values import check_document
 from evenbeat.domain.limits import MAX_RUNNING, Limits, RateLimit
 from evenbeat.domain.moments import EPOCH, as_utc
 from evenbeat.domain.retry import LONGEST_CAP, RetryPolicy
@@ -28,7 +29,7 @@ from evenbeat.domain.schedule import (
     schedule_columns,
     schedule_from_row,
 )
-from evenbeat.domain.scope import GLOBAL, Scope
+from evenbeat.domain.scope import GLOBAL, Scope, check_scope
 from evenbeat.domain.setting_kinds import SettingKind, check_name
 from evenbeat.domain.window import ExecutionWindow, parse_window
 
@@ -333,6 +334,10 @@ class NewJob:
             check_name("dedup_key", self.dedup_key)
         if isinstance(self.start, datetime):
             as_utc(self.start, field="start")
+        if self.scope is not GLOBAL:
+            check_scope(self.scope)
+        if self.metadata or not isinstance(self.metadata, dict):
+            check_document("metadata", self.metadata)
 
 
 def dedup_key(kind: str, id_: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from typing import Any
 
+from evenbeat.errors import InvalidInput
+
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -15,7 +17,21 @@ def parts(value: Any) -> Iterator[tuple[Any, Any]]:
         return iter(value.items())
     if isinstance(value, list | tuple | set | frozenset):
         return iter(enumerate(value))
-    return iter(getattr(value, "__dict__", {}).items())
+    return iter(() if isinstance(value, type) else getattr(value, "__dict__", {}).items())
+
+
+def check_document(field: str, value: object) -> None:
+    """Refuse what is no JSON object. Other keys than text would silently become text."""
+    problem = None if isinstance(value, Mapping) else f"is of the type {type(value).__name__}"
+    if isinstance(value, Mapping):
+        wrong = [key for key in value if not isinstance(key, str)]
+        problem = f"has the key {wrong[0]!r}" if wrong else None
+    if problem is not None:
+        raise InvalidInput(
+            f"{field} {problem}, but must be a dict with texts as keys, such as "
+            f'{field}={{"order": 7}}.',
+            field=field,
+        )
 
 
 def culprit(

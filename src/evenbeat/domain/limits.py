@@ -124,6 +124,18 @@ def filled_key(template: str, arguments: Mapping[str, Any]) -> str:
     )
 
 
+def key_after_edit(
+    key: str | None, template: str | None, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> str | None:
+    """The key of a job whose arguments are edited: one that its task made of them is made again,
+    and any other stays."""
+    try:
+        is_made = key is not None and template is not None and key == filled_key(template, before)
+    except InvalidInput:  # an argument was missing, so it had to have another one
+        return key
+    return filled_key(template, after) if is_made and template is not None else key
+
+
 def _parts(template: str) -> list[tuple[str, str | None]]:
     try:
         parts = list(Formatter().parse(template))

@@ -33,3 +33,14 @@ class Scope:
 
 
 GLOBAL = Scope()
+
+
+def check_scope(scope: object) -> Scope:
+    """Refuse what is no scope, such as a tenant's name alone."""
+    if not isinstance(scope, Scope):
+        raise InvalidInput(
+            f'scope must be a Scope, such as Scope("tenant", "acme"); got '
+            f"{shorten(repr(scope), 60)}.",
+            field="scope",
+        )
+    return scope

@@ -255,7 +255,10 @@ class ErrorNames(SettingKind):
 
     metavar = "NAMES"
     option_type = list[str]
-    _PATTERN = r"[^\s,{}\"\\]{1,200}"
+    # No spaces, marks of direction or control characters. They are listed, since what \s stands
+    # for differs between Python and those who read the OpenAPI document.
+    _SPACES = r"\x00-\x20\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff"
+    _PATTERN = rf"[^{_SPACES},{{}}\"\\]{{1,200}}"
 
     def __init__(self) -> None:
         one = {"type": "string", "pattern": f"^{self._PATTERN}$"}

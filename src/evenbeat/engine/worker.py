@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -214,6 +215,7 @@ class Worker:
         self._state, self._started_at = "running", time.monotonic()
         with suppress(StoreError):
             self._warn_of_unknown_queues(self.queues or ())
+            self._warn_of_unknown_tasks()
         self.events.start()
         for runner in self.runners:
             runner.start()
@@ -250,6 +252,23 @@ class Worker:
                     queue,
                     f" Did you mean {near[0]!r}?" if near else "",
                 )
+
+    def _warn_of_unknown_tasks(self) -> None:
+        """Jobs whose code is in no worker wait for ever, as where `--app` was left out."""
+        lanes = self._store.read.waiting_lanes(now=self.clock.override())
+        # Its own registration may not have reached the replica that lists are read from.
+        own = {task for runner in self.runners for task in runner.tasks}
+        waiting = Counter[str]()
+        for lane in lanes:
+            is_served = self.queues is None or lane.queue in self.queues
+            if is_served and not lane.workers and lane.task not in own:
+                waiting[lane.task] += lane.jobs
+        if waiting:
+            logger.warning(
+                "Jobs are due that no live worker has the task for: %s. Their code belongs in "
+                "the application that a worker is started with (--app).",
+                ", ".join(f"{task!r} ({jobs})" for task, jobs in sorted(waiting.items())),
+            )
 
     def drain(self) -> None:
         """Claim nothing more; what runs goes on."""

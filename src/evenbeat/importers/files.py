@@ -50,27 +50,28 @@ def read_text(path: Path) -> str:
 def load_file(path: Path, kind: str | None = None) -> Any:
     """The content of a JSON or YAML file; unless `kind` says which, the ending does."""
     kind = kind or ("json" if path.suffix == ".json" else "yaml")
-    text = read_text(path)
+    text, is_not = read_text(path), f"is not {kind.upper()}"
     try:
         if kind == "json":
             return json.loads(text)
         loader = _LineLoader(text)
         node = loader.get_single_node()
-        if _parts(node, {}) > _MOST_PARTS:
-            raise InvalidInput(
-                f"{path} has more than {_MOST_PARTS:,} parts once its aliases (*name) and merge "
-                "keys (<<) are written out. Use fewer of them, or several files.",
-                field="jobs",
-            )
-        return None if node is None else loader.construct_document(node)
+        if _parts(node, {}) <= _MOST_PARTS:
+            return None if node is None else loader.construct_document(node)
+        problem = (
+            f"has more than {_MOST_PARTS:,} parts once its aliases (*name) and merge keys (<<) "
+            "are written out. Use fewer of them, or several files"
+        )
     except json.JSONDecodeError as error:
-        problem = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        problem = f"{is_not}: line {error.lineno}, column {error.colno}: {error.msg}"
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        problem = f"line {line}: {error.problem}"
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        problem = str(error)
-    raise InvalidInput(f"{path} is not {kind.upper()}: {problem}.", field="jobs")
+        problem = f"{is_not}: line {line}: {error.problem}"
+    except RecursionError:
+        problem = f"{is_not}: it is nested too deeply"
+    except (yaml.YAMLError, ValueError) as error:
+        problem = f"{is_not}: {error}"
+    raise InvalidInput(f"{path} {problem}.", field="jobs")
 
 
 class _LineLoader(yaml.SafeLoader):

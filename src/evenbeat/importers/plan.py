@@ -193,7 +193,8 @@ def canonical(document: Mapping[str, Any]) -> Document:
     """The document with one way to write each thing; null says nothing. Raises InvalidInput."""
     fields = {name: value for name, value in document.items() if value is not None}
     fields = modern_fields(fields)
-    if wording := fields.pop(WORDING, None):
+    written = fields.pop(WORDING, None) or {}
+    if wording := {name: value for name, value in written.items() if value is not None}:
         fields["metadata"] = {**fields.get("metadata", {}), WORDING: wording}
     sources = {n: fields.pop(n) for n in ("url", "source_id", "source_name") if n in fields}
     if sources:

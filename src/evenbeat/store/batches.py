@@ -4,6 +4,7 @@ A batch ends in a transaction of its own, after the one that ends its last job. 
 any time, by anybody: a worker that is killed between both loses nothing, the next look ends it.
 """
 
+import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -257,4 +258,7 @@ class BatchTable(StorePart):
 
 def _record(row: Iterable[Any]) -> BatchRecord:
     record = BatchRecord._make(row)
-    return record._replace(counts=BatchCounts(**record.counts))  # type: ignore[arg-type]
+    counts: Any = record.counts
+    if isinstance(counts, str):  # on a borrowed connection of asyncpg, which leaves JSON as text
+        counts = json.loads(counts)
+    return record._replace(counts=BatchCounts(**counts))

@@ -10,7 +10,7 @@ from uuid import UUID
 from evenbeat.domain.decision import RunEnd
 from evenbeat.domain.first_run import FirstRun
 from evenbeat.domain.job import JobRecord, JobSpec, NewJob, spec_columns
-from evenbeat.domain.json_values import unstorable_text
+from evenbeat.domain.json_values import culprit, unstorable_text
 from evenbeat.domain.schedule import After
 from evenbeat.domain.scope import GLOBAL
 from evenbeat.domain.states import JobStatus
@@ -42,7 +42,9 @@ def encode_json(
     try:
         text = _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{field} cannot be stored as JSON: {error}.", field=field) from error
+        path, part = culprit(value, _encoding_error, field)
+        why = f"{path} cannot be stored as JSON: {_encoding_error(part) or error}."
+        raise InvalidInput(why, field=field) from error
     if len(text) > limit:
         raise TooLarge(
             f"{field} takes {len(text):,} bytes as JSON; at most {limit:,} are allowed. "
@@ -57,6 +59,14 @@ def encode_json(
             field=field,
         )
     return text
+
+
+def _encoding_error(value: Any) -> Exception | None:
+    try:
+        _ENCODER.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        return error
+    return None
 
 
 def new_job_columns(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> dict[str, Any]:

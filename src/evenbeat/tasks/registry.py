@@ -372,8 +372,6 @@ def define(
     hooks: Hooks = NO_HOOKS,
 ) -> TaskDefinition:
     """Look at a handler once, when it is declared, so that mistakes show at import."""
-    if not callable(handler):
-        raise InvalidInput(f"A task needs a function, got {handler!r}.", field="handler")
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise InvalidInput(
             f"The task {spec.task!r} is a generator: calling it runs nothing of it. Return a "
@@ -396,6 +394,10 @@ def define(
         )
     if isinstance(aliases, str):
         raise InvalidInput(f"aliases must be a list of names: [{aliases!r}].", field="aliases")
+    if not isinstance(around, list | tuple):
+        raise InvalidInput(
+            f"around must be a list of functions: around=[{around!r}].", field="around"
+        )
     for alias in aliases:
         check_name("aliases", alias)
     is_async = any(map(inspect.iscoroutinefunction, (handler, type(handler).__call__)))

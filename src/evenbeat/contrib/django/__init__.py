@@ -79,7 +79,7 @@ def connection_care(ctx: Context) -> ContextManager:
     """Like a request, a run begins and ends without connections that are broken or too old; for
     async handlers in the thread where Django keeps theirs."""
     on_loop = app.registry.get(ctx.job.task).runs is RunnerKind.ON_LOOP
-    return _care_beside_loop() if on_loop else _care()
+    return _cared_for_beside_loop() if on_loop else connections_cared_for()
 
 
 @app.lifespan
@@ -91,7 +91,8 @@ async def close_connections(_state: State) -> AsyncIterator[None]:
 
 
 @contextmanager
-def _care() -> Iterator[None]:
+def connections_cared_for() -> Iterator[None]:
+    """Around what uses Django's database in a thread that serves no request."""
     reset_queries()
     close_old_connections()
     try:
@@ -101,7 +102,7 @@ def _care() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _care_beside_loop() -> AsyncIterator[None]:
+async def _cared_for_beside_loop() -> AsyncIterator[None]:
     await sync_to_async(reset_queries)()
     await sync_to_async(close_old_connections)()
     try:

@@ -18,18 +18,19 @@ try:
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import TaskContext, TaskError, TaskResult, TaskResultStatus
     from django.tasks.exceptions import TaskResultDoesNotExist
-    from django.tasks.signals import task_enqueued
+    from django.tasks.signals import task_enqueued, task_finished, task_started
 except ImportError:
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import TaskContext, TaskError, TaskResult, TaskResultStatus
     from django_tasks.exceptions import TaskResultDoesNotExist
-    from django_tasks.signals import task_enqueued
+    from django_tasks.signals import task_enqueued, task_finished, task_started
 
-from evenbeat.contrib.django import app
+from evenbeat.contrib.django import app, connections_cared_for
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import JobRecord
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.errors import NotFound
+from evenbeat.events import Event, EventKind
 from evenbeat.task import Task
 from evenbeat.tasks.context import Context
 
@@ -135,19 +136,35 @@ class EvenbeatBackend(BaseTaskBackend):  # type: ignore[misc, unused-ignore]
         if iscoroutinefunction(task.func):
 
             async def run_async(ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
+                result = await self.aget_result(str(ctx.job.id))
+                await task_started.asend(type(self), task_result=result)
                 if task.takes_context:
-                    result = await self.aget_result(str(ctx.job.id))
                     args = [TaskContext(task_result=result), *args]
                 return await task.func(*args, **kwargs)
 
             return run_async
 
         def run(ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
+            result = self.get_result(str(ctx.job.id))
+            task_started.send(type(self), task_result=result)
             if task.takes_context:
-                args = [TaskContext(task_result=self.get_result(str(ctx.job.id))), *args]
+                args = [TaskContext(task_result=result), *args]
             return task.func(*args, **kwargs)
 
         return run
+
+
+def _tell_end(event: Event) -> None:
+    if "django_priority" not in event.job.metadata:
+        return  # a job of ours
+    backend = import_string(event.job.task).get_backend()
+    with connections_cared_for():
+        result = backend.get_result(str(event.job.id))
+        task_finished.send(type(backend), task_result=result)
+
+
+for _end in (EventKind.COMPLETE, EventKind.FAILED, EventKind.CANCELLED):
+    app.events.on(_end, _tell_end)
 
 
 def _ours(priority: int) -> int:

@@ -3,15 +3,20 @@
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection, transaction
+from django.dispatch import Signal
 from django.test import TransactionTestCase
 
 try:
-    from django.tasks import TaskResultStatus
+    from django.tasks import TaskResult, TaskResultStatus
     from django.tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
+    from django.tasks.signals import task_finished, task_started
 except ImportError:
-    from django_tasks import TaskResultStatus
+    from django_tasks import TaskResult, TaskResultStatus
     from django_tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
+    from django_tasks.signals import task_finished, task_started
 
+from collections import defaultdict
+from collections.abc import Callable
 from datetime import timedelta
 from uuid import uuid4
 
@@ -20,6 +25,7 @@ import pytest
 from bakery.models import Loaf
 from bakery.tasks import Burnt, abake, awatch, bake, burn, knead, watch
 from evenbeat.contrib.django import app
+from evenbeat.contrib.django.backend import EvenbeatBackend
 from evenbeat.contrib.django.models import DjangoJob
 from evenbeat.testing import Harness
 
@@ -92,6 +98,36 @@ class OnTheTestDatabase(TransactionTestCase):
         for unknown in (bake.enqueue("rye").id, uuid4(), "nonsense"):
             with pytest.raises(TaskResultDoesNotExist):
                 knead.get_result(str(unknown))
+
+    def test_django_s_signals_tell_of_each_try_and_of_the_end(self) -> None:
+        told: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
+
+        def listen(signal: Signal, name: str) -> Callable[..., None]:
+            def hear(sender: type, task_result: TaskResult, **_: object) -> None:
+                assert sender is EvenbeatBackend
+                told[task_result.id].append((name, task_result.status, task_result.attempts))
+
+            signal.connect(hear)
+            return hear
+
+        heard = [listen(task_started, "started"), listen(task_finished, "finished")]
+        try:
+            with Harness(app) as harness:
+                tasks = [knead.enqueue("rye"), watch.enqueue("oat"), awatch.enqueue()]
+                tasks.append(burn.enqueue())
+                harness.drain()
+        finally:
+            for hear in heard:
+                task_started.disconnect(hear)
+                task_finished.disconnect(hear)
+        once = ("started", "RUNNING", 1)
+        assert [told[task.id] for task in tasks] == [
+            [once, ("finished", "SUCCESSFUL", 1)],
+            [once, ("started", "RUNNING", 2), ("started", "RUNNING", 3),
+             ("finished", "SUCCESSFUL", 3)],
+            [once, ("finished", "SUCCESSFUL", 1)],
+            [once, ("finished", "FAILED", 1)],
+        ]  # fmt: skip
 
     def test_tasks_of_django_wait_in_their_order_until_they_are_due(self) -> None:
         with Harness(app) as harness:

@@ -98,7 +98,7 @@ def test_the_line_that_decides_comes_first_and_attempts_are_together(
     expect(own).to_have_count(1)
     expect(own).to_contain_text("conftest.py")
     assert run.locator(".frame").count() > 1
-    expect(run).to_contain_text('"lines": 1000')
+    expect(page.locator("main")).to_contain_text('"lines": 1000')
     attempts = page.locator("#attempts")
     expect(attempts).to_contain_text("this one")
     attempts.get_by_role("link", name=str(second.execution_number)).click()

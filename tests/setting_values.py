@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from evenbeat.domain.job import SETTINGS, Setting
 from evenbeat.domain.setting_kinds import (
+    ArgumentNames,
     Choice,
     Count,
     Duration,
@@ -23,6 +24,7 @@ _NAMES = st.text("abcäßz-:7", min_size=1, max_size=20)
 
 
 _OF_KIND: dict[type, st.SearchStrategy[Any]] = {
+    ArgumentNames: st.lists(st.from_regex(r"[a-z_]{1,20}", fullmatch=True), min_size=1, max_size=4),
     ErrorNames: st.lists(st.from_regex(r"[A-Za-z_.]{1,20}", fullmatch=True), max_size=4),
     Durations: st.lists(st.integers(0, 86_400), max_size=4),
     Flag: st.booleans(),
@@ -51,5 +53,9 @@ def settings_strategy() -> st.SearchStrategy[dict[str, Any]]:
     """Some of the settings, each with a value that it may have."""
     each = {setting.name: _values(setting) for setting in SETTINGS}
     return st.fixed_dictionaries({}, optional=each).filter(
-        lambda some: some.get("retry_cap", 10**9) >= some.get("retry_backoff", 60)
+        lambda some: (
+            some.get("retry_cap", 10**9) >= some.get("retry_backoff", 60)
+            and len(some.keys() & {"unique_for", "throttle", "debounce"}) < 2
+            and some.get("debounce_max", 10**9) >= some.get("debounce", 10**9)
+        )
     )

@@ -14,6 +14,7 @@ import yaml
 from evenbeat.domain.alerts import RULES, Rule
 from evenbeat.domain.job import SETTINGS, JobSpec, Setting
 from evenbeat.domain.setting_kinds import (
+    ArgumentNames,
     Choice,
     Count,
     Duration,
@@ -31,6 +32,7 @@ DEFAULTS = JobSpec(task="any")
 
 WORDS = {
     Duration: 'a duration: `"1h30m"` or seconds',
+    ArgumentNames: 'a list of names of arguments: `["user", "day"]`',
     ErrorNames: 'a list of exceptions or their names: `[TimeoutError, "httpx.ReadError"]`',
     Durations: 'a list of durations: `["10s", "1m"]`',
     Flag: "yes or no",

@@ -19,6 +19,7 @@ from evenbeat.domain.job import JobRecord, NewJob
 from evenbeat.domain.schedule import After, AfterCondition, Awaited, Once
 from evenbeat.domain.setting_kinds import check_name
 from evenbeat.domain.states import CANCEL, PAUSE, RESUME, RETRY, Verb
+from evenbeat.domain.unique import is_unique
 from evenbeat.errors import Conflict, InvalidInput, NotFound
 from evenbeat.job import Application, Job, Timeout
 from evenbeat.store.borrowed import on_borrowed
@@ -259,10 +260,12 @@ class Batches:
                 f"on must be 'success' (of all jobs) or 'any' (end of them), got {on!r}.",
                 field="on",
             )
-        if not isinstance(job.spec.schedule, Once) or job.start or job.dedup_key:
+        is_other = job.dedup_key is not None or is_unique(job.spec)
+        if not isinstance(job.spec.schedule, Once) or job.start or is_other:
             raise InvalidInput(
-                "The job that runs after a batch has neither schedule nor delay nor dedup_key: it "
-                "runs once, when the batch has ended. schedule_delay makes it wait a while.",
+                "The job that runs after a batch has neither schedule nor delay nor dedup_key, and "
+                "is neither unique nor throttled nor debounced: it runs once, when the batch has "
+                "ended. schedule_delay makes it wait a while.",
                 field="then",
             )
         self._app.registry.check_limits(job.spec)
@@ -290,9 +293,11 @@ def add_members(app: Application, id_: UUID, jobs: Iterable[NewJob], connection:
         added = app.store.add_many(members, connection=connection, now=app.now())
         for job, (job_id, is_new) in zip(members, added, strict=True):
             if not is_new:
+                shared = f"dedup_key {job.dedup_key!r}" if job.dedup_key else f"name {job.name!r}"
+                if is_unique(job.spec):
+                    shared = "unique key (unique_for, unique_by or throttle)"
                 raise Conflict(
-                    f"The job {job_id} has the {'dedup_key' if job.dedup_key else 'name'} "
-                    f"{job.dedup_key or job.name!r} of a job of this batch, and is none of it. "
+                    f"The job {job_id} has the {shared} of a job of this batch, and is none of it. "
                     "Let it end first, or leave the key out. Nothing was added."
                 )
         count += len(members)
@@ -304,6 +309,12 @@ def _check_member(job: NewJob) -> None:
         raise InvalidInput(
             f"The job of {job.spec.task!r} recurs, so it would never end. A batch takes jobs that "
             "run once.",
+            field="jobs",
+        )
+    if job.spec.debounce is not None:
+        raise InvalidInput(
+            f"The job of {job.spec.task!r} is debounced, so that another call could take its "
+            "place, which is no part of the batch. Leave debounce out.",
             field="jobs",
         )
 

@@ -238,7 +238,7 @@ class Decorators:
             around=around,
             hooks=self.registry.hooks,
         )
-        _check_key(definition)
+        _check_keys(definition)
         self.registry.add(definition)
         return TaskFunction(cast("Application", self), definition, function)
 
@@ -302,18 +302,22 @@ class Decorators:
         self.declared[name] = DeclaredSchedule(name, spec, encoded, scopes, **more)
 
 
-def _check_key(definition: TaskDefinition) -> None:
-    """Refuse a concurrency key made of an argument that the handler does not take."""
-    named = arguments_in(definition.spec.concurrency_key or "")
-    if not named:
+def _check_keys(definition: TaskDefinition) -> None:
+    """Refuse keys made of an argument that the handler does not take."""
+    named = {
+        "concurrency_key": arguments_in(definition.spec.concurrency_key or ""),
+        "unique_by": definition.spec.unique_by or (),
+    }
+    if not any(named.values()):
         return
     schema = definition.signature.json_schema()
     taken = schema.get("properties", {})
-    unknown = [name for name in named if name not in taken]
-    if unknown and not schema.get("additionalProperties"):
-        raise InvalidInput(
-            f"The concurrency_key {definition.spec.concurrency_key!r} is made of the argument "
-            f"{unknown[0]!r}, which the task {definition.name!r} does not take. Its arguments are: "
-            f"{', '.join(taken) or 'none'}.",
-            field="concurrency_key",
-        )
+    for field, names in named.items():
+        unknown = [name for name in names if name not in taken]
+        if unknown and not schema.get("additionalProperties"):
+            raise InvalidInput(
+                f"The {field} {getattr(definition.spec, field)!r} is made of the argument "
+                f"{unknown[0]!r}, which the task {definition.name!r} does not take. Its arguments "
+                f"are: {', '.join(taken) or 'none'}.",
+                field=field,
+            )

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import Context as Variables
 from contextvars import ContextVar, copy_context
+from copy import copy
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
@@ -33,6 +34,7 @@ from evenbeat.domain.job import JobRecord, NewJob, spec_columns
 from evenbeat.domain.schedule import Once
 from evenbeat.domain.states import FINISHED, LIVE, TRANSITIONS, ExecutionStatus, JobStatus
 from evenbeat.domain.step import Step, StepKind
+from evenbeat.domain.unique import holds_key, identified
 from evenbeat.engine.outcome import completed, encode_progress, failed
 from evenbeat.engine.run import Run
 from evenbeat.errors import IllegalTransition, InvalidInput
@@ -151,6 +153,7 @@ class Eager:
         self._raise_errors = raise_errors
         self._limit = max_json_bytes
         self._progress: dict[UUID | None, Any] = {}
+        self._unique: dict[str | None, EagerJob] = {}
 
     def find(self, job_id: UUID) -> EagerJob | None:
         """The job of this id, if it was enqueued here."""
@@ -158,8 +161,15 @@ class Eager:
 
     def add(self, job: NewJob) -> EagerJob:
         """Run the job, unless it has a schedule or waits for others."""
-        task = self._app.registry.get(job.spec.task)
+        task, job = self._app.registry.get(job.spec.task), identified(job)
+        standing = self._unique.get(job.unique_key)
+        if standing is not None and holds_key(standing.record(), self.now()):
+            same = copy(standing)
+            same.created = False
+            return same
         added = EagerJob(self._app, self._record(job))
+        if job.unique_key is not None:
+            self._unique[job.unique_key] = added
         self.jobs.append(added)
         if not isinstance(job.spec.schedule, Once):
             return added

@@ -147,6 +147,17 @@ def test_a_dedup_key_finds_the_job_that_is_there(evenbeat: Command):
     assert said.out.startswith(f"{first}  was there already")
 
 
+def test_a_unique_call_finds_the_job_that_is_there(evenbeat: Command, store: Store):
+    unique = ["x", "user=ann", "--unique-for", "1h", "--unique-by", "user"]
+    first = add(evenbeat, *unique, "page=1")
+    assert evenbeat("job", "add", *unique, "page=2").out.startswith(f"{first}  was there already")
+    debounced = ["x", "--debounce", "30s", "--debounce-max", "5m"]
+    waiting = add(evenbeat, *debounced, "page=1")
+    said = evenbeat("job", "add", *debounced, "page=2")
+    assert said.out.startswith(f"{waiting}  was there already")
+    assert store.read.job(UUID(waiting)).payload == {"page": 2}
+
+
 WRONG_ADDS = {
     "not KEY=VALUE": (["x", "to"], "'to' is not of the form KEY=VALUE"),
     "no key": (["x", "=5"], "'=5' is not of the form KEY=VALUE"),
@@ -156,6 +167,10 @@ WRONG_ADDS = {
     "no such file": (["x", "--payload", "@nowhere"], "nowhere cannot be read: No such file"),
     "two schedules": (["x", "--every", "1h", "--cron", "* * * * *"], "--every and --cron both say"),
     "no duration": (["x", "--every", "soon"], "'soon'"),
+    "two ways to be unique": (
+        ["x", "--throttle", "1h", "--debounce", "1m"],
+        "Give one of unique_for",
+    ),
     "no cron": (["x", "--cron", "* * *"], "cron"),
     "no zone": (["x", "--cron", "@daily", "--timezone", "Mars/Base"], "Mars/Base"),
     "no zone in a time": (["x", "--at", "2030-01-01T00:00:00"], "it has no time zone"),

@@ -247,6 +247,28 @@ def test_a_dedup_key_answers_with_the_live_job(client: TestClient) -> None:
     assert again.json()["duplicate"] is True
 
 
+def test_calls_that_another_job_stands_for(client: TestClient, app: Evenbeat) -> None:
+    app.clock = VirtualClock()
+    for way in ({"unique_for": "1h"}, {"throttle": 3600}, {"unique_by": ["n"], "delay": "1h"}):
+        fields = {"task": "echo", "payload": {"n": 1}} | way
+        first = add(client, **fields)
+        again = client.post(JOBS, json=fields)
+        assert (again.status_code, again.json()["duplicate"]) == (200, True), again.text
+        assert again.json()["id"] == first["id"]
+    assert (first["unique_by"], first["dedup_key"]) == (["n"], 'unique:echo:{"n": 1}')
+
+    waiting = add(client, task="echo", payload={"n": 1}, debounce="5m", debounce_max="1h")
+    assert waiting["next_run_at"] == "2030-01-01T00:05:00Z"
+    app.clock.move_to(app.clock.now() + timedelta(minutes=4))
+    wanted = {"task": "echo", "payload": {"n": 2}, "debounce": "5m", "debounce_max": "1h"}
+    (answer,) = client.post(f"{JOBS}/bulk", json={"jobs": [wanted]}).json()["jobs"]
+    assert (answer["id"], answer["created"]) == (waiting["id"], False)
+    now = client.get(f"{JOBS}/{waiting['id']}").json()
+    assert (now["payload"], now["next_run_at"]) == ({"n": 2}, "2030-01-01T00:09:00Z")
+    # What GET answers is taken back.
+    assert client.patch(f"{JOBS}/{waiting['id']}", json=now).json()["debounce_max"] == 3600
+
+
 def test_a_changed_schedule_is_planned_anew_and_an_unchanged_one_is_not(
     client: TestClient, app: Evenbeat
 ) -> None:
@@ -429,6 +451,12 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"scope": "tenant"}, "scope"),
     ({"paused": "yes"}, "paused"),
     ({"retry_delays": ["10s", "never"]}, "retry_delays.1"),
+    ({"unique_by": "n"}, "unique_by"),
+    ({"unique_by": ["n"]}, "unique_by"),  # which the payload has not
+    ({"unique_for": "1h", "throttle": "1h"}, "throttle"),
+    ({"debounce_max": "1h"}, "debounce_max"),
+    ({"debounce": "1h", "name": "x"}, "debounce"),
+    ({"debounce": "1h", "after": "x"}, "debounce"),
 ]  # fmt: skip
 
 

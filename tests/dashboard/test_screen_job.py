@@ -253,6 +253,20 @@ def test_an_off_peak_job_shows_the_hours_that_were_found(site: Site) -> None:
     expect(page.locator("main")).to_contain_text(job.execution_window)
 
 
+def test_a_call_that_another_job_stands_for_leads_to_that_job(site: Site) -> None:
+    for notice in ("Added send_report.", "A job like this was there already."):
+        page = site.visit("operator", "/jobs/new?task=send_report")
+        page.get_by_label("Once").check()
+        page.get_by_label("Payload").fill('{"to": "only@b.c"}')
+        page.get_by_text("More settings").click()
+        page.get_by_label("Unique for").fill("1h")
+        page.get_by_label("Unique by").fill("to")
+        page.get_by_role("button", name="Add job").click()
+        expect(page.locator(".notice")).to_contain_text(notice)
+    added = [j for j in site.app.jobs.list(task="send_report") if j.payload == {"to": "only@b.c"}]
+    assert [str(job.id) for job in added] == [page.url.rpartition("/")[2]]
+
+
 def test_a_task_that_no_worker_has_is_warned_about(site: Site) -> None:
     page = site.visit("operator", "/jobs/new?task=imagined&queue=elsewhere")
     page.get_by_label("Once").check()
@@ -281,6 +295,8 @@ def test_a_task_that_no_worker_has_is_warned_about(site: Site) -> None:
         ({"name": "x" * 999}, "name"),
         ({"name": "taken"}, "name"),
         ({"placement": "nowhere", "kind": "every", "every": "1h"}, "placement"),
+        ({"unique_by": "cc"}, "unique_by"),
+        ({"unique_for": "1h", "throttle": "1h"}, "throttle"),
     ],
 )
 def test_what_is_wrong_is_said_at_its_field(site: Site, form: dict[str, str], place: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -150,6 +151,32 @@ class TestMembers:
         shop.harness.drain()
         assert len(shop.reports) == 1
         assert [batch.id for batch in shop.app.batches.list()] == [kept.id]
+
+    def test_it_is_added_and_read_some_at_a_time(self, shop: Shop) -> None:
+        jobs, alive, most = 9_000, 0, 0
+
+        class Arguments(dict[str, Any]):
+            """Counts how many of them there are."""
+
+            def __init__(self, number: int) -> None:
+                nonlocal alive, most
+                super().__init__(number=number)
+                alive += 1
+                most = max(most, alive)
+
+            def __del__(self) -> None:
+                nonlocal alive
+                alive -= 1
+
+        spec = shop.send.spec
+        batch = shop.app.batch((NewJob(spec, Arguments(n)) for n in range(jobs)), then=shop.report)
+        assert batch.counts().total == jobs
+        assert (alive, most < jobs / 2) == (0, True), most
+        shop.harness.drain()
+        # More than two pages of results, each once and in the order of the jobs.
+        assert shop.reports == [(BatchCounts(completed=jobs), [n * 10 for n in range(jobs)])]
+        results = batch.results()
+        assert [next(results) for _ in range(3)] == [0, 10, 20]
 
     def test_a_taken_key_is_refused_and_nothing_added(self, shop: Shop) -> None:
         shop.send.options(dedup_key="one").enqueue(1)

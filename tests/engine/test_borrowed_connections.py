@@ -169,6 +169,28 @@ def test_many_jobs_with_keys_names_and_dependencies_commit_and_roll_back_as_one(
 
 
 @pytest.mark.parametrize("kind", ASYNC)
+def test_calls_that_a_job_of_the_transaction_stands_for(
+    app: Evenbeat, noop: Task[[], None], server_url: str, kind: str
+) -> None:
+    async def run() -> None:
+        async with ASYNC[kind](server_url) as lent:
+            bound = noop.options(connection=lent.source)
+            ways = [bound.options(unique_for="1h"), bound.options(debounce="1h")]
+            for way in ways:
+                first = await way.enqueue_async()
+                assert first.created
+                assert not (await way.enqueue_async()).created
+                (again,) = await app.enqueue_many_async([way.job()], connection=lent.source)
+                assert (again, again.created) == (first, False)
+            await lent.rollback()
+            assert [(await way.enqueue_async()).created for way in ways] == [True, True]
+            await lent.commit()
+        assert not noop.options(unique_for="1h").enqueue().created
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ASYNC)
 def test_a_batch_and_a_schedule_belong_to_the_transaction_too(
     app: Evenbeat, noop: Task[[], None], server_url: str, kind: str
 ) -> None:

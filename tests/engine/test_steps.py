@@ -248,21 +248,25 @@ def test_a_sleep_gives_the_slot_back_and_costs_no_attempt(
     assert [run.retry_attempt for run in job.executions()] == [0, 0, 0]
 
 
+def restarted(shop: Shop, harness: Harness) -> tuple[Shop, Harness]:
+    """The application and its worker anew, as after a deployment: only the database is left."""
+    settings, now = shop.app.settings, harness.now
+    assert settings.database_url is not None
+    harness.close()
+    other = Shop()
+    url = settings.database_url.get_secret_value()
+    other.app.configure(database_url=url, db_schema=settings.db_schema)
+    return other, Harness(other.app, now)
+
+
 def test_a_restarted_worker_goes_on_where_the_first_stopped(
     shop: Shop, evenbeat_harness: HarnessFor
 ) -> None:
     harness = evenbeat_harness(shop.app)
     job = shop.sleeper.enqueue()
     harness.advance("1d")
-    schema = shop.app.settings.db_schema
-    harness.close()
-    other = Shop()
-    other.app.configure(database_url=shop.app.settings.database_url.get_secret_value())  # type: ignore[union-attr]
-    other.app.configure(
-        database_url=shop.app.settings.database_url.get_secret_value(),  # type: ignore[union-attr]
-        db_schema=schema,
-    )
-    with Harness(other.app, DEFAULT_START + DAY) as second:
+    other, second = restarted(shop, harness)
+    with second:
         second.advance("2d")
         assert other.app.job(job.id).status() == JobStatus.COMPLETED
         assert (shop.calls, other.calls) == (["mail"], ["mail"])
@@ -443,6 +447,33 @@ def test_an_event_that_does_not_come_is_an_error_that_needs_no_retry(
         job.send_event("approved", payload)
     harness.drain()
     assert job.result() == [1, 2]
+
+
+def test_a_wait_of_three_days_outlasts_restarts(shop: Shop, evenbeat_harness: HarnessFor) -> None:
+    harness = evenbeat_harness(shop.app)
+    ids = [shop.approval.enqueue().id for _ in range(3)]
+    harness.advance("1d")
+    other, second = restarted(shop, harness)
+    with second:
+        heard, late, never = (other.app.job(id_) for id_ in ids)
+        second.advance("23h")
+        assert {job.status() for job in (heard, late, never)} == {JobStatus.SCHEDULED}
+        for job in (heard, late):
+            job.send_event("approved", {"by": "ann"})
+        another, third = restarted(other, second)  # before it has run with the event
+    with third:
+        third.advance("1h")
+        assert never.record().next_run_at == DEFAULT_START + 3 * DAY
+        heard = another.app.job(heard.id)
+        heard.send_event("approved", {"by": "bob"})
+        third.advance("1d")
+        assert heard.result() == [{"by": "ann"}, {"by": "bob"}]
+        assert another.app.job(never.id).status() == JobStatus.FAILED
+        assert last(another.app.job(never.id)).error_code == "event_timeout"
+        # The second wait of this one has begun a day before, and has its own three days.
+        waiting = another.app.job(late.id).record()
+        assert (waiting.status, waiting.current_retry_count) == ("scheduled", 0)
+        assert waiting.next_run_at == DEFAULT_START + timedelta(days=4, hours=23)
 
 
 def test_a_handler_may_catch_the_timeout(evenbeat_harness: HarnessFor) -> None:

@@ -13,11 +13,12 @@ from evenbeat.store.statements import bind, in_schema, load_statements, with_col
 SOURCE = Path(evenbeat.__file__).parent
 FILES = sorted(SOURCE.glob("*/sql/*.sql"))
 STATEMENTS = dict(load_statements("evenbeat"))
-STATEMENTS["add"] = with_columns(
-    STATEMENTS["add"],
-    "add",
-    ["id", "status", "plan_time", "next_run_at", *spec_columns(JobSpec("t"))],
-)
+for name in ("add", "add_debounced"):
+    STATEMENTS[name] = with_columns(
+        STATEMENTS[name],
+        name,
+        ["id", "status", "plan_time", "next_run_at", *spec_columns(JobSpec("t"))],
+    )
 PARAMETER = re.compile(r"%\((\w+)\)s")
 
 

@@ -56,6 +56,7 @@ def load(ctx: Context) -> None:
     assert_type(ctx.predecessor_plan_time, datetime | None)
     ctx.report(rows_affected=3, source="a.csv", parts=[1, 2])
     load.options(never_retry=[KeyError, "timeout"], expires=timedelta(minutes=5)).enqueue()
+    load.options(unique_for="1h", unique_by=["user"], throttle=None, debounce=None)
 
 
 @app.task(retry=RetryPolicy(max_retries=2))

@@ -41,7 +41,8 @@ CREATED: dict[int | str, dict[str, Any]] = {
     201: {"headers": _LOCATION},
     200: {
         "model": JobDocument,
-        "description": "The job was there already: by its dedup_key, or by the Idempotency-Key.",
+        "description": "A job was there already: by its dedup_key, as one that is unique, "
+        "throttled or debounced, or by the Idempotency-Key.",
         "headers": _LOCATION | REPLAYED_HEADER,
     },
 }

@@ -112,7 +112,10 @@ class JobDocument(_Identity):
     dependents: list[DependentDocument] | None = only_if_any(
         "The first 100 jobs that run after this one; only where one job is asked for."
     )
-    duplicate: bool | None = only_if_any("True: a live job had the dedup key.")
+    duplicate: bool | None = only_if_any(
+        "True: nothing was added, as a job stood for this call: by its dedup_key, or as one "
+        "that is unique, throttled or debounced."
+    )
     warnings: list[str] | None = only_if_any("What may need attention.")
 
 

@@ -17,10 +17,11 @@ from typing import Any
 
 from evenbeat.api.requests import CRAWL, DEDUP_KEYS, DIALECTS, WORDING
 from evenbeat.api.responses import JOB_EXTRAS
-from evenbeat.domain.job import JobRecord, NewJob, dedup_key
+from evenbeat.domain.job import JobRecord, NewJob
 from evenbeat.domain.schedule import LONGEST_INTERVAL, parse_schedule
 from evenbeat.domain.setting_kinds import plain_number
 from evenbeat.domain.states import VERBS, JobStatus, Verb
+from evenbeat.domain.unique import dedup_key
 from evenbeat.errors import IllegalTransition, InvalidInput
 from evenbeat.store.part import one_of
 

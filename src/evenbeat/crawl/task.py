@@ -17,7 +17,8 @@ from evenbeat.crawl.child import CrawledPage, CrawlRequest, crawler, last_words,
 from evenbeat.crawl.documents import Documents, Lease
 from evenbeat.crawl.normal_forms import canonical_url
 from evenbeat.domain.decision import beyond_limit
-from evenbeat.domain.job import JobSpec, NewJob, dedup_key
+from evenbeat.domain.job import JobSpec, NewJob
+from evenbeat.domain.unique import dedup_key
 from evenbeat.engine.maintenance import SimpleChore
 from evenbeat.errors import Fail, Retry
 from evenbeat.external.processes import Ending, started

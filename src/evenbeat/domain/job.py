@@ -5,7 +5,6 @@
 files and the reference table in the documentation all derive from it.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
@@ -31,6 +30,7 @@ from evenbeat.domain.schedule import (
 )
 from evenbeat.domain.scope import GLOBAL, Scope, check_scope
 from evenbeat.domain.setting_kinds import SettingKind, check_name
+from evenbeat.domain.unique import check_unique
 from evenbeat.domain.window import ExecutionWindow, parse_window
 
 
@@ -80,6 +80,11 @@ class JobSpec:
     concurrency_key: str | None = None
     concurrency_limit: int | None = None
     rate_limit: RateLimit | None = None
+    unique_for: timedelta | None = None
+    unique_by: tuple[str, ...] | None = None
+    throttle: timedelta | None = None
+    debounce: timedelta | None = None
+    debounce_max: timedelta | None = None
 
     def __post_init__(self) -> None:
         check_name("task", self.task)
@@ -89,6 +94,7 @@ class JobSpec:
                 parsed = setting.kind.parse(setting.name, value)
                 if not setting.path:
                     object.__setattr__(self, setting.name, parsed)
+        check_unique(self)
 
     @property
     def limits(self) -> Limits | None:
@@ -131,6 +137,7 @@ class Setting(NamedTuple):
 
 
 WHEN, HOW, DEADLINES, RETRIES, LIMITS = "When", "How", "Deadlines", "Retries", "Limits"
+DUPLICATES = "Duplicates"
 
 SETTINGS = (
     Setting("placement", kinds.Choice(Placement), WHEN,
@@ -198,9 +205,24 @@ SETTINGS = (
             "How many jobs with the key run at once; 1 for a key without a rate."),
     Setting("rate_limit", kinds.Rate(), LIMITS,
             "How often a job with the key may start, such as 10/s."),
+    Setting("unique_for", kinds.Duration(), DUPLICATES,
+            "How long, from when a job was added, another call with the same arguments is answered "
+            "with it."),
+    Setting("unique_by", kinds.ArgumentNames(), DUPLICATES,
+            "The arguments by which calls are the same. Alone: for as long as the first job has "
+            "not ended."),
+    Setting("throttle", kinds.Duration(), DUPLICATES,
+            "How long, from when a job was added, other calls of the task are answered with it."),
+    Setting("debounce", kinds.Duration(), DUPLICATES,
+            "How long a job waits for another call of the task, which then takes its place."),
+    Setting("debounce_max", kinds.Duration(), DUPLICATES,
+            "The longest that other calls may put it off."),
 )  # fmt: skip
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 _OPTIONAL = {one.name for one in fields(JobSpec) if one.default is None} | {"catch_up_window"}
+
+_ONLY_ONCE = [BY_NAME["expires"].column, *(s.column for s in SETTINGS if s.group == DUPLICATES)]
+"""What a recurring job has no use for."""
 
 DurationLike = timedelta | float | str
 
@@ -244,6 +266,11 @@ class JobOptions(CommonOptions, total=False):
     retry_cap: DurationLike
     retry_jitter: float
     retry_delays: Sequence[DurationLike]
+    unique_for: DurationLike | None
+    unique_by: Sequence[str] | None
+    throttle: DurationLike | None
+    debounce: DurationLike | None
+    debounce_max: DurationLike | None
 
 
 def with_settings(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
@@ -299,7 +326,7 @@ def spec_columns(spec: JobSpec) -> dict[str, Any]:
     if not spec.schedule.is_placed:
         columns["placement"] = None
     if isinstance(spec.schedule, Recurring):
-        columns["expires_seconds"] = None
+        columns |= dict.fromkeys(_ONLY_ONCE)
     else:
         columns["catch_up_window_seconds"] = None
     if (limits := spec.limits) is not None:
@@ -326,6 +353,8 @@ class NewJob:
     created_by: str | None = None
     parent_id: UUID | None = None
     batch_id: UUID | None = None
+    unique_key: str | None = None
+    """By which other calls find it; the store makes it (see `identified`)."""
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -338,13 +367,6 @@ class NewJob:
             check_scope(self.scope)
         if self.metadata or not isinstance(self.metadata, dict):
             check_document("metadata", self.metadata)
-
-
-def dedup_key(kind: str, id_: str) -> str:
-    """What at most one live job has for this thing; of an id that is no name, its hash."""
-    key = f"{kind}:{id_}"
-    usable = len(key) <= kinds.MAX_NAME and key.isprintable() and key == key.strip()
-    return key if usable else f"{kind}:{hashlib.sha256(id_.encode()).hexdigest()}"
 
 
 class JobRecord(NamedTuple):
@@ -412,6 +434,11 @@ class JobRecord(NamedTuple):
     concurrency_key: str | None
     concurrency_limit: int | None
     rate_limit: str | None
+    unique_for_seconds: float | None
+    unique_by: list[str] | None
+    throttle_seconds: float | None
+    debounce_seconds: float | None
+    debounce_max_seconds: float | None
     name: str | None
     scope_kind: str
     scope_id: str

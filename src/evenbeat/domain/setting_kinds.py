@@ -295,6 +295,29 @@ class ErrorNames(SettingKind):
         return tuple(stored)
 
 
+class ArgumentNames(ErrorNames):
+    """A list of a handler's arguments."""
+
+    _ONE = r"[A-Za-z_][A-Za-z0-9_]{0,199}"
+
+    def __init__(self) -> None:
+        one = {"type": "string", "pattern": f"^{self._ONE}$"}
+        SettingKind.__init__(
+            self, type="array", items=one, minItems=1, maxItems=50, examples=[["user", "day"]]
+        )
+
+    def parse(self, name: str, value: Any) -> tuple[str, ...]:
+        names = tuple(value) if isinstance(value, list | tuple) else ()
+        fit = all(isinstance(one, str) and re.fullmatch(self._ONE, one) for one in names)
+        if not fit or not 1 <= len(names) <= 50:
+            raise InvalidInput(
+                f"{name} must be a list of one to 50 names of arguments, such as "
+                f'["user"], got {shorten(repr(value), 60)}.',
+                field=name,
+            )
+        return tuple(sorted(set(names)))
+
+
 class Size(SettingKind):
     """An amount of memory: text such as "512MB", or a number of bytes; documents answer bytes. As
     in PostgreSQL, a kB is 1024 bytes; kiB, MiB and so on mean the same."""

@@ -154,8 +154,8 @@ class Retention:
         cutoff = now - self._age
         removed = self._store.run_logs.prune(older_than=now - self._log_age, between=between)
         # Jobs first, so that the walk over the history takes theirs along.
-        removed += upkeep.prune_jobs(older_than=cutoff, between=between)
-        removed += upkeep.prune_jobs(older_than=now, own_rule=True, between=between)
+        removed += upkeep.prune_jobs(older_than=cutoff, between=between, now=now)
+        removed += upkeep.prune_jobs(older_than=now, own_rule=True, between=between, now=now)
         removed += self._store.batches.prune(older_than=cutoff, between=between)
         removed += upkeep.prune_executions(
             older_than=cutoff, keep=self._executions, between=between, now=now

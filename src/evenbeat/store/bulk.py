@@ -15,7 +15,7 @@ from evenbeat.store.rows import DEFAULTS, encode_json
 
 _JOB_COLUMNS = (
     "id", "created_at", "updated_at", "payload", "metadata",
-    "name", "dedup_key", "parent_id", "batch_id",
+    "name", "dedup_key", "unique_key", "parent_id", "batch_id",
     "created_by", "scope_kind", "scope_id", *FirstRun._fields,
 )  # fmt: skip
 _LINES_PER_WRITE = 500
@@ -51,27 +51,32 @@ def add_in_bulk(
         chunks = iter(lambda: "".join(islice(lines, _LINES_PER_WRITE)), "")
         database.copy(connection, schema, table, columns, chunks)
 
-    if not any(job.dedup_key is not None or job.name is not None for job in jobs):
+    uniques = [job.unique_key for job in jobs if job.unique_key is not None]
+    if not uniques and not any(job.dedup_key is not None or job.name is not None for job in jobs):
         copy(database.schema, "jobs")
         return list(map(Added, ids, repeat(True)))
     # Rows go beside the table first, so that those whose keys or names are taken can be left out.
     database.rows("drop_stage", {}, connection)
     database.rows("create_stage", {}, connection)
     copy("pg_temp", "evenbeat_stage")
+    if uniques:
+        database.rows("free_unique_keys", {"keys": uniques, "now": now}, connection)
     inserted = {row[0] for row in database.rows("add_from_stage", {}, connection)}
     pairs = list(zip(ids, jobs, strict=True))
     keys = [j.dedup_key for id_, j in pairs if j.dedup_key is not None and id_ not in inserted]
     taken = database.rows("live_by_dedup_key", {"keys": keys}, connection)
     live: dict[str | None, UUID] = dict(taken)
+    standing = database.rows("by_unique_key", {"keys": uniques}, connection) if uniques else []
+    unique: dict[str | None, UUID] = dict(standing)
     added = []
     for id_, job in pairs:
         existing = None
         if id_ not in inserted:
-            existing = live.get(job.dedup_key) or named(database, job, connection)
+            existing = unique.get(job.unique_key) or live.get(job.dedup_key)
+            existing = existing or named(database, job, connection)
             if existing is None:
-                raise Conflict(
-                    f"The job {job.name or job.dedup_key!r} was taken and freed meanwhile."
-                )
+                key = job.name or job.dedup_key or job.unique_key
+                raise Conflict(f"The job {key!r} was taken and freed meanwhile.")
         added.append(Added(existing or id_, created=existing is None))
     return added
 
@@ -108,7 +113,10 @@ def copy_lines(
         moment, previous, rest = now.isoformat(), None, ""
         for job_id, job, run in zip(ids, jobs, runs, strict=True):
             spec, scope = job.spec, job.scope
-            who = (job.name, job.dedup_key, job.parent_id, job.batch_id, job.created_by)
+            who = (
+                job.name, job.dedup_key, job.unique_key,
+                job.parent_id, job.batch_id, job.created_by,
+            )  # fmt: skip
             own = (*who, scope, run, spec)
             if own != previous:
                 previous = own

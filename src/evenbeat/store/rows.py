@@ -88,6 +88,7 @@ def new_job_columns(job_id: UUID, job: NewJob, first: FirstRun, limit: int) -> d
         "placed_at": first.placed_at,
         "name": job.name,
         "dedup_key": job.dedup_key,
+        "unique_key": job.unique_key,
         "parent_id": job.parent_id,
         "batch_id": job.batch_id,
         "created_by": job.created_by,

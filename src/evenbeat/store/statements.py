@@ -24,7 +24,7 @@ _HOT_FILES = frozenset(
 _REPORTS = "reads.sql"
 
 _PLANS = frozenset({"plan_time", "next_run_at"})
-_UNIQUE = frozenset({"name", "dedup_key"})
+_UNIQUE = frozenset({"name", "dedup_key", "unique_key"})
 _UNTOUCHED = frozenset({"id", "created_at", "updated_at"})
 _SPEC_COLUMNS = tuple(spec_columns(JobSpec(task="any")))
 
@@ -33,6 +33,7 @@ SNIPPETS = {
     "job": ", ".join(f"j.{name}" for name in JobRecord._fields),
     "job_but_plan": ", ".join(f"j.{name}" for name in JobRecord._fields if name != "plan_time"),
     "spec_changes": ", ".join(f"{c} = %({c})s" for c in _SPEC_COLUMNS if c != "priority"),
+    "spec_of_call": ", ".join(f"{c} = excluded.{c}" for c in _SPEC_COLUMNS),
     "restored": ", ".join(f"{c} = r.{c}" for c in JobRecord._fields if c not in _UNTOUCHED),
     "execution": ", ".join(f"e.{name}" for name in Execution._fields),
     "batch": ", ".join(f"b.{name}" for name in BatchRecord._fields),
@@ -70,6 +71,17 @@ SNIPPETS["is_over"] = """CASE
                                  AND p.batch_id IS DISTINCT FROM b.id
                                  OR o.status IN ('open', 'running')))))
     END"""
+
+# Whether the job `j`, which has a key that is unique for a period, keeps others from having it.
+SNIPPETS["holds_key"] = f"""CASE WHEN j.debounce_seconds IS NOT NULL
+    THEN j.status IN ('pending', 'scheduled', 'paused')
+    ELSE coalesce(j.created_at + coalesce(j.throttle_seconds, j.unique_for_seconds)
+                                 * interval '1s' > {SNIPPETS["now"]}, false)
+         AND (j.throttle_seconds IS NOT NULL OR j.status NOT IN ('failed', 'cancelled')) END"""
+# In the words of the index `jobs_unique`: of debounced jobs, those that have never started.
+SNIPPETS["in_jobs_unique"] = (
+    "unique_key IS NOT NULL AND (debounce_seconds IS NULL OR run_count = 0)"
+)
 
 # One row for each (queue, task, priority) that has waiting jobs, with its oldest due time: the
 # inside of a recursive query, which is told its own name. It hops from lane to lane through the

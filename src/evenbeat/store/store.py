@@ -16,6 +16,7 @@ from evenbeat.domain.job import JobRecord, NewJob
 from evenbeat.domain.limits import Limits
 from evenbeat.domain.schedule import After, Once
 from evenbeat.domain.states import JobStatus
+from evenbeat.domain.unique import identified, is_unique
 from evenbeat.errors import Conflict, NameTaken, StoreError
 from evenbeat.store.api_tables import AccessTables, IdempotencyKeys, Templates
 from evenbeat.store.audit import AuditLog
@@ -125,8 +126,10 @@ class Store:
     def add(
         self, job: NewJob, *, connection: Connection | None = None, now: datetime | None = None
     ) -> Added:
-        """Add one job. A live job with the same dedup key is returned instead; a name that is
-        taken in its scope raises `NameTaken`."""
+        """Add one job. One that has the same dedup key, or stands for the same call, is returned
+        instead; a name that is taken in its scope raises `NameTaken`."""
+        if is_unique(job.spec):
+            job = identified(job)
         if connection is None and isinstance(job.spec.schedule, After):
             return self.database.atomically(lambda own: self.add(job, connection=own, now=now))
         if asks_load(job.spec):
@@ -137,8 +140,12 @@ class Store:
         first = self._first_run(job_id, job, now, connection)
         columns = new_job_columns(job_id, job, first, self._max_json_bytes)
         params = {"now": now, "channel": self.database.channel}
+        debounced = job.unique_key is not None and job.spec.debounce is not None
+        statement = "add_debounced" if debounced else "add"
         for _ in range(3):
-            if self.database.insert("add", columns, params, connection):
+            if rows := self.database.insert(statement, columns, params, connection):
+                if rows[0][0] != job_id:
+                    return Added(rows[0][0], created=False)
                 if connection is not None and isinstance(job.spec.schedule, After):
                     self.dependencies.tie({job_id: job}, connection, now=now)
                 if first.placed_at is not None:
@@ -146,12 +153,12 @@ class Store:
                 return Added(job_id, created=True)
             if first.placed_at is not None:
                 self._placer().confirm((), [job_id])
-            live = self._standing_in(job, connection)
+            live = self._standing_in(job, connection, now)
             if live is not None:
                 return Added(live, created=False)
         raise Conflict(
-            f"The job with dedup key {job.dedup_key!r} kept starting and ending while this one was "
-            "added. Try again."
+            f"The job with the key {job.dedup_key or job.unique_key!r} kept starting and ending "
+            "while this one was added. Try again."
         )
 
     def add_many(
@@ -165,8 +172,21 @@ class Store:
         within the batch, are answered with the job that has them."""
         if not jobs:
             return []
-        jobs = self._with_load(jobs, now)
         specs = {id(job.spec): job.spec for job in jobs}.values()  # of many jobs, few differ here
+        if any(map(is_unique, specs)):
+            jobs = [identified(job) for job in jobs]
+        if any(spec.debounce is not None for spec in specs):
+            waiting = [n for n, job in enumerate(jobs) if job.spec.debounce is not None]
+            with self.database.transaction(connection) as own:
+                # One by one, as a second call changes the job of the first; in the order of their
+                # keys, so that two callers do not wait for each other.
+                waiting.sort(key=lambda n: jobs[n].unique_key or "")
+                done = {n: self.add(jobs[n], connection=own, now=now) for n in waiting}
+                rest = [job for n, job in enumerate(jobs) if n not in done]
+                others = iter(self.add_many(rest, connection=own, now=now))
+                return [done.get(n) or next(others) for n in range(len(jobs))]
+        jobs = self._with_load(jobs, now)
+        specs = {id(job.spec): job.spec for job in jobs}.values()
         if any_limits := [limits for spec in specs if (limits := spec.limits) is not None]:
             self._note_limits(any_limits, now)
         ids = with_ids(jobs)
@@ -464,8 +484,16 @@ class Store:
         self.limits.note(limits, now=now)
         self._keyed.job_added()
 
-    def _standing_in(self, job: NewJob, connection: Connection | None) -> UUID | None:
+    def _standing_in(
+        self, job: NewJob, connection: Connection | None, now: datetime | None
+    ) -> UUID | None:
         """The job because of which `job` was not inserted."""
+        if job.unique_key is not None:
+            keys = {"keys": [job.unique_key]}
+            self.database.rows("free_unique_keys", {**keys, "now": now}, connection)
+            if row := self.database.row("by_unique_key", keys, connection):
+                same: UUID = row[1]
+                return same
         if job.dedup_key is not None:
             row = self.database.row("live_by_dedup_key", {"keys": [job.dedup_key]}, connection)
             if row:

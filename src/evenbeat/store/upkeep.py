@@ -190,6 +190,7 @@ class Upkeep(StorePart):
         own_rule: bool = False,
         batch: int = BATCH,
         between: Between = go_on,
+        now: datetime | None = None,
     ) -> int:
         """Remove one-off jobs that ended before the moment; by their `own_rule`, those that ended
         before that by their own retention. Runs are left for `prune_executions`, which takes them
@@ -197,7 +198,7 @@ class Upkeep(StorePart):
         to read."""
         rows = self._database.rows
         old: dict[str, Any] = {"older_than": older_than, "batch": batch, "batches": 20}
-        old["own_rule"] = own_rule
+        old |= {"own_rule": own_rule, "now": now}
 
         def prune(ids: str, connection: Connection) -> int:
             """Lock, then look again: a job that others wait for must not go."""

@@ -213,13 +213,16 @@ SELECT {job} FROM evenbeat.jobs j WHERE j.id = %(id)s FOR UPDATE;
 
 -- name: update_job
 -- Writes an edited definition. The version tells a run in flight whether to plan by its own copy.
--- What aging had added stays on top, and another plan starts with no retries behind it.
+-- What aging had added stays on top, and another plan starts with no retries behind it. One that is no
+-- longer debounced, or is from now on, does not stand for calls by the key that it had.
 UPDATE evenbeat.jobs j
 SET {spec_changes}, priority = least(100, %(priority)s + aging_bonus),
     aging_bonus = least(aging_bonus, 100 - %(priority)s),
     payload = coalesce(%(payload)s::jsonb, payload),
     metadata = coalesce(%(metadata)s::jsonb, metadata),
     name = %(name)s,
+    unique_key = CASE WHEN (%(debounce_seconds)s::float8 IS NULL) = (debounce_seconds IS NULL)
+                      THEN unique_key END,
     current_retry_count = CASE WHEN status IN ('running', 'failed') OR plan_time = %(plan_time)s
                                THEN current_retry_count ELSE 0 END,
     release_count = CASE WHEN status = 'running' OR plan_time = %(plan_time)s THEN release_count ELSE 0 END,

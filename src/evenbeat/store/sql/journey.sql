@@ -13,11 +13,31 @@ SELECT {now};
 
 -- name: add
 -- Adds one job and hints at it if it is due soon. Only columns that differ from their defaults are
--- written, and only a job with a dedup key or a name looks out for another that has it, as that
--- costs a second record in the log (see `with_columns`). Returns nothing when there is one.
+-- written, and only a job with a key or a name looks out for another that has it, as that costs a
+-- second record in the log (see `with_columns`). Returns nothing when there is one.
 INSERT INTO evenbeat.jobs (created_at, updated_at, {columns})
 VALUES ({now}, {now}, {values})
 {on_conflict}
+RETURNING id,
+    CASE WHEN next_run_at < {now} + interval '5 seconds'
+         THEN pg_notify(%(channel)s, 'due:' || queue) END;
+
+-- name: add_debounced
+-- Adds a job that waits for other calls, as `add` does. One of the same key that waits already becomes
+-- that of this call, and is put off unless that were too long; its id is returned then. Returns
+-- nothing when it has ended before it started.
+INSERT INTO evenbeat.jobs AS j (created_at, updated_at, {columns})
+VALUES ({now}, {now}, {values})
+ON CONFLICT (unique_key) WHERE {in_jobs_unique} DO UPDATE
+SET (status, plan_time, next_run_at) = (
+        SELECT CASE WHEN j.status = 'paused' OR too_late THEN j.status ELSE excluded.status END,
+               CASE WHEN too_late THEN j.plan_time ELSE excluded.plan_time END,
+               CASE WHEN too_late THEN j.next_run_at ELSE excluded.next_run_at END
+        FROM (VALUES (j.created_at + excluded.debounce_max_seconds * interval '1s'
+                      < excluded.plan_time)) AS asked (too_late)),
+    payload = excluded.payload, metadata = excluded.metadata, {spec_of_call},
+    aging_bonus = 0, updated_at = excluded.updated_at
+WHERE j.status IN ('pending', 'scheduled', 'paused')
 RETURNING id,
     CASE WHEN next_run_at < {now} + interval '5 seconds'
          THEN pg_notify(%(channel)s, 'due:' || queue) END;
@@ -33,7 +53,7 @@ CREATE TEMPORARY TABLE evenbeat_stage (LIKE evenbeat.jobs INCLUDING DEFAULTS) ON
 -- name: add_from_stage
 -- Moves copied rows from the temporary table into jobs; rows whose key or name is taken stay out.
 -- The order keeps two batches with the same keys from waiting for each other.
-INSERT INTO evenbeat.jobs SELECT * FROM pg_temp.evenbeat_stage ORDER BY dedup_key, name, ctid
+INSERT INTO evenbeat.jobs SELECT * FROM pg_temp.evenbeat_stage ORDER BY dedup_key, name, unique_key, ctid
 ON CONFLICT DO NOTHING
 RETURNING id;
 
@@ -42,6 +62,20 @@ RETURNING id;
 SELECT dedup_key, id FROM evenbeat.jobs
 WHERE dedup_key = ANY (%(keys)s::text[])
   AND status IN ('pending', 'scheduled', 'running', 'paused');
+
+-- name: free_unique_keys
+-- Takes these keys from jobs whose period is over, or that ended before they started. Of debounced
+-- jobs, those that have started are not among them: they have left the index by themselves.
+UPDATE evenbeat.jobs f SET unique_key = NULL
+FROM (SELECT j.id FROM evenbeat.jobs j
+      WHERE j.unique_key = ANY (%(keys)s::text[]) AND {in_jobs_unique} AND NOT {holds_key}
+      ORDER BY j.unique_key FOR NO KEY UPDATE) old
+WHERE f.id = ANY (ARRAY[old.id]);
+
+-- name: by_unique_key
+-- The job that has each of these keys.
+SELECT unique_key, id FROM evenbeat.jobs
+WHERE unique_key = ANY (%(keys)s::text[]) AND {in_jobs_unique};
 
 -- name: id_by_name
 -- The job that has this name in this scope.

@@ -138,6 +138,11 @@ WITH old AS (
           AND (b.ended_at IS NULL OR b.ended_at >= %(older_than)s
                OR c.status IN ('scheduled', 'running', 'paused') OR c.next_run_at IS NOT NULL)
         OFFSET 0)
+      -- One that is unique for a period is what other calls are answered with.
+      AND NOT EXISTS (
+        SELECT FROM evenbeat.jobs j
+        WHERE j.id = ANY (ARRAY[o.id]) AND j.unique_key IS NOT NULL AND {holds_key}
+        OFFSET 0)
 ),
 untied AS (
     DELETE FROM evenbeat.dependencies d USING old WHERE d.job_id = ANY (ARRAY[old.id])

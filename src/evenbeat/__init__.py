@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from evenbeat.domain.execution import Execution
     from evenbeat.domain.job import JobOptions, JobRecord, NewJob, OnFailure, Placement
     from evenbeat.domain.retry import RetryPolicy
+    from evenbeat.domain.run_log import LogLine
     from evenbeat.domain.schedule import AfterCondition, Awaited
     from evenbeat.domain.scope import Scope
     from evenbeat.domain.states import ExecutionStatus, JobStatus
@@ -76,6 +77,7 @@ __all__ = [
     "JobRecord",
     "JobStatus",
     "LeaseLost",
+    "LogLine",
     "NewJob",
     "OnFailure",
     "PeriodicOptions",
@@ -129,6 +131,7 @@ _HOMES = {
     "JobRecord": "domain.job",
     "JobStatus": "domain.states",
     "LeaseLost": "errors",
+    "LogLine": "domain.run_log",
     "NewJob": "domain.job",
     "OnFailure": "domain.job",
     "PeriodicOptions": "declared",

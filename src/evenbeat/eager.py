@@ -11,6 +11,8 @@ There is nothing else of a worker in it; `testing.py` has one on a real database
 import asyncio
 import inspect
 import json
+import logging
+import math
 import time
 from collections.abc import Awaitable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -147,6 +149,7 @@ class Eager:
     ) -> None:
         self.jobs: list[EagerJob] = []
         self._app = self.application = app
+        self.log_level = math.inf
         self._raise_errors = raise_errors
         self._limit = max_json_bytes
         self._progress: dict[UUID | None, Any] = {}
@@ -234,6 +237,9 @@ class Eager:
     def report_progress(self, job: JobRecord, progress: dict[str, Any]) -> None:
         """Remember it."""
         self._progress[job.lock_token] = json.loads(encode_progress(progress))
+
+    def keep_record(self, job: JobRecord, record: logging.LogRecord) -> None:
+        """Never asked for: the test itself sees what is logged."""
 
     def renew(self, _job: JobRecord) -> bool:
         """Nobody else can take it."""

@@ -92,6 +92,10 @@ WebUrl = Annotated[
 Pooling = Annotated[
     Literal["auto", "session", "transaction"], Allowed("auto, session or transaction")
 ]
+RunLogLevel = Annotated[
+    Literal["off", "debug", "info", "warning", "error", "critical"],
+    Allowed("off, debug, info, warning, error or critical"),
+]
 SchemaName = Annotated[
     str,
     _require(re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}").fullmatch),
@@ -213,6 +217,13 @@ class Settings(BaseSettings):
     """How long finished executions and one-off jobs are kept."""
     retention_executions: int = Field(100, ge=0, le=1_000_000)
     """How many executions of each job are kept however old they are."""
+    run_log_level: RunLogLevel = "info"
+    """From which level on what a run logs is kept with it: debug, info, warning, error, critical,
+    or off."""
+    run_log_print: bool = False
+    """Whether what a run prints is kept with it, too."""
+    run_log_days: int = Field(7, ge=1, le=36_500)
+    """How long what runs logged is kept; at most retention_days."""
     audit_days: int = Field(365, ge=1, le=36_500)
     """How long the audit log keeps who changed what."""
     balance_alert_score: float = Field(0.5, ge=0, le=1)

@@ -31,6 +31,7 @@ from evenbeat.app import Evenbeat
 from evenbeat.domain.duration import parse_duration
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import DurationLike, JobRecord
+from evenbeat.domain.run_log import LogLine
 from evenbeat.domain.states import ExecutionStatus, JobStatus
 from evenbeat.engine.run import StopReason
 from evenbeat.engine.worker import Worker
@@ -75,6 +76,7 @@ class Harness:
         app.clock = self.clock
         self.worker: Worker = app.worker()
         self.worker.loop.open()
+        self.worker.run_logs.catch()
         for runner in self.worker.runners:
             runner.start()
 
@@ -211,6 +213,11 @@ class Harness:
         completed = ExecutionStatus.COMPLETED
         return [one.result for one in self.executions(of) if one.status == completed]
 
+    def logs(self, of: Task[..., Any] | JobReference) -> list[LogLine]:
+        """What the runs of `executions(of)` logged, as far as it is kept."""
+        log = self.app.store.run_logs
+        return [line for run in self.executions(of) for line in log.page(run.id).lines]
+
     def close(self) -> None:
         """End the worker's threads and give the database back."""
         for run in self.worker.runs.all():  # of a drain that was given up
@@ -219,6 +226,7 @@ class Harness:
         for runner in self.worker.runners:
             runner.close()
         self.worker.loop.close()
+        self.worker.run_logs.release()
         self.app.events.stop()
         self.app.close()
         self.app.clock = None

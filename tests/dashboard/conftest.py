@@ -35,6 +35,17 @@ def declare_tasks(app: Evenbeat, gate: threading.Event) -> None:
         while not gate.is_set() and not ctx.cancelled:
             time.sleep(0.02)
 
+    @app.task(queue="talks", max_retries=1, retry_delays=["0s"])
+    def talk(lines: int = 3, *, ctx: Context) -> None:
+        """Log, until it is let go; fail the first time."""
+        for n in range(lines):
+            ctx.logger.info("line %d", n)
+        while not gate.is_set() and not ctx.cancelled:
+            ctx.logger.warning("still here")
+            time.sleep(0.05)
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+
     @app.task
     def buy(ctx: Context) -> dict[str, Any]:
         receipt = ctx.step("charge", lambda: {"receipt": 17})

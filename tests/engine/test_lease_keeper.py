@@ -11,6 +11,7 @@ from evenbeat import Context, Evenbeat
 from evenbeat.engine.clock import DatabaseClock
 from evenbeat.engine.lease_keeper import LeaseKeeper
 from evenbeat.engine.run import ActiveRuns, Run, StopReason
+from evenbeat.engine.run_logs import RunLogWriter
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,13 @@ def test_leases_that_run_out_are_given_up_in_one_look_at_each_run():
     made[0].ended = True
     runs.add(made)
     keeper = LeaseKeeper(
-        nothing, runs, DatabaseClock(), nothing, lease=timedelta(seconds=30), renew_seconds=10
+        nothing,
+        runs,
+        DatabaseClock(),
+        nothing,
+        lease=timedelta(seconds=30),
+        renew_seconds=10,
+        logs=RunLogWriter(nothing, runs, DatabaseClock(), level="off", prints=False),
     )
     assert keeper.give_up_expired() == made[1:30]
     assert {run.stop_reason for run in made[1:30]} == {StopReason.LOST}

@@ -1,5 +1,6 @@
 """What a worker keeps, gives back and leaves alone while the database is not itself."""
 
+import logging
 import os
 import threading
 import time
@@ -54,10 +55,10 @@ def test_what_finishes_while_the_server_refuses_writes_is_kept(database_url, sto
         runs.append(n)
         started.release()
         go_on.wait(60)
+        logging.getLogger("shop").warning("goes on")
 
     with working(app):
-        for n in range(10):
-            hold.enqueue(n)
+        jobs = [hold.enqueue(n) for n in range(10)]
         for _ in range(10):
             assert started.acquire(timeout=60)
         with read_only(database_url):
@@ -66,6 +67,9 @@ def test_what_finishes_while_the_server_refuses_writes_is_kept(database_url, sto
             time.sleep(5)  # longer than the lease
         wait_for(lambda: states(store) == {"completed": 10}, "all are written")
     assert sorted(runs) == list(range(10))
+    for job in jobs:  # what they logged meanwhile, too
+        (run,) = store.read.executions_of(job.id).executions
+        assert [line.text for line in store.run_logs.page(run.id).lines] == ["goes on"]
     lines = [r for r in caplog.records if r.name.startswith("evenbeat") and r.levelname != "DEBUG"]
     assert len([r for r in lines if "takes no writes" in r.message or "is back" in r.message]) <= 4
     assert not [r for r in lines if r.exc_info]

@@ -6,11 +6,11 @@ from typing import Annotated, Self
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evenbeat.api.bulk import BulkChanged, RefusedDocument, bulk_changed
 from evenbeat.api.dependencies import Operator, Service, ServiceDep, Viewer
-from evenbeat.api.fields import Id
+from evenbeat.api.fields import MAX_INTEGER, Id, Limit, RowDocument, fields_of
 from evenbeat.api.idempotency import json_response
 from evenbeat.api.problems import responses
 from evenbeat.api.queries import ExecutionQuery, RunFilterFields, RunGroupQuery, RunQuery
@@ -18,6 +18,7 @@ from evenbeat.api.requests import MAX_BULK, Request
 from evenbeat.api.responses import (
     ExecutionDocument,
     ExecutionList,
+    ExecutionState,
     JobDocument,
     JobStatsDocument,
     RunDocument,
@@ -26,6 +27,7 @@ from evenbeat.api.responses import (
     RunList,
     job_document,
 )
+from evenbeat.domain.run_log import LogLine
 from evenbeat.errors import Conflict, NotFound
 
 router = APIRouter(prefix="/api/v1", tags=["executions"])
@@ -152,6 +154,42 @@ def retry_execution(execution_id: UUID, service: ServiceDep, _principal: Operato
 def get_execution(execution_id: UUID, service: ServiceDep, _principal: Viewer) -> ExecutionDocument:
     """One attempt at one plan: its times, its result or its error."""
     return ExecutionDocument.of(service.store.read.execution(execution_id))
+
+
+class LogQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    after: int = Field(0, ge=0, le=MAX_INTEGER, description="Only lines beyond this number.")
+    limit: Limit = 1000
+
+
+@fields_of(LogLine)
+class LogLineDocument(RowDocument):
+    """A line that a run has logged. Numbers begin with 1; those that are missing were left out."""
+
+
+class LogDocument(RowDocument):
+    """Lines of a run's log. While `status` is `running` or `has_more` is true, more may follow: ask
+    again `after` this number."""
+
+    lines: list[LogLineDocument]
+    left_out: int = Field(description="How many lines were not kept, before and between these.")
+    after: int
+    has_more: bool
+    status: ExecutionState
+
+
+@router.get("/executions/{execution_id:uuid}/log", summary="Read what a run has logged")
+def get_log(
+    execution_id: UUID, query: Annotated[LogQuery, Query()], service: ServiceDep, _principal: Viewer
+) -> LogDocument:
+    """The first 32 KiB of its lines and the last 32 KiB, for a few days; lines of a run in progress
+    come about four times a second."""
+    status = service.store.read.execution(
+        execution_id
+    ).status  # before the lines: then none is missed
+    page = service.store.run_logs.page(execution_id, after=query.after, limit=query.limit)
+    return LogDocument.of(page, status=status)
 
 
 @router.post("/executions/{execution_id:uuid}/cancel", summary="Stop a run")

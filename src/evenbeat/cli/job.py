@@ -11,7 +11,7 @@ from urllib.parse import quote
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from evenbeat.cli import job_edit, tree
+from evenbeat.cli import job_edit, logs, tree
 from evenbeat.cli.client import ApiError, Client, Document
 from evenbeat.cli.output import Column, both, confirmed, console, relative, safe, say, table
 from evenbeat.cli.session import (
@@ -48,6 +48,7 @@ job_cli = CommandGroup(
     "or its name."
 )
 execution_cli = CommandGroup("The history of jobs: each attempt at each occurrence.")
+execution_cli.command("logs")(logs.execution_logs)
 job_cli.command("add")(job_edit.add)
 
 _SHOWN = 5
@@ -103,27 +104,7 @@ def show_job(session: ApiSession, job: JobArgument) -> None:
     session.show(document | more, *parts)
 
 
-@job_cli.api_command()
-def logs(
-    session: ApiSession,
-    job: JobArgument,
-    failed: Annotated[bool, flag("--failed", "Only those that failed.")] = False,
-    limit: LimitOption = 10,
-) -> None:
-    """Show what a job's executions left: results, errors with their traces, progress, figures.
-
-    Evenbeat keeps no output of handlers. What they log with `ctx.logger` is in the worker's log,
-    each line with its `job_id`.
-    """
-    client = session.client
-    path = f"/api/v1/jobs/{find(client, 'job', job)['id']}/executions"
-    history = client.get(path, status="failed" if failed else None, limit=limit)
-    views = []
-    for one in reversed(history["executions"]):
-        views += [execution_facts(one, client.now()), ""]
-    session.show(history, *views[:-1])
-    if not history["executions"]:
-        say("It has no failed executions." if failed else "It has not run yet.")
+job_cli.command("logs")(logs.job_logs)
 
 
 @job_cli.api_command("send-event")

@@ -1,7 +1,7 @@
 """Jobs, executions, queues and workers, as people read them."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -24,7 +24,8 @@ from evenbeat.cli.output import (
 from evenbeat.domain.duration import format_duration
 from evenbeat.domain.runner_load import PLACES
 from evenbeat.domain.schedule import RECURRING_KINDS
-from evenbeat.humanize import milliseconds
+from evenbeat.domain.traces import decisive_frame, read_trace
+from evenbeat.humanize import count, milliseconds
 
 
 def label(job: Document) -> str:
@@ -227,5 +228,31 @@ def execution_facts(one: Document, now: datetime) -> RenderableType:
         ),
     ]
     if one["stack_trace"]:
-        parts += [Text(), Text(safe(one["stack_trace"].rstrip()))]
+        trace = read_trace(one["stack_trace"].rstrip())
+        if (frame := decisive_frame(trace)) is not None:
+            place = f"{frame.path}:{frame.line}, in {frame.function}: {frame.code}"
+            parts += [Text(), Text(safe(place), style="bold")]
+        dim = {True: "bold", False: "dim"}
+        lines = [Text(safe(p.text), style=dim[p.frame.is_own] if p.frame else "") for p in trace]
+        parts += [Text(), *lines]
     return Group(*parts)
+
+
+_LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red", "DEBUG": "dim"}
+
+
+def log_lines(lines: Sequence[Document], after: int = 0) -> Iterator[Text]:
+    """Lines of a run's log; where some were left out, how many. `after` is the number of the line
+    before these."""
+    for line in lines:
+        if gap := line["number"] - after - 1:
+            yield left_out(gap)
+        after, level = line["number"], line["level"]
+        at = datetime.fromisoformat(line["at"]).astimezone(UTC)
+        text = safe(line["text"]).replace("\n", "\n    ")
+        head = f"{at:%H:%M:%S}.{at.microsecond // 1000:03d} {level:8}"
+        yield Text.assemble((head, _LEVEL_STYLES.get(level, "")), " ", text)
+
+
+def left_out(lines: int) -> Text:
+    return Text(f"… {count(lines, 'line')} left out …", style="dim")

@@ -15,6 +15,7 @@ from evenbeat.dashboard.jobs import RunFigures, effects_of_stopping, run_figures
 from evenbeat.dashboard.pages import Form, FormDep, Notice, PageDep, PageRequest, id_of
 from evenbeat.domain.execution import Execution
 from evenbeat.domain.job import JobRecord, recurring_of, spec_of
+from evenbeat.domain.traces import decisive_frame, read_trace
 from evenbeat.errors import InvalidInput
 from evenbeat.observe.explain import describe_schedule, explain
 from evenbeat.store.backfill import MOST_PLANS
@@ -72,8 +73,31 @@ def execution(page: PageDep, execution_id: str, _viewer: Viewer) -> Response:
     loads = (load for worker in page.store.upkeep.workers() for load in worker.loads)
     held = {one.execution_id: one for load in loads for one in load.held}.get(run.id)
     steps = page.store.steps.in_run(run.job_id, run.plan_time, run.id)
-    job = page.store.read.job(run.job_id)
-    return page.render("execution.html", run=run, job=job, held=held, steps=steps)
+    trace = read_trace((run.stack_trace or "").rstrip())
+    return page.render(
+        "execution.html",
+        run=run,
+        job=page.store.read.job(run.job_id),
+        held=held,
+        steps=steps,
+        attempts=page.store.read.attempts_at(run.job_id, run.plan_time),
+        trace=trace,
+        decisive=decisive_frame(trace),
+        log=page.store.run_logs.page(run.id),
+        before=0,
+    )
+
+
+@router.get("/executions/{execution_id}/log", name="log_tail")
+def log_tail(page: PageDep, execution_id: str, _viewer: Viewer) -> Response:
+    """What a run has logged since a line, as a fragment; nothing (204) while it only goes on."""
+    after = page.query.text("after")
+    before = int(after) if after.isdecimal() and len(after) < 10 else 0
+    run = page.store.read.execution(id_of(execution_id, "execution"))
+    log = page.store.run_logs.page(run.id, after=before)
+    if log.after == before and run.status == "running":
+        return Response(status_code=204)
+    return page.render("log.html", run=run, log=log, before=before)
 
 
 def _last_plan(runs: Sequence[Execution]) -> datetime | None:

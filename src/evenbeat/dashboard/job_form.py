@@ -55,9 +55,15 @@ _SHOWN_AT = {"interval_seconds": "schedule", "delay": "run_at"}
 
 @router.get("/jobs/new", name="new_job")
 def new_job(page: PageDep, _operator: Operator) -> Response:
-    """An empty form; `?task=` and `?queue=` fill it in."""
+    """An empty form; `?task=` and `?queue=` fill it in. With `?like=` it has what another job has,
+    for running that once with other arguments."""
     values = {name: page.query.text(name) for name in ("task", "queue")}
-    return _page(page, Form([*_BLANK, *values.items()]))
+    form = Form([*_BLANK, *values.items()])
+    if like := page.query.text("like"):
+        pairs = filled(page.store.read.job(id_of(like)), page.zone).pairs
+        own = [(name, value) for name, value in pairs if name not in ("name", *_TIMING)]
+        form = Form([*_BLANK, *own, ("kind", "once")])
+    return _page(page, form)
 
 
 @router.post("/jobs/new", name="add_job")

@@ -54,6 +54,12 @@ def exact(context: Context, moment: datetime | None) -> Markup | str:
     return NOTHING if moment is None else _time(context, moment, _in_full(context, moment))
 
 
+@pass_context
+def to_millisecond(context: Context, moment: datetime) -> str:
+    at = moment.astimezone(context["zone"])
+    return f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}"
+
+
 def _time(context: Context, moment: datetime, text: str, extra: str = "") -> Markup:
     return Markup('<time datetime="{}" title="{}"{}>{}</time>').format(
         moment.isoformat(), _in_full(context, moment), extra, text
@@ -91,6 +97,7 @@ templates.filters |= {
     "relative": relative,
     "day": day,
     "exact": exact,
+    "to_millisecond": to_millisecond,
     "pretty": pretty,
     "number": lambda value: NOTHING if value is None else f"{value:,.0f}",
     "svg": Markup,  # a chart of `evenbeat.charts`, which escapes whatever it is given

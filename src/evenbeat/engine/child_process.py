@@ -3,6 +3,8 @@ then what happens inside the child."""
 
 import asyncio
 import importlib
+import logging
+import math
 import multiprocessing
 import os
 import resource
@@ -21,10 +23,12 @@ from typing import Any, NamedTuple, cast
 from evenbeat.domain.decision import beyond_limit
 from evenbeat.domain.execution import Outcome
 from evenbeat.domain.job import JobRecord
+from evenbeat.domain.run_log import shorten
 from evenbeat.domain.states import ExecutionStatus
 from evenbeat.domain.step import Step
 from evenbeat.engine.outcome import ChildReport, completed, encode_progress, failed
 from evenbeat.engine.run import Run
+from evenbeat.engine.run_logs import PrintedLines, catch_logs, kept_line
 from evenbeat.engine.runners import SlotRunner
 from evenbeat.errors import Fail, TaskUnknown
 from evenbeat.external.supervisor import (
@@ -42,6 +46,9 @@ from evenbeat.tasks.registry import RunnerKind, TaskDefinition
 
 TERM_SECONDS = 0.4
 """How long a child may clean up after SIGTERM before it and all it started are killed."""
+
+LOG_SECONDS = 1.0
+"""How long a line may wait for the pipe."""
 
 LOOK_SECONDS = 0.5
 """How often a silent child is checked on."""
@@ -64,6 +71,8 @@ class Assignment(NamedTuple):
     logging: tuple[LogFormat, str] | None
     hooks: list[str]
     imports: list[str]
+    log_level: float
+    prints: bool
 
 
 class ProcessRunner(SlotRunner):
@@ -87,6 +96,8 @@ class ProcessRunner(SlotRunner):
             current_logging(),
             run.task.hooks.names(),
             run.task.hooks.imports,
+            math.inf if run.context.leases is None else run.context.leases.log_level,
+            isinstance(sys.stdout, PrintedLines),
         )
         ours, theirs = _SPAWN.Pipe()
         child = _SPAWN.Process(
@@ -112,6 +123,9 @@ class ProcessRunner(SlotRunner):
                 kind, content = ours.recv()
                 if kind == "progress":
                     run.context.progress(**content)
+                elif kind == "log":
+                    if (leases := run.context.leases) is not None:
+                        leases.keep_record(run.job, logging.makeLogRecord(content))
                 elif kind != "ended":
                     ours.send(_answer(run, kind, content))
                 else:
@@ -212,12 +226,13 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
     threading.Thread(target=_end_with_worker, daemon=True).start()
     if assignment.logging is not None:  # at once, since a child may be ended at any moment
         configure_logging(*assignment.logging, buffered=False)
-    leases = PipedLeases(pipe)
+    leases = PipedLeases(pipe, assignment.log_level)
     context = Context(assignment.job, leases)
     run: Run | None = None
     outcome: Outcome | None
     try:
         task = _find(assignment)
+        catch_logs(assignment.log_level, prints=assignment.prints)
         leases.application = task.hooks.application
         run = Run(assignment.job, task, context)
         run.started_at = time.monotonic()
@@ -233,8 +248,11 @@ def serve(pipe: Connection, assignment: Assignment) -> None:
 class PipedLeases:
     """The `Leases` of a run in a child process: the worker, at the other end of the pipe."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: Connection, log_level: float) -> None:
         self._pipe = pipe
+        self._pid = os.getpid()
+        self._left_out = 0
+        self.log_level = log_level
         self.application: Any = None
         self._sending = threading.Lock()
 
@@ -247,6 +265,27 @@ class PipedLeases:
         """Pass it on."""
         encode_progress(progress)  # what cannot be stored fails here, in the handler
         self.send("progress", progress)
+
+    def keep_record(self, _job: JobRecord, record: logging.LogRecord) -> None:
+        """Pass a line on, cut to what is kept of it. Where the pipe is taken for long, by a thread
+        that waits for an answer or one that this call has interrupted, the line is left out. A
+        process that this one forked must not write to the pipe."""
+        if os.getpid() != self._pid:
+            return
+        level, source, text = kept_line(record)
+        if not self._sending.acquire(timeout=LOG_SECONDS):
+            self._left_out += 1
+            return
+        try:
+            if self._left_out:
+                text = f"({self._left_out} lines before this one were left out)\n{text}"
+            fields = {"levelname": level, "name": source, "msg": shorten(text)}
+            self._pipe.send(("log", fields))
+            self._left_out = 0
+        except (OSError, ValueError):  # the run has ended, or its worker has
+            self._left_out += 1
+        finally:
+            self._sending.release()
 
     def renew(self, _job: JobRecord) -> bool:
         """Ask the worker to renew."""

@@ -12,6 +12,7 @@ from evenbeat.engine.loop import Loop
 from evenbeat.engine.outcome import encode_progress
 from evenbeat.engine.registration import Registration
 from evenbeat.engine.run import ActiveRuns, Run, StopReason
+from evenbeat.engine.run_logs import RunLogWriter
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.store import Store
 
@@ -32,11 +33,13 @@ class LeaseKeeper(Loop):
         *,
         lease: timedelta,
         renew_seconds: float,
+        logs: RunLogWriter,
         application: Any = None,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         super().__init__(telemetry)
         self.application = application
+        self.log_level, self.keep_record = logs.level, logs.keep_record
         self._store = store
         self._runs = runs
         self._clock = clock

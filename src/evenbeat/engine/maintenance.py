@@ -120,8 +120,9 @@ class LookAtBatches:
 
 
 class Retention:
-    """Keeps the tables small: removes old history (but a job's newest runs), finished one-off jobs,
-    old webhook deliveries, unused keys, and workers and tasks that nobody has heard from."""
+    """Keeps the tables small: removes what runs logged, old history (but a job's newest runs),
+    finished one-off jobs, old webhook deliveries, unused keys, and workers and tasks that nobody
+    has heard from."""
 
     name = "retention"
     every = timedelta(hours=1)
@@ -131,20 +132,29 @@ class Retention:
     silent_workers_for = timedelta(hours=1)
 
     def __init__(
-        self, store: Store, clock: Clock, *, days: int, executions: int, audit_days: int = 365
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        days: int,
+        executions: int,
+        audit_days: int = 365,
+        log_days: int = 7,
     ) -> None:
         self._store = store
         self._clock = clock
         self._age = timedelta(days=days)
         self._executions = executions
         self._audit_age = timedelta(days=audit_days)
+        self._log_age = timedelta(days=min(days, log_days))
 
     def run_once(self, between: Between = go_on, /) -> int:
         """Remove it, in batches."""
         upkeep, now = self._store.upkeep, self._clock.now()
         cutoff = now - self._age
+        removed = self._store.run_logs.prune(older_than=now - self._log_age, between=between)
         # Jobs first, so that the walk over the history takes theirs along.
-        removed = upkeep.prune_jobs(older_than=cutoff, between=between, now=now)
+        removed += upkeep.prune_jobs(older_than=cutoff, between=between, now=now)
         removed += upkeep.prune_jobs(older_than=now, own_rule=True, between=between, now=now)
         removed += self._store.batches.prune(older_than=cutoff, between=between)
         removed += upkeep.prune_executions(

@@ -31,6 +31,7 @@ from evenbeat.engine.loop import Loop
 from evenbeat.engine.outcome import completed, failed
 from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import ActiveRuns, Run, StopReason
+from evenbeat.engine.run_logs import RunLogWriter
 from evenbeat.errors import InvalidInput, StatementTimeout, StoreError
 from evenbeat.observe.telemetry import NO_TELEMETRY, Telemetry
 from evenbeat.store.rows import REFUSED, Release
@@ -109,6 +110,7 @@ class Pipeline(Loop):
         clock: Clock,
         alarm: Alarm,
         reporter: Reporter,
+        logs: RunLogWriter,
         state: State,
         retry_spread: timedelta = timedelta(0),
         telemetry: Telemetry = NO_TELEMETRY,
@@ -125,6 +127,7 @@ class Pipeline(Loop):
         self._clock = clock
         self._alarm = alarm
         self._reporter = reporter
+        self._logs = logs
         self._ending = threading.Lock()
         self._ended: deque[EndedRun] = deque()
         self._batch: list[EndedRun] = []
@@ -199,6 +202,7 @@ class Pipeline(Loop):
             self._idle = True  # what ended just before this line is seen by the next one
             return 0.0 if self._ended else IDLE_SECONDS
         begun = time.perf_counter()
+        self._logs.flush(run.token for run, _ in self._batch)
         try:
             ends = self._decide_and_finish(self._batch)
         except StatementTimeout:
@@ -223,6 +227,7 @@ class Pipeline(Loop):
         self._unsure, self._batch, self._written_at = False, [], self._monotonic()
         self._most = MOST_AT_ONCE
         self._runs.remove(runs)
+        self._logs.forget(run.token for run in runs)
         if self._runs.awaited:
             with suppress(StoreError):  # who waits also looks
                 self._store.notify_ended(

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from evenbeat.domain.job import JobRecord
 from evenbeat.errors import InvalidInput, LeaseLost
-from evenbeat.tasks.context import Context
+from evenbeat.tasks.context import Context, current_run
 from evenbeat.tasks.registry import TaskDefinition
 
 
@@ -62,11 +62,12 @@ class Run:
         self.unfit = False
 
     def arguments(self) -> dict[str, Any]:
-        """The handler's arguments from the payload, with the context where it asks for one, and the
-        context variables that the job carries. A run that was stopped while it waited for its slot
-        does not start."""
+        """The handler's arguments from the payload, with the context where it asks for one. From
+        here on the present code is the run's, with the context variables that the job carries. A
+        run that was stopped while it waited for its slot does not start."""
         if self.stop_reason is not None:
             raise LeaseLost("The run was stopped before it started.")
+        current_run.set(self.context)
         if self.job.memory_limit or self.job.cpu_limit_seconds:
             self.task.check_run()
         signature = self.task.signature
@@ -147,6 +148,9 @@ class ActiveRuns:
     def no_longer_awaited(self, ended: Iterable[UUID]) -> list[str]:
         """Those of these ended jobs that somebody waits for. Once."""
         return [id_ for id_ in map(str, ended) if self.awaited.pop(id_, None)]
+
+    def __contains__(self, token: UUID | None) -> bool:
+        return token in self._by_token
 
     def __len__(self) -> int:
         return len(self._by_token)

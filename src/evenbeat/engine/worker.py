@@ -40,6 +40,7 @@ from evenbeat.engine.reaper import Reaper
 from evenbeat.engine.registration import Registration
 from evenbeat.engine.reporter import Reporter
 from evenbeat.engine.run import ActiveRuns, StopReason
+from evenbeat.engine.run_logs import RunLogWriter
 from evenbeat.engine.runners import LoopRunner, Runner, ThreadRunner
 from evenbeat.engine.slots import SharedSlots
 from evenbeat.engine.worker_loop import WorkerLoop
@@ -112,6 +113,8 @@ class Worker:
             application=application,
         )
         self.identity = self.registration.identity
+        level, prints = settings.run_log_level, settings.run_log_print
+        self.run_logs = RunLogWriter(store, self.runs, self.clock, level=level, prints=prints)
         self.keeper = LeaseKeeper(
             store,
             self.runs,
@@ -119,6 +122,7 @@ class Worker:
             self.registration,
             lease=lease,
             renew_seconds=settings.renew_seconds,
+            logs=self.run_logs,
             application=registry.hooks.application,
             telemetry=telemetry,
         )
@@ -130,6 +134,7 @@ class Worker:
             clock=self.clock,
             alarm=alarm,
             reporter=reporter,
+            logs=self.run_logs,
             state=self.loop.state,
             retry_spread=timedelta(seconds=settings.catch_up_spread_seconds),
             telemetry=telemetry,
@@ -169,6 +174,7 @@ class Worker:
             self.clock,
             days=settings.retention_days,
             audit_days=settings.audit_days,
+            log_days=settings.run_log_days,
             executions=settings.retention_executions,
         )
         own: list[Chore] = [
@@ -191,7 +197,7 @@ class Worker:
         self.registration.claiming_loops = [self.maintenance, listener, self.claimer]
         self.registration.claim_age = lambda: self.claimer.age
         # While the worker drains, ends of runs are still written and leases kept.
-        self._last_loops = [self.pipeline, self.keeper, LeaseWatch(self.keeper)]
+        self._last_loops = [self.run_logs, self.pipeline, self.keeper, LeaseWatch(self.keeper)]
 
     def start(self) -> None:
         """Enter the lifespans, register and set everything going; once, since a thread cannot be

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import Any, TextIO
@@ -251,6 +251,28 @@ def _quoted(value: object) -> str:
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
+
+def run_line(record: logging.LogRecord, without: Collection[str] = ()) -> str:
+    """A record as it is kept with its run: the words, the fields and the traceback. A bad log call
+    must not end a run."""
+    try:
+        own = {n: v for n, v in record.__dict__.items() if n not in _STANDARD and n not in without}
+        fields = (f"{name}={_quoted(value)}" for name, value in own.items())
+        text = " ".join([record.getMessage(), *fields])
+        if record.exc_info and record.exc_info[0] is not None:
+            text += "\n" + _TRACES.formatException(record.exc_info)
+        if record.stack_info:
+            text += f"\n{record.stack_info}"
+    except Exception as error:
+        words = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
+        text = f"{words!r} cannot be formatted: {type(error).__name__}"
+    return redact(text[:MOST_SEARCHED])
+
+
+_TRACES = logging.Formatter()
+
+MOST_SEARCHED = 20_000
+"""How much of a line is looked at; far more than is kept of it."""
 
 _SECRETS = (  # a text that the line must contain, since searching it is cheaper than a pattern
     ("earer ", re.compile(r"(bearer\s+)[\w.~+/=-]{8,}", re.IGNORECASE | re.ASCII), r"\1***"),

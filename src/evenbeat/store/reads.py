@@ -151,6 +151,11 @@ class Reads(Summaries):
         total = self._database.rows("count_executions_of", params)[0][0]
         return ExecutionPage(self._all(Execution._make, "executions_of", params), total)
 
+    def attempts_at(self, job_id: UUID, plan_time: datetime) -> list[Execution]:
+        """The runs of one occurrence: the first attempt, the retries, and what was handed back."""
+        params = {"job_id": job_id, "plan_time": plan_time, "limit": 1000}
+        return self._all(Execution._make, "attempts_at", params)
+
     def job_stats(self, job_id: UUID) -> JobStats:
         """A job's history in figures, or `NotFound`."""
         job = self.job(job_id)

@@ -19,7 +19,14 @@ _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|TRUNCATE|pg_notify)\b")
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _SCHEMA = re.compile(r"\bevenbeat\.")
 _HOT_FILES = frozenset(
-    {"journey.sql", "keyed_claims.sql", "fair_claims.sql", "limits.sql", "steps.sql"}
+    {
+        "journey.sql",
+        "keyed_claims.sql",
+        "fair_claims.sql",
+        "limits.sql",
+        "steps.sql",
+        "run_logs.sql",
+    }
 )
 _REPORTS = "reads.sql"
 

@@ -55,6 +55,7 @@ from evenbeat.store.rows import (
     finish_params,
     new_job_columns,
 )
+from evenbeat.store.run_logs import RunLogs
 from evenbeat.store.runs import RunLists
 from evenbeat.store.steps import Steps
 from evenbeat.store.summaries import SILENT_AFTER
@@ -105,6 +106,7 @@ class Store:
         self.webhooks = Webhooks(self.database)
         self.audit = AuditLog(self.database)
         self.steps = Steps(self.database)
+        self.run_logs = RunLogs(self.database)
         self.deadlines = Deadlines(self.database)
         self._max_json_bytes = max_json_bytes
 

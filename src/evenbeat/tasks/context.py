@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Coroutine, Mapping, MutableMapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
@@ -28,6 +30,10 @@ _MEASURED = frozenset({"cpu_time_ms", "memory_peak_mb"})
 COLUMNS = _COUNTED | _MEASURED
 """The figures with a column of their own."""
 MAX_FIGURES_BYTES = 8192
+TASK_LOGGERS = "evenbeat.task."
+"""Begins the names of the loggers that handlers have as `ctx.logger`."""
+RUN_FIELDS = ("job_id", "task", "execution_id", "retry_attempt")
+"""What its lines say of the run, in the worker's log."""
 
 
 class Leases(Protocol):
@@ -35,9 +41,14 @@ class Leases(Protocol):
 
     application: Any
     """Whose run it is."""
+    log_level: float
+    """From which level on what the run logs is kept; infinite: nothing is."""
 
     def report_progress(self, job: JobRecord, progress: dict[str, Any]) -> None:
         """Remember a run's newest progress, to be written soon."""
+
+    def keep_record(self, job: JobRecord, record: logging.LogRecord) -> None:
+        """Keep what the run has logged."""
 
     def renew(self, job: JobRecord) -> bool:
         """Renew the lease now; whether the run still holds it."""
@@ -143,14 +154,11 @@ class Context:
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines carry the job, the task and the attempt."""
-        extra = {
-            "job_id": str(self.job.id),
-            "task": self.job.task,
-            "execution_id": str(self.job.lock_token),
-            "retry_attempt": self.job.current_retry_count,
-        }
-        return _RunLogger(logging.getLogger(f"evenbeat.task.{self.job.task}"), extra)
+        """A logger whose lines are kept with the run and carry the job, the task and the attempt in
+        the worker's log."""
+        values = (str(self.job.id), self.job.task, str(self.job.lock_token))
+        extra = dict(zip(RUN_FIELDS, (*values, self.job.current_retry_count), strict=True))
+        return _RunLogger(logging.getLogger(f"{TASK_LOGGERS}{self.job.task}"), extra, self)
 
     @overload
     def step(
@@ -287,13 +295,40 @@ class _NoRun(Context):
         )
 
 
+current_run: ContextVar[Context] = ContextVar("evenbeat_run")
+"""The run that the present code belongs to; unset outside of runs. A task of the event loop and
+what `asyncio.to_thread` calls have it too, and a thread that runs in a `copy_context()`."""
+
 CURRENT: Context = _NoRun()
 """For handlers whose context is not the first parameter: `def f(n: int, *, ctx: Context = CURRENT)`
 can be called and enqueued without it. A worker always gives the run's own."""
 
 
 class _RunLogger(logging.LoggerAdapter[logging.Logger]):
-    """Adds to the fields of a call; before Python 3.13 an adapter would replace them."""
+    """Adds to the fields of a call; before Python 3.13 an adapter would replace them. What is kept
+    with the run does not depend on what the application has configured for its own log."""
+
+    def __init__(self, logger: logging.Logger, extra: dict[str, object], context: Context) -> None:
+        super().__init__(logger, extra)
+        self._context = context
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - its name in the standard library
+        leases = self._context.leases
+        return super().isEnabledFor(level) or (leases is not None and level >= leases.log_level)
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if self.logger.isEnabledFor(level):  # then the root logger's handler passes it on
+            super().log(level, msg, *args, **kwargs)
+        elif self.isEnabledFor(level) and (leases := self._context.leases) is not None:
+            msg, options = self.process(msg, kwargs)
+            error: Any = options.get("exc_info")
+            if isinstance(error, BaseException):
+                error = type(error), error, error.__traceback__
+            elif error and not isinstance(error, tuple):
+                error = sys.exc_info()
+            name, extra = self.logger.name, options["extra"]
+            record = self.logger.makeRecord(name, level, "", 0, msg, args, error, extra=extra)
+            leases.keep_record(self._context.job, record)
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]

@@ -341,6 +341,32 @@ function listen() {
   for (const kind of ["execution", "figures", "summary", "reset"]) source.addEventListener(kind, onEvent);
 }
 
+// -- the log of a run ------------------------------------------------------------------------------
+
+const TAIL_EVERY = 500; // ms
+
+async function tail() {
+  const log = document.querySelector("[data-tail]");
+  if (log?.dataset.growing === undefined) return;
+  try {
+    if (document.hidden) return;
+    const response = await fetch(`${log.dataset.tail}?after=${log.dataset.after}`, { headers: { Accept: "text/html", "X-Evenbeat-Refresh": "1" } });
+    if (response.status !== 200 || response.redirected) return;
+    const fresh = parser.parseFromString(await response.text(), "text/html").querySelector("[data-tail]");
+    if (!fresh || !log.isConnected) return;
+    const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+    log.append(...document.importNode(fresh, true).children);
+    log.dataset.after = fresh.dataset.after;
+    if (fresh.dataset.growing === undefined) delete log.dataset.growing;
+    if (log.children.length) document.querySelector("[data-no-lines]")?.remove();
+    if (isAtEnd) log.scrollTop = log.scrollHeight;
+  } catch {
+    live(false);
+  } finally {
+    setTimeout(tail, TAIL_EVERY);
+  }
+}
+
 // -- start ----------------------------------------------------------------------------------------
 
 function afterUpdate() {
@@ -360,3 +386,5 @@ setInterval(tick, 1000);
 setInterval(refresh, REFRESH_EVERY);
 afterUpdate();
 listen();
+for (const log of document.querySelectorAll("[data-growing]")) log.scrollTop = log.scrollHeight;
+tail();

@@ -241,6 +241,11 @@ UPDATE evenbeat.jobs SET created_by = %(owner)s WHERE id = %(id)s RETURNING id;
 -- Removes jobs with their history. A worker that runs one finds its claim lost.
 WITH history AS (
     DELETE FROM evenbeat.executions WHERE job_id = ANY (%(ids)s::uuid[])
+    RETURNING id
+),
+logs_gone AS (
+    DELETE FROM evenbeat.run_logs l USING history h
+    WHERE (SELECT true FROM evenbeat.run_logs LIMIT 1) AND l.execution_id = ANY (ARRAY[h.id])
 ),
 untied AS (
     DELETE FROM evenbeat.dependencies WHERE job_id = ANY (%(ids)s::uuid[])

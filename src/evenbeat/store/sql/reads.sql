@@ -25,6 +25,13 @@ WHERE e.job_id = %(job_id)s
 ORDER BY e.plan_time DESC, e.retry_attempt DESC, e.release_count DESC
 LIMIT %(limit)s OFFSET %(offset)s;
 
+-- name: attempts_at
+-- The runs of one occurrence of a job, in their order.
+SELECT {execution} FROM evenbeat.executions e
+WHERE e.job_id = %(job_id)s AND e.plan_time = %(plan_time)s
+ORDER BY e.retry_attempt, e.release_count
+LIMIT %(limit)s;
+
 -- name: count_executions_of
 -- How many rows that history has.
 SELECT count(*) FROM evenbeat.executions e

@@ -75,9 +75,25 @@ steps_gone AS (
     WHERE (SELECT true FROM evenbeat.steps LIMIT 1)
       AND s.job_id = g.job_id AND s.plan_time = g.plan_time
       AND g.plan_time IS DISTINCT FROM g.next_plan
+),
+logs_gone AS (
+    DELETE FROM evenbeat.run_logs l USING gone g
+    WHERE (SELECT true FROM evenbeat.run_logs LIMIT 1) AND l.execution_id = ANY (ARRAY[g.id])
 )
 SELECT (SELECT count(*) FROM ruled), (SELECT count(*) FROM gone),
        (SELECT id FROM ruled ORDER BY id DESC LIMIT 1);
+
+-- name: prune_run_logs
+-- Forgets what runs logged that began long ago and are over.
+DELETE FROM evenbeat.run_logs
+WHERE (execution_id, number) IN (
+    SELECT l.execution_id, l.number FROM evenbeat.run_logs l
+    WHERE l.execution_id < evenbeat.uuid7_floor(%(older_than)s::timestamptz)
+      AND NOT EXISTS (SELECT FROM evenbeat.executions e
+                      WHERE e.id = ANY (ARRAY[l.execution_id]) AND e.status = 'running')
+    ORDER BY l.execution_id, l.number
+    LIMIT %(limit)s)
+RETURNING execution_id;
 
 -- name: old_jobs
 -- One-off jobs that ended long ago, in the order in which they were made: a batch of them then touches
@@ -143,6 +159,11 @@ steps_gone AS (
 ),
 history AS (
     DELETE FROM evenbeat.executions e USING old WHERE %(own_rule)s AND e.job_id = ANY (ARRAY[old.id])
+    RETURNING e.id
+),
+logs_gone AS (
+    DELETE FROM evenbeat.run_logs l USING history h
+    WHERE (SELECT true FROM evenbeat.run_logs LIMIT 1) AND l.execution_id = ANY (ARRAY[h.id])
 ),
 gone AS (
     DELETE FROM evenbeat.jobs j USING old WHERE j.id = ANY (ARRAY[old.id]) RETURNING j.id

@@ -416,6 +416,7 @@ def test_the_command_shows_what_the_log_has(
 ):
     job = added(client)
     monkeypatch.setenv("EVENBEAT_DATABASE_URL", database_url)
+    monkeypatch.setenv("COLUMNS", "80")
     bulk = {"jobs": [HOURLY | {"name": f"job {n}"} for n in range(2)]}
     client.post("/api/v1/jobs/bulk", json=bulk).raise_for_status()
     for arguments in (["job", "pause", "news"], ["audit", "--job", "news", "--json"], ["audit"]):

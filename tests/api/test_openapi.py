@@ -59,6 +59,7 @@ SEMANTIC = {
     "run_at|delay": "the job has a schedule",
     "unique_by": "the payload must have these arguments",
     "throttle|debounce|debounce_max": "one bounds the other, and not all go together",
+    "fair_key": "a job takes turns or has limits, which may be its task's or already there",
     "retry_cap|retry_backoff|lease|heartbeat": "one bounds the other, which may be a default",
     "from|to": "the order of two moments, both in the past",
     "until": "it must be in the future",

@@ -44,9 +44,9 @@ def audit(  # noqa: PLR0917 - the options are named on the command line
         "when": lambda one: exact(one["created_at"]),
         "who": "actor",
         "via": "via",
-        "from": "address",
+        "from…": "address",
         "action": "action",
-        "what…": _object,
+        "what": _object,
         "before → after…": _change,
     }
     session.show_list(page, "entries", columns, "Nothing was changed.", paged=True)

@@ -390,8 +390,9 @@ def test_an_error_inside_the_module_shows_where(
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_an_unreachable_database_is_said_once(start: Start, shop: Path, processes: str):
     url = "postgresql://ada:hunter2@127.0.0.1:1/shop"
+    line = [*WORKER, "--database", url, "--log-level", "error", "--processes", processes]
 
-    running = start(*WORKER, "--database", url, "--log-level", "error", "--processes", processes)
+    running = start(*line, EVENBEAT_DATABASE_TIMEOUT_SECONDS="3")
 
     assert running.exit_code() == 3
     assert len(running.lines) == 1

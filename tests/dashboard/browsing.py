@@ -33,7 +33,8 @@ def chromium() -> str:
 def opened_browser() -> Iterator[Browser]:
     """A browser without a window."""
     with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+        # Without a graphics card, its process in software has held up a page for minutes.
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
         yield browser
         browser.close()

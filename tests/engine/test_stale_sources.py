@@ -8,8 +8,9 @@ import pytest
 from evenbeat import Evenbeat
 from evenbeat.crawl.documents import Documents, Lease
 from evenbeat.crawl.task import CREATED_BY, queue_stale_sources
-from evenbeat.domain.job import JobSpec, NewJob, dedup_key
+from evenbeat.domain.job import JobSpec, NewJob
 from evenbeat.domain.schedule import Interval
+from evenbeat.domain.unique import dedup_key
 from evenbeat.store.lists import JobFilter
 from evenbeat.testing import Harness
 
